@@ -1,0 +1,1 @@
+"""Savepoints for Spark Structured Streaming: see README.md."""

@@ -1,0 +1,140 @@
+"""Every error of this package, grouped by what the one who catches it does next.
+
+Each error carries a ``hint``: the sentence that says what to do. Text of foreign exceptions is
+never passed on raw, because SDKs put headers and credentials into theirs; see ``store/`` for the
+one place per backend that translates.
+
+| base                | the handler                                                                |
+|---------------------|----------------------------------------------------------------------------|
+| ``StoreError``      | looks at the subclass: absent, lost race, try later, unknown, not allowed   |
+| ``SettingsError``   | fixes what was typed: URL, option, extra, key file                          |
+| ``FencedError``     | stops this run: another one has taken over                                 |
+| ``RefusedError``    | reads the hint: going on would lose or double something                     |
+| ``FormatError``     | pages someone: stored bytes are not what was written                        |
+"""
+
+from __future__ import annotations
+
+
+class CheckpointError(Exception):
+    """Base of all errors that this package raises."""
+
+    def __init__(self, message: str, *, hint: str | None = None) -> None:
+        self.message = message
+        self.hint = hint
+        super().__init__(message)
+
+    def __str__(self) -> str:
+        return f"{self.message} ({self.hint})" if self.hint else self.message
+
+
+# --- the store -----------------------------------------------------------------------------------
+
+
+class StoreError(CheckpointError):
+    """An object store did not do what was asked. ``key`` is the key concerned, if there is one."""
+
+    def __init__(self, message: str, *, key: str | None = None, hint: str | None = None) -> None:
+        self.key = key
+        super().__init__(message, hint=hint)
+
+
+class NotFound(StoreError):
+    """The key does not exist. Proven by the store, never guessed from another failure."""
+
+
+class AlreadyExists(StoreError):
+    """A create found the key taken by somebody else. Our write is not in the store."""
+
+
+class Conflict(StoreError):
+    """A compare-and-swap found another version than the one expected. Our write is not in the store."""
+
+
+class Unavailable(StoreError):
+    """The store did not answer, or asked to slow down; nothing was written by this call.
+
+    Raised by a backend for one attempt and by the retry wrapper when retrying did not help.
+    ``retry_after_seconds`` is what the server asked for, if it did.
+    """
+
+    def __init__(
+        self,
+        message: str,
+        *,
+        key: str | None = None,
+        hint: str | None = None,
+        retry_after_seconds: float | None = None,
+    ) -> None:
+        self.retry_after_seconds = retry_after_seconds
+        super().__init__(message, key=key, hint=hint)
+
+
+class OutcomeUnknown(StoreError):
+    """A write may have landed, or may still land. Absence on a later read proves nothing."""
+
+
+class Denied(StoreError):
+    """Credentials are missing, wrong, or lack a permission. Repeating does not help."""
+
+
+class Invalid(StoreError):
+    """The request itself is wrong: a malformed key, a range beyond the end, a missing bucket."""
+
+
+class ChecksumRefused(StoreError):
+    """The bytes that arrived are not the bytes that were sent (either way). Nothing was written."""
+
+
+# --- settings ------------------------------------------------------------------------------------
+
+
+class SettingsError(CheckpointError):
+    """What was typed cannot work: an URL, an option, a missing package, a key file."""
+
+
+class MissingExtra(SettingsError):
+    """An optional package is not installed; the hint is the pip line."""
+
+
+class UnsafeStore(SettingsError):
+    """The store ignores conditional writes, so that nothing stops two drivers."""
+
+
+# --- the history ---------------------------------------------------------------------------------
+
+
+class FencedError(CheckpointError):
+    """Another run has taken the store over. This run must stop; only a new start takes over again."""
+
+
+class RefusedError(CheckpointError):
+    """Going on would lose, double or mix something, so nothing was done."""
+
+
+class FormatError(CheckpointError):
+    """Stored bytes are not what this package writes: torn, damaged, unknown version, unsafe path."""
+
+
+class UnknownVersion(FormatError):
+    """A newer version of this package wrote the object."""
+
+
+class IntegrityError(FormatError):
+    """The digest of ``path`` is not the recorded one."""
+
+    def __init__(self, path: str, expected: str, actual: str, *, hint: str | None = None) -> None:
+        self.path = path
+        self.expected = expected
+        self.actual = actual
+        super().__init__(
+            f"integrity check failed for {path}: expected {expected}, got {actual}", hint=hint
+        )
+
+
+class MissingKey(SettingsError):
+    """An encryption key is not in the key ring, or is not the one that was used. Names the key id."""
+
+    def __init__(self, key_id: str, message: str, *, hint: str | None = None) -> None:
+        self.key_id = key_id
+        super().__init__(message, hint=hint)

@@ -1,0 +1,1 @@
+"""What the stored bytes mean: names, manifests, records, packs, encryption. Pure: no store, no clock."""

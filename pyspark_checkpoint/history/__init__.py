@@ -1,0 +1,1 @@
+"""One linear history of verified checkpoints in an object store: where store and format meet."""

@@ -1,0 +1,182 @@
+"""The contract of an object store. Backends keep it; everything else relies on nothing more.
+
+A store holds immutable byte strings under keys, below one prefix of one bucket, container or
+directory. What follows is what every backend must promise; ``tests/contract`` checks it.
+
+* **Atomic.** A key holds the whole bytes of one finished put, or is absent. No reader ever sees a
+  part of a put; a put that failed with anything but ``OutcomeUnknown`` has left nothing.
+* **Durable.** When ``put`` returns, the bytes survive the death of this process and machine.
+* **Read after write.** A ``get``, ``head`` or ``list`` that starts after a put, copy or delete
+  returned sees its effect.
+* **Conditional.** ``if_absent`` and ``if_match`` are decided by the store itself, atomically, among
+  any number of threads, processes and machines: exactly one creator of a key wins.
+* **Honest.** "Lost the race" (``AlreadyExists``, ``Conflict``), "nothing happened" (``Unavailable``)
+  and "nobody knows" (``OutcomeUnknown``) are three different answers. A backend makes one attempt
+  and never retries a conditional put by itself; ``store.retry`` does that, with the nonce.
+* **Translated.** Only errors of ``pyspark_checkpoint.errors`` leave a store.
+* **Shared.** A store may be used by many threads at once, and after a fork.
+"""
+
+from __future__ import annotations
+
+import abc
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from typing import IO
+
+from pyspark_checkpoint.errors import Invalid
+
+Body = bytes | bytearray | memoryview | IO[bytes]
+"""What ``put`` takes. A file must be seekable; it is read from its current position to its end."""
+
+MAX_KEY_BYTES = 900
+CHUNK_BYTES = 8 * 1024 * 1024
+
+
+@dataclass(frozen=True, slots=True)
+class Version:
+    """What a compare-and-swap compares. Opaque; equal only if the object was not replaced since.
+
+    On S3 a version is the ETag, so replacing an object by the same bytes may give an equal version.
+    Objects that are swapped carry a counter for that reason.
+    """
+
+    token: str
+
+
+@dataclass(frozen=True, slots=True)
+class ObjectInfo:
+    """What a store knows of an object without reading it."""
+
+    key: str
+    size_bytes: int
+    version: Version
+    modified_ms: int
+    nonce: str | None = None
+    """The nonce given to the put that made it. ``list`` and the local disk do not know it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Stored:
+    """Bytes together with the version they had when they were read."""
+
+    data: bytes
+    version: Version
+
+
+class ObjectStore(abc.ABC):
+    """One prefix of one bucket, container or directory. See the module for what it promises."""
+
+    url: str
+    """Where this store is, as a user would type it; never with credentials."""
+
+    @abc.abstractmethod
+    def put(
+        self,
+        key: str,
+        data: Body,
+        *,
+        if_absent: bool = False,
+        if_match: Version | None = None,
+        nonce: str | None = None,
+    ) -> Version:
+        """Store ``data`` under ``key`` and return its version.
+
+        With ``if_absent`` only if the key is absent (``AlreadyExists`` otherwise); with ``if_match``
+        only if the key still has that version (``Conflict`` otherwise, also when it is absent); with
+        neither it replaces whatever is there. Both together are ``Invalid``. ``nonce`` is kept with
+        the object where the store can, and given back by ``head``; it proves whose put landed.
+
+        Large bodies go up in parts with bounded memory; a failed one leaves no object and no parts.
+        The server checks a digest of the bytes (``ChecksumRefused``, and nothing is stored).
+        ``Unavailable`` means that nothing was written by this call; when that is not certain, the
+        answer is ``OutcomeUnknown``, for plain puts too.
+        """
+
+    @abc.abstractmethod
+    def read(self, key: str) -> Stored:
+        """Return the whole object and its version, from one request, so that they belong together."""
+
+    @abc.abstractmethod
+    def get(self, key: str, *, start: int | None = None, end: int | None = None) -> bytes:
+        """Return the bytes ``[start, end)`` of an object, the whole of it by default.
+
+        A range is cut at the object's end, as slicing does, except that a ``start`` beyond the end
+        is ``Invalid``. A body that arrives short is an error, never a short answer.
+        """
+
+    @abc.abstractmethod
+    def stream(self, key: str, *, chunk_bytes: int = CHUNK_BYTES) -> Iterator[bytes]:
+        """Yield the whole object in order, with memory bounded by a few chunks.
+
+        All chunks are of one version: an object replaced meanwhile is an error (``Conflict``).
+        """
+
+    @abc.abstractmethod
+    def head(self, key: str) -> ObjectInfo:
+        """Return what is known of ``key``, or raise ``NotFound``."""
+
+    @abc.abstractmethod
+    def list(self, prefix: str = "", *, start_after: str | None = None) -> Iterator[ObjectInfo]:
+        """Yield every object whose key begins with ``prefix``, in the order of the keys' UTF-8 bytes.
+
+        ``prefix`` is plain text, not a directory: ``"a/b"`` finds ``a/bc`` as well. Pages are fetched
+        as the iterator advances. ``start_after`` leaves out keys up to and including itself.
+        """
+
+    @abc.abstractmethod
+    def delete(self, keys: Iterable[str]) -> None:
+        """Remove keys, any number of them. Absent ones are fine. On an error some may be gone."""
+
+    @abc.abstractmethod
+    def copy(self, source_key: str, target_key: str, *, if_absent: bool = False) -> Version:
+        """Copy within the store, by the server where it can, without the bytes passing through here."""
+
+    def close(self) -> None:
+        """Release connections. A store that was closed may be used again; it reconnects."""
+
+
+def check_key(key: str) -> str:
+    """Return ``key`` if every backend can hold it, else raise ``Invalid``.
+
+    The rule is the strictest of all services, so that a store can be copied anywhere: non-empty
+    segments between slashes, none of them ``.`` or ``..``, no control characters, no backslash,
+    no lone surrogates, no trailing dot (Azure), a segment of at most 255 bytes (disks), at most 900 in all.
+    """
+    try:
+        encoded = key.encode("utf-8")
+    except UnicodeEncodeError:
+        raise Invalid("a key must be valid unicode", key=repr(key)) from None
+    if not encoded or len(encoded) > MAX_KEY_BYTES:
+        raise Invalid(f"a key has 1 to {MAX_KEY_BYTES} bytes, not {len(encoded)}", key=key[:80])
+    for segment in key.split("/"):
+        if segment in ("", ".", ".."):
+            raise Invalid(f"key {key!r} has a segment {segment!r}", key=key)
+        if len(segment.encode("utf-8")) > 255:
+            raise Invalid(f"key {key[:80]!r}... has a segment of over 255 bytes", key=key)
+        if segment.endswith("."):
+            raise Invalid(f"key {key!r} has a segment that ends with a dot", key=key)
+    if "\\" in key or any(ord(c) < 32 or ord(c) == 127 for c in key):
+        raise Invalid(f"key {key!r} has a backslash or a control character", key=key)
+    return key
+
+
+def check_prefix(prefix: str) -> str:
+    """Return ``prefix`` if keys can begin with it, else raise ``Invalid``."""
+    if prefix:
+        check_key(prefix.rstrip("/") or "/")
+    return prefix
+
+
+def check_conditions(if_absent: bool, if_match: Version | None) -> None:
+    """Refuse a put that asks for both conditions."""
+    if if_absent and if_match is not None:
+        raise Invalid("put takes if_absent or if_match, not both")
+
+
+def check_range(start: int | None, end: int | None) -> tuple[int, int | None]:
+    """Return the range with its default start; refuse negative and backward ones."""
+    begin = 0 if start is None else start
+    if begin < 0 or (end is not None and end < begin):
+        raise Invalid(f"not a range: {start} to {end}")
+    return begin, end
