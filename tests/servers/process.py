@@ -22,7 +22,7 @@ GRPC_OFFSET = 10_000
 # ports: nobody can take one between our looking and the server's binding.
 _FIRST_PORT, _LAST_PORT = 20_000, 22_700
 
-_WATCHDOG = 'read -r _; kill -KILL -- "-$0" 2>/dev/null; sleep 0.2; rm -rf -- "$1"'
+_WATCHDOG = 'read -r _; kill -s KILL -- "-$0" 2>/dev/null; sleep 0.2; rm -rf -- "$1"'
 
 
 class ServerError(RuntimeError):
