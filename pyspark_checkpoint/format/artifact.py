@@ -1,0 +1,153 @@
+"""Where bytes are and what proves them: artifacts, and the objects that hold them."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+from dataclasses import dataclass, replace
+from typing import Any
+
+from pyspark_checkpoint.errors import FormatError, IntegrityError
+from pyspark_checkpoint.format.keys import check_artifact_path
+from pyspark_checkpoint.format.sealed import sha256_hex
+
+
+@dataclass(frozen=True, slots=True)
+class ArtifactRef:
+    """Immutable bytes: a whole object, a range of a pack, or bytes inline in the manifest.
+
+    ``size_bytes`` and ``sha256`` are over the stored bytes (the ciphertext of an encrypted store),
+    so that they are verified without a key. ``name`` says what the artifact is within its partition
+    where that matters (the file name of a Spark state file); it is empty for rows of a table.
+    """
+
+    path: str | None
+    size_bytes: int
+    sha256: str
+    is_delta: bool
+    epoch: int
+    offset: int = 0
+    name: str = ""
+    data_key_id: str | None = None
+    inline: bytes | None = None
+
+    @staticmethod
+    def of_inline(
+        data: bytes, *, is_delta: bool, epoch: int, name: str = "", data_key_id: str | None = None
+    ) -> ArtifactRef:
+        """Refer to bytes that travel inside the manifest."""
+        return ArtifactRef(
+            path=None,
+            size_bytes=len(data),
+            sha256=sha256_hex(data),
+            is_delta=is_delta,
+            epoch=epoch,
+            name=name,
+            data_key_id=data_key_id,
+            inline=data,
+        )
+
+    def moved(self, path: str, offset: int) -> ArtifactRef:
+        """The same bytes at another place."""
+        return replace(self, path=path, offset=offset, inline=None)
+
+
+def verify_integrity(path: str, data: bytes | bytearray | memoryview, expected_sha256: str) -> None:
+    """Raise ``IntegrityError`` unless ``data`` has the digest ``expected_sha256``."""
+    actual = sha256_hex(data)
+    if actual != expected_sha256:
+        raise IntegrityError(path, expected_sha256, actual)
+
+
+class Tables:
+    """The objects and data keys that a manifest's artifacts refer to, each written down once."""
+
+    def __init__(self) -> None:
+        self._objects: dict[str, int] = {}
+        self._data_keys: dict[str, int] = {}
+
+    def object_row(self, path: str) -> int:
+        """The row of an object, made when it is new."""
+        return self._objects.setdefault(path, len(self._objects))
+
+    def data_key_row(self, data_key_id: str) -> int:
+        """The row of a data key, made when it is new."""
+        return self._data_keys.setdefault(data_key_id, len(self._data_keys))
+
+    def objects(self) -> list[str]:
+        """The paths in the order of their rows."""
+        return list(self._objects)
+
+    def data_keys(self) -> list[str]:
+        """The data key ids in the order of their rows."""
+        return list(self._data_keys)
+
+
+def encode_artifact(ref: ArtifactRef, tables: Tables) -> list[Any]:
+    """Return the compact row of an artifact; 43 characters of digest are most of it.
+
+    The row is ``[object row or inline base64, offset, size, digest, flags, epoch, name?]``; flags are
+    1 for a delta, plus twice the data key's row plus one for an encrypted artifact.
+    """
+    digest = base64.urlsafe_b64encode(bytes.fromhex(ref.sha256)).decode("ascii").rstrip("=")
+    flags = 1 if ref.is_delta else 0
+    if ref.data_key_id is not None:
+        flags |= (tables.data_key_row(ref.data_key_id) + 1) << 1
+    if ref.inline is not None:
+        where: Any = base64.b64encode(ref.inline).decode("ascii")
+    elif ref.path is not None:
+        where = tables.object_row(ref.path)
+    else:
+        raise FormatError("an artifact is neither inline nor at a path")
+    row = [where, ref.offset, ref.size_bytes, digest, flags, ref.epoch]
+    return [*row, ref.name] if ref.name else row
+
+
+def decode_artifact(row: Any, objects: list[str], data_keys: list[str]) -> ArtifactRef:
+    """Read a compact row back; refuses what ``encode_artifact`` cannot have written."""
+    if not isinstance(row, list) or not 6 <= len(row) <= 7:
+        raise FormatError("an artifact's row is damaged")
+    where, offset, size_bytes, digest, flags, epoch = row[:6]
+    name = row[6] if len(row) > 6 else ""
+    numbers = (offset, size_bytes, flags, epoch)
+    if any(type(n) is not int or n < 0 for n in numbers) or not isinstance(name, str):
+        raise FormatError("an artifact's row is damaged")
+    key_row = (flags >> 1) - 1
+    if key_row >= len(data_keys):
+        raise FormatError("an artifact refers to a data key that the manifest does not name")
+    path, inline = _decode_place(where, objects, size_bytes)
+    return ArtifactRef(
+        path=path,
+        size_bytes=size_bytes,
+        sha256=_decode_digest(digest),
+        is_delta=bool(flags & 1),
+        epoch=epoch,
+        offset=offset,
+        name=name,
+        data_key_id=data_keys[key_row] if key_row >= 0 else None,
+        inline=inline,
+    )
+
+
+def _decode_place(where: Any, objects: list[str], size_bytes: int) -> tuple[str | None, bytes | None]:
+    if isinstance(where, str):
+        try:
+            inline = base64.b64decode(where, validate=True)
+        except binascii.Error:
+            raise FormatError("an inline artifact is damaged") from None
+        if len(inline) != size_bytes:
+            raise FormatError("an inline artifact has another size than recorded")
+        return None, inline
+    if type(where) is not int or not 0 <= where < len(objects):
+        raise FormatError("an artifact refers to an object that the manifest does not name")
+    return check_artifact_path(objects[where]), None
+
+
+def _decode_digest(digest: Any) -> str:
+    try:
+        raw = base64.urlsafe_b64decode(digest + "=")
+    except (TypeError, ValueError):
+        raise FormatError("an artifact's digest is damaged") from None
+    if len(raw) != 32:
+        raise FormatError("an artifact's digest is damaged")
+    return raw.hex()

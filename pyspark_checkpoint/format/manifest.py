@@ -1,0 +1,229 @@
+"""The manifest: the value whose creation is the commit, and everything that a checkpoint knows.
+
+A manifest names all that is needed to read its checkpoint, and to replace its own epoch; no other
+object is needed to interpret it. ``manifest_json`` writes it down.
+"""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from pyspark_checkpoint.format.artifact import ArtifactRef
+from pyspark_checkpoint.format.records import SinkCommitStatus
+from pyspark_checkpoint.format.sealed import FORMAT_VERSION
+
+DEFAULT_VNODE_COUNT = 256
+MAX_VNODE_COUNT = 65_535
+
+
+class ManifestKind(enum.Enum):
+    """Why a manifest was written."""
+
+    EPOCH = "epoch"
+    """A new epoch."""
+    REPLACEMENT = "replacement"
+    """The head's epoch again, because Spark ran the batch again."""
+    ROLLBACK = "rollback"
+    """The content of an earlier checkpoint, on purpose."""
+    CLAIM = "claim"
+    """What the parent names, by a new run: from here on the old one is fenced."""
+    TOMBSTONE = "tombstone"
+    """A deleted checkpoint, which keeps its number and its place in the chain."""
+
+
+@dataclass(frozen=True, slots=True)
+class ConnectorCheckpoint:
+    """Where a source stands: its offsets by name (for Spark one JSON text), and notes about it."""
+
+    offsets: Mapping[str, str] = field(default_factory=dict)
+    epoch: int = 0
+    metadata: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionSnapshotEntry:
+    """A partition's state: at most one snapshot and the deltas on top of it, in the order to apply."""
+
+    partition_id: int
+    artifacts: tuple[ArtifactRef, ...]
+
+    @property
+    def size_bytes(self) -> int:
+        """Stored bytes of all artifacts."""
+        return sum(ref.size_bytes for ref in self.artifacts)
+
+
+@dataclass(frozen=True, slots=True)
+class OperatorSnapshotEntry:
+    """A stateful operator, or the table that a sink keeps. ``kind`` says which and in what format."""
+
+    partitions: tuple[PartitionSnapshotEntry, ...] = ()
+    kind: str = "state"
+
+    @property
+    def total_bytes(self) -> int:
+        """Stored bytes of all partitions."""
+        return sum(part.size_bytes for part in self.partitions)
+
+
+OperatorCheckpoint = OperatorSnapshotEntry
+"""The seed's other name for an operator's entry: inline or external is said by each artifact."""
+
+
+@dataclass(frozen=True, slots=True)
+class QueryInfo:
+    """The streaming query that a checkpoint is of."""
+
+    id: str = ""
+    name: str = ""
+    checkpoint_location: str = ""
+    spark_version: str = ""
+    app_name: str = ""
+    conf: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class RequestCount:
+    """What the commit cost up to the manifest itself."""
+
+    puts: int = 0
+    gets: int = 0
+    bytes: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class ManifestValidationError:
+    """One thing in a manifest that does not fit: the field and what is wrong with it."""
+
+    field: str
+    message: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CheckpointManifest:
+    """One checkpoint. Everything but the content is stamped by the commit: see ``history.commit``."""
+
+    checkpoint_id: int
+    epoch: int
+    version: int = FORMAT_VERSION
+    kind: ManifestKind = ManifestKind.EPOCH
+    timestamp_ms: int = 0
+    commit_nonce: str = ""
+    attempt: str = ""
+    """The uuid of the attempt that staged it (``CheckpointId.uuid``)."""
+    parent_id: int = 0
+    parent_sha256: str = ""
+    generation: int = 0
+    run_id: str = ""
+    instance_id: str = ""
+    query: QueryInfo = field(default_factory=QueryInfo)
+    operators: Mapping[str, OperatorSnapshotEntry] = field(default_factory=dict)
+    files: tuple[ArtifactRef, ...] = ()
+    """Named artifacts that belong to no partition: Spark's logs, schemas, the state sidecar."""
+    source_offsets: Mapping[str, ConnectorCheckpoint] = field(default_factory=dict)
+    table_offsets: Mapping[str, ConnectorCheckpoint] = field(default_factory=dict)
+    table_store_checkpoint_path: str | None = None
+    source_names: tuple[str, ...] = ()
+    source_watermarks: Mapping[str, int] = field(default_factory=dict)
+    watermark: int | None = None
+    sink_names: tuple[str, ...] = ()
+    sink_epochs: Mapping[str, int] = field(default_factory=dict)
+    sink_commit_statuses: Mapping[str, SinkCommitStatus] = field(default_factory=dict)
+    """Not part of the stored bytes: filled from the status records when a manifest is loaded."""
+    pipeline_hash: int | None = None
+    vnode_count: int = DEFAULT_VNODE_COUNT
+    vnodes: tuple[int, ...] | None = None
+    """The vnodes that this checkpoint covers; None means all."""
+    partition_count: int = 0
+    table: Mapping[str, Any] | None = None
+    encryption_key_id: str | None = None
+    state_checksum: str | None = None
+    rollback_of: int | None = None
+    """For a rollback: the checkpoint whose content this is."""
+    deleted_sha256: str | None = None
+    """For a tombstone: the digest of the manifest that was here."""
+    requests: RequestCount = field(default_factory=RequestCount)
+
+    @staticmethod
+    def new(checkpoint_id: int, epoch: int) -> CheckpointManifest:
+        """An empty manifest with the default vnode count."""
+        return CheckpointManifest(checkpoint_id=checkpoint_id, epoch=epoch)
+
+    @staticmethod
+    def new_with_vnode_count(checkpoint_id: int, epoch: int, vnode_count: int) -> CheckpointManifest:
+        """An empty manifest with an explicit vnode count."""
+        return CheckpointManifest(checkpoint_id=checkpoint_id, epoch=epoch, vnode_count=vnode_count)
+
+    @property
+    def operator_states(self) -> Mapping[str, OperatorSnapshotEntry]:
+        """The seed's name for ``operators``."""
+        return self.operators
+
+    @property
+    def total_size_bytes(self) -> int:
+        """Stored bytes of every artifact that this checkpoint names, shared ones included."""
+        return sum(ref.size_bytes for ref in self.artifacts())
+
+    def artifacts(self) -> Iterator[ArtifactRef]:
+        """Every artifact that this checkpoint names."""
+        for operator in self.operators.values():
+            for part in operator.partitions:
+                yield from part.artifacts
+        yield from self.files
+
+    def paths(self) -> frozenset[str]:
+        """The objects that this checkpoint needs."""
+        return frozenset(ref.path for ref in self.artifacts() if ref.path is not None)
+
+    def with_statuses(self, statuses: Mapping[str, SinkCommitStatus]) -> CheckpointManifest:
+        """The same manifest with what the status records say."""
+        return replace(self, sink_commit_statuses=dict(statuses))
+
+    def validate(self, expected_vnode_count: int = DEFAULT_VNODE_COUNT) -> list[ManifestValidationError]:
+        """What does not fit, empty when all is well. Restoring with another vnode count is not safe."""
+        return [ManifestValidationError(*found) for found in _findings(self, expected_vnode_count)]
+
+
+def _findings(manifest: CheckpointManifest, expected_vnode_count: int) -> Iterator[tuple[str, str]]:
+    if manifest.version != FORMAT_VERSION:
+        yield "version", f"is {manifest.version}, not {FORMAT_VERSION}"
+    if manifest.checkpoint_id < 1:
+        yield "checkpoint_id", f"is {manifest.checkpoint_id}; numbers begin at 1"
+    if manifest.epoch < 0:
+        yield "epoch", f"is {manifest.epoch}"
+    if manifest.timestamp_ms <= 0:
+        yield "timestamp_ms", f"is {manifest.timestamp_ms}"
+    if manifest.vnode_count != expected_vnode_count:
+        yield "vnode_count", f"is {manifest.vnode_count}, the runtime has {expected_vnode_count}"
+    elif not 1 <= manifest.vnode_count <= MAX_VNODE_COUNT:
+        yield "vnode_count", f"is {manifest.vnode_count}, outside 1 to {MAX_VNODE_COUNT}"
+    if manifest.vnodes is not None and any(not 0 <= v < manifest.vnode_count for v in manifest.vnodes):
+        yield "vnodes", "names vnodes that do not exist"
+    yield from _name_findings(manifest)
+    yield from _partition_findings(manifest)
+
+
+def _name_findings(manifest: CheckpointManifest) -> Iterator[tuple[str, str]]:
+    for sink in manifest.sink_epochs:
+        if sink not in manifest.sink_names:
+            yield "sink_epochs", f"has sink {sink!r}, which sink_names lacks"
+    for source in manifest.source_offsets:
+        if source not in manifest.source_names:
+            yield "source_offsets", f"has source {source!r}, which source_names lacks"
+    for name in ("source_names", "sink_names"):
+        names = getattr(manifest, name)
+        if list(names) != sorted(set(names)):
+            yield name, "is not sorted, or has a name twice"
+
+
+def _partition_findings(manifest: CheckpointManifest) -> Iterator[tuple[str, str]]:
+    for name, operator in manifest.operators.items():
+        numbers = [part.partition_id for part in operator.partitions]
+        if len(set(numbers)) != len(numbers):
+            yield f"operators.{name}", "has a partition twice"
+        for part in operator.partitions:
+            if any(ref.epoch > manifest.epoch for ref in part.artifacts):
+                yield f"operators.{name}", f"partition {part.partition_id} has an artifact of a later epoch"
