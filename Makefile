@@ -1,0 +1,75 @@
+# Everything that a contributor runs. `make help` lists it.
+SHELL := /bin/bash
+.DEFAULT_GOAL := help
+
+VENV := .venv
+PY := $(VENV)/bin/python
+STAMP := $(VENV)/.installed
+VERSION := $(shell sed -n 's/^version = //p' setup.cfg | head -1)
+JAR := jvm-shim/target/ckpt-spark_2.13-$(VERSION).jar
+JAVA_SOURCES := $(shell find jvm-shim/src pyspark_checkpoint -name '*.java' -o -name '*.py' -o -path '*META-INF*' -type f)
+PYTEST := $(PY) -m pytest -q
+SEEDS ?= 1000000
+KILLS ?= 50
+ROUNDS ?= 20
+
+.PHONY: help setup check test unit demo jar simulate soak bench bench-stores bench-commit bench-sink bench-file-manager clean
+
+help: ## List the targets
+	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sort | awk -F ':.*## ' '{printf "  %-20s %s\n", $$1, $$2}'
+
+setup: $(STAMP) .tools/azurite/.installed ## Create .venv with everything that tests and benchmarks need
+
+$(STAMP): setup.cfg pyproject.toml tools/find_python.sh
+	@tools/find_python.sh --check-java
+	@test -x $(PY) || "$$(tools/find_python.sh)" -m venv $(VENV)
+	$(PY) -m pip install --quiet --disable-pip-version-check --editable '.[dev]' --config-settings editable_mode=compat
+	@touch $@
+
+.tools/azurite/.installed: tools/install_azurite.sh | $(STAMP)
+	tools/install_azurite.sh
+	@touch $@
+
+jar: $(JAR) ## Build the jar with the JVM part and the Python package
+
+$(JAR): jvm-shim/pom.xml $(JAVA_SOURCES) | $(STAMP)
+	tools/mvn.sh --batch-mode --quiet --file jvm-shim/pom.xml package
+	@touch $@
+
+check: $(STAMP) ## Lint, types and import rules
+	$(VENV)/bin/ruff check .
+	$(VENV)/bin/ruff format --check .
+	$(VENV)/bin/mypy
+	$(VENV)/bin/lint-imports --config setup.cfg
+
+unit: $(STAMP) ## The tests that need no server and no Spark: seconds
+	$(PYTEST) tests/unit tests/property tests/format
+
+test: setup jar ## Everything, on servers of its own: what CI runs
+	$(PYTEST) tests
+
+simulate: $(STAMP) ## The commit protocol under SEEDS random schedules
+	SEEDS=$(SEEDS) $(PYTEST) tests/simulation
+
+soak: setup jar ## The long runs: KILLS kills, ROUNDS rounds, large objects
+	SOAK=1 KILLS=$(KILLS) ROUNDS=$(ROUNDS) $(PYTEST) -m soak --timeout 7200 tests
+
+demo: setup jar ## A streaming job that is killed and goes on, on a local directory
+	$(PY) examples/demo.py
+
+bench: bench-stores bench-commit bench-file-manager bench-sink ## Every benchmark, one after the other
+
+bench-stores: setup ## Requests/s and MB/s of each store beside its bare SDK
+	$(PY) -m benchmarks.bench_stores
+
+bench-commit: setup ## Requests and time of a commit, verify and recovery beside plain hashing
+	$(PY) -m benchmarks.bench_commit
+
+bench-file-manager: setup jar ## Spark's own checkpoint on S3: stock, tuned and ours
+	$(PY) -m benchmarks.bench_file_manager
+
+bench-sink: setup jar ## The sink beside an empty sink and Spark's file sink
+	$(PY) -m benchmarks.bench_sink
+
+clean: ## Remove what was built; the environment stays
+	rm -rf build dist *.egg-info jvm-shim/target .pytest_cache .mypy_cache .ruff_cache .hypothesis
