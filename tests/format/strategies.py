@@ -1,0 +1,118 @@
+"""Hypothesis strategies for everything that the format writes down."""
+
+from __future__ import annotations
+
+import uuid
+
+from hypothesis import strategies as st
+
+from pyspark_checkpoint.clock import uuid7_from
+from pyspark_checkpoint.format.artifact import ArtifactRef
+from pyspark_checkpoint.format.keys import MAX_NUMBER, CheckpointId, CheckpointPaths
+from pyspark_checkpoint.format.manifest import (
+    CheckpointManifest,
+    ConnectorCheckpoint,
+    ManifestKind,
+    OperatorSnapshotEntry,
+    PartitionSnapshotEntry,
+    QueryInfo,
+    RequestCount,
+)
+from pyspark_checkpoint.format.sealed import sha256_hex
+
+INT64 = 2**63 - 1
+
+texts = st.text(st.characters(codec="utf-8"), max_size=20)
+names = st.text(
+    st.characters(codec="utf-8", exclude_characters="/\\\x7f", exclude_categories=("Cc", "Cs")),
+    min_size=1,
+    max_size=30,
+).filter(lambda n: not n.startswith(" ") and not n.endswith((" ", ".")) and len(n.encode()) <= 120)
+numbers = st.integers(1, MAX_NUMBER)
+uuids = st.builds(
+    lambda ms, bits: str(uuid.UUID(int=uuid7_from(ms, bits))),
+    st.integers(0, 2**48 - 1),
+    st.integers(0, 2**74 - 1),
+)
+attempts = st.builds(CheckpointId, numbers, uuids)
+partitions = st.integers(0, 99_999)
+data_key_ids = st.none() | st.sampled_from(
+    ["01890a5d-ac96-774b-bcce-b302099a8057", "01890a5d-ac96-774b-bcce-b302099a8058"]
+)
+paths = st.builds(CheckpointPaths.snapshot, attempts, names, partitions) | st.builds(
+    CheckpointPaths.pack, attempts, partitions
+)
+digests = st.binary(max_size=8).map(sha256_hex)
+inline_refs = st.builds(
+    lambda data, is_delta, epoch, name, key: ArtifactRef.of_inline(
+        data, is_delta=is_delta, epoch=epoch, name=name, data_key_id=key
+    ),
+    st.binary(max_size=64),
+    st.booleans(),
+    st.integers(0, INT64),
+    texts,
+    data_key_ids,
+)
+stored_refs = st.builds(
+    ArtifactRef,
+    path=paths,
+    size_bytes=st.integers(0, 2**48),
+    sha256=digests,
+    is_delta=st.booleans(),
+    epoch=st.integers(0, INT64),
+    offset=st.integers(0, 2**48),
+    name=texts,
+    data_key_id=data_key_ids,
+)
+refs = inline_refs | stored_refs
+operators = st.builds(
+    OperatorSnapshotEntry,
+    st.lists(
+        st.builds(PartitionSnapshotEntry, partitions, st.lists(refs, max_size=3).map(tuple)), max_size=3
+    ).map(tuple),
+    texts,
+)
+text_maps = st.dictionaries(texts, texts, max_size=2)
+connectors = st.dictionaries(
+    texts, st.builds(ConnectorCheckpoint, text_maps, st.integers(0, INT64), text_maps), max_size=2
+)
+json_values = st.recursive(
+    st.none() | st.booleans() | st.integers(-INT64, INT64) | texts,
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(texts, inner, max_size=3),
+    max_leaves=5,
+)
+manifests = st.builds(
+    CheckpointManifest,
+    checkpoint_id=numbers,
+    epoch=st.integers(0, INT64),
+    kind=st.sampled_from(ManifestKind),
+    timestamp_ms=st.integers(0, INT64),
+    commit_nonce=texts,
+    attempt=uuids,
+    parent_id=st.integers(0, MAX_NUMBER),
+    parent_sha256=digests,
+    generation=st.integers(0, INT64),
+    run_id=texts,
+    instance_id=texts,
+    query=st.builds(QueryInfo, texts, texts, texts, texts, texts, text_maps),
+    operators=st.dictionaries(names, operators, max_size=2),
+    files=st.lists(refs, max_size=2).map(tuple),
+    source_offsets=connectors,
+    table_offsets=connectors,
+    table_store_checkpoint_path=st.none() | texts,
+    source_names=st.lists(texts, max_size=2).map(tuple),
+    source_watermarks=st.dictionaries(texts, st.integers(-INT64, INT64), max_size=2),
+    watermark=st.none() | st.integers(-INT64, INT64),
+    sink_names=st.lists(texts, max_size=2).map(tuple),
+    sink_epochs=st.dictionaries(texts, st.integers(0, INT64), max_size=2),
+    pipeline_hash=st.none() | st.integers(0, INT64),
+    vnode_count=st.integers(1, 65_535),
+    vnodes=st.none() | st.lists(st.integers(0, 65_534), max_size=3).map(tuple),
+    partition_count=partitions,
+    table=st.none() | st.dictionaries(texts, json_values, max_size=2),
+    encryption_key_id=data_key_ids,
+    state_checksum=st.none() | digests,
+    rollback_of=st.none() | numbers,
+    deleted_sha256=st.none() | digests,
+    requests=st.builds(RequestCount, partitions, partitions, partitions),
+)
