@@ -1,74 +1,51 @@
-"""The bytes of one put, whether they are in memory or in a file, read in pieces with bounded memory."""
+"""What ``put`` is given, as chunks: bytes of any kind, or a seekable file from where it stands."""
 
 from __future__ import annotations
 
-import io
-import threading
 from collections.abc import Iterator
+from typing import IO
 
 from pyspark_checkpoint.errors import Invalid
-from pyspark_checkpoint.store.base import Body
-
-PIECE_BYTES = 1024 * 1024
-"""How much of a file is in memory at once when it is sent in one request."""
+from pyspark_checkpoint.store.base import CHUNK_BYTES, Body
 
 
-class UploadBody:
-    """A body with a known size that can be read again from any offset, by many threads.
+def body_position(data: Body) -> int | None:
+    """Return where a file body stands, or None for bytes; refuse a file that cannot be rewound."""
+    if isinstance(data, bytes | bytearray | memoryview):
+        return None
+    try:
+        if data.seekable():
+            return data.tell()
+    except (AttributeError, OSError, ValueError):
+        pass
+    raise Invalid("put takes bytes or a seekable file that is open for reading in binary mode")
 
-    A file is measured once, from its current position to its end; when it turns out shorter, or
-    cannot be read, the put ends with ``Invalid`` and nothing is stored.
-    """
 
-    size_bytes: int
+def rewind_body(data: Body, position: int | None) -> None:
+    """Bring a file body back to where it stood, so that it can be sent again."""
+    if position is not None and not isinstance(data, bytes | bytearray | memoryview):
+        data.seek(position)
 
-    def __init__(self, data: Body) -> None:
-        self._lock = threading.Lock()
-        if isinstance(data, bytes | bytearray | memoryview):
-            self._view: memoryview | None = memoryview(data).cast("B")
-            self.size_bytes = self._view.nbytes
-            return
-        self._view = None
-        self._file = data
-        try:
-            self._origin = data.tell()
-            self.size_bytes = max(0, data.seek(0, io.SEEK_END) - self._origin)
-            data.seek(self._origin)
-        except (OSError, AttributeError) as error:
-            raise Invalid("a body must be bytes or a file that can seek") from error
 
-    @property
-    def in_memory(self) -> bool:
-        """Whether the caller holds all the bytes already."""
-        return self._view is not None
+def body_chunks(data: Body, chunk_bytes: int = CHUNK_BYTES) -> Iterator[memoryview]:
+    """Yield a body in order. Memory is bounded by one chunk; bytes are not copied at all."""
+    if isinstance(data, bytes | bytearray | memoryview):
+        view = memoryview(data).cast("B")
+        for start in range(0, len(view), chunk_bytes):
+            yield view[start : start + chunk_bytes]
+        return
+    body_position(data)
+    while chunk := _read(data, chunk_bytes):
+        yield chunk
 
-    def read(self, start: int, end: int) -> bytes:
-        """Return exactly the bytes ``[start, end)``. The whole of a ``bytes`` object is not copied."""
-        if self._view is not None:
-            whole = self._view.obj
-            if start == 0 and end == self.size_bytes and isinstance(whole, bytes) and len(whole) == end:
-                return whole
-            return bytes(self._view[start:end])
-        with self._lock:
-            return self._read_file(start, end)
 
-    def pieces(self, start: int, end: int, piece_bytes: int = PIECE_BYTES) -> Iterator[bytes]:
-        """Yield the bytes ``[start, end)`` in order, ``piece_bytes`` at a time."""
-        for offset in range(start, end, piece_bytes):
-            yield self.read(offset, min(offset + piece_bytes, end))
+def body_bytes(data: Body) -> bytes:
+    """Return a whole body as bytes of our own that no caller can change later."""
+    return b"".join(body_chunks(data))
 
-    def _read_file(self, start: int, end: int) -> bytes:
-        missing = end - start
-        found: list[bytes] = []
-        try:
-            self._file.seek(self._origin + start)
-            while missing:
-                piece = self._file.read(missing)
-                if not piece:
-                    raise Invalid("the file became shorter while it was uploaded; nothing was stored")
-                found.append(piece)
-                missing -= len(piece)
-        except OSError as error:
-            # Not an OSError further up: a transport would take it for a broken connection.
-            raise Invalid(f"the file to upload cannot be read: {error.strerror or 'read error'}") from error
-        return found[0] if len(found) == 1 else b"".join(found)
+
+def _read(file: IO[bytes], chunk_bytes: int) -> memoryview:
+    chunk = file.read(chunk_bytes)
+    if not isinstance(chunk, bytes | bytearray | memoryview):
+        raise Invalid("put takes a file that is open in binary mode, not in text mode")
+    return memoryview(chunk).cast("B")

@@ -26,7 +26,7 @@ from pyspark_checkpoint.store.base import (
     check_prefix,
     check_range,
 )
-from pyspark_checkpoint.store.body import UploadBody
+from pyspark_checkpoint.store.body import body_bytes
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,8 +89,7 @@ class MemoryStore(ObjectStore):
     ) -> Version:
         check_key(key)
         check_conditions(if_absent, if_match)
-        body = UploadBody(data)
-        content = body.read(0, body.size_bytes)
+        content = body_bytes(data)
         full, bucket = self._below + key, self._bucket
         with bucket.lock:
             current = bucket.objects.get(full)

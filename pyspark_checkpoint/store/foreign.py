@@ -1,0 +1,137 @@
+"""Settings that users already have elsewhere, in our own words: Hadoop's keys and the environment.
+
+Pure: mappings in, mappings out, with the names of ``store.options.KNOWN``.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+
+from pyspark_checkpoint.store.url import StoreUrl
+
+_PREFIX = "spark.hadoop."
+_S3A = {
+    "endpoint": "endpoint",
+    "endpoint.region": "region",
+    "access.key": "accessKey",
+    "secret.key": "secretKey",
+    "session.token": "sessionToken",
+    "path.style.access": "pathStyleAccess",
+}
+_S3_ENVIRONMENT = {
+    "endpoint": ("AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL"),
+    "region": ("AWS_REGION", "AWS_DEFAULT_REGION"),
+    "accessKey": ("AWS_ACCESS_KEY_ID",),
+    "secretKey": ("AWS_SECRET_ACCESS_KEY",),
+    "sessionToken": ("AWS_SESSION_TOKEN",),
+}
+_AZURE_ENVIRONMENT = {
+    "connectionString": ("AZURE_STORAGE_CONNECTION_STRING",),
+    "accountName": ("AZURE_STORAGE_ACCOUNT", "AZURE_STORAGE_ACCOUNT_NAME"),
+    "accountKey": ("AZURE_STORAGE_KEY", "AZURE_STORAGE_ACCOUNT_KEY"),
+    "sasToken": ("AZURE_STORAGE_SAS_TOKEN",),
+}
+
+
+def hadoop_options(url: StoreUrl, options: Mapping[str, str]) -> dict[str, str]:
+    """Read ``fs.s3a.*``, ``fs.gs.*`` and ``fs.azure.*`` keys, with or without ``spark.hadoop.``."""
+    keys = {
+        name.lower().removeprefix(_PREFIX): str(value)
+        for name, value in sorted(options.items())
+        if name.lower().startswith((_PREFIX, "fs.", "google."))
+    }
+    readers = {"s3": _s3a, "gs": _gs, "az": _azure}
+    return readers[url.scheme](url, keys) if url.scheme in readers else {}
+
+
+def environment_options(url: StoreUrl, env: Mapping[str, str]) -> dict[str, str]:
+    """Read the variables that the services' own tools read."""
+    if url.scheme == "gs":
+        host = env.get("STORAGE_EMULATOR_HOST")
+        return {"endpoint": _with_scheme(host, secure=False), "anonymous": "true"} if host else {}
+    table = {"s3": _S3_ENVIRONMENT, "az": _AZURE_ENVIRONMENT}.get(url.scheme, {})
+    read = {name: _first(env, variables) for name, variables in table.items()}
+    found = {name: value for name, value in read.items() if value}
+    if not {"accessKey", "secretKey"} <= found.keys():
+        found = _without(found, ("accessKey", "secretKey", "sessionToken"))
+    account = connection_account(found.get("connectionString")) or found.get("accountName")
+    if url.account and account != url.account:
+        # Credentials of another account than the one the URL names are not for this store.
+        found = _without(found, tuple(_AZURE_ENVIRONMENT))
+    return found
+
+
+def connection_account(connection: str | None) -> str | None:
+    """Return the account that an Azure connection string is for, if it says so."""
+    match = re.search(r"(?:^|;)\s*AccountName=([^;]+)", connection or "", re.IGNORECASE)
+    return match[1].strip() if match else None
+
+
+def _s3a(url: StoreUrl, keys: Mapping[str, str]) -> dict[str, str]:
+    found: dict[str, str] = {}
+    secure, provider = "true", ""
+    for prefix in ("fs.s3a.", f"fs.s3a.bucket.{url.bucket.lower()}."):
+        found |= {ours: keys[prefix + theirs] for theirs, ours in _S3A.items() if keys.get(prefix + theirs)}
+        secure = keys.get(prefix + "connection.ssl.enabled", secure)
+        provider = keys.get(prefix + "aws.credentials.provider", provider)
+    if "endpoint" in found:
+        found["endpoint"] = _with_scheme(found["endpoint"], secure=secure.lower() != "false")
+        if found["endpoint"].split("//")[1].rstrip("/") == "s3.amazonaws.com":
+            del found["endpoint"]  # the global name; the SDK knows the one of the region
+    if "AnonymousAWSCredentialsProvider" in provider:
+        found["anonymous"] = "true"
+    return found
+
+
+def _gs(_url: StoreUrl, keys: Mapping[str, str]) -> dict[str, str]:
+    found = {
+        "endpoint": keys.get("fs.gs.storage.root.url"),
+        "project": keys.get("fs.gs.project.id"),
+        "credentialsFile": _first(
+            keys,
+            (
+                "google.cloud.auth.service.account.json.keyfile",
+                "fs.gs.auth.service.account.json.keyfile",
+            ),
+        ),
+    }
+    if keys.get("fs.gs.auth.type", keys.get("google.cloud.auth.type", "")).upper() == "UNAUTHENTICATED":
+        found["anonymous"] = "true"
+    return {name: value for name, value in found.items() if value}
+
+
+def _azure(url: StoreUrl, keys: Mapping[str, str]) -> dict[str, str]:
+    account = url.account or _only_account(keys)
+    if account is None:
+        return {}
+    found = {"accountName": account}
+    for service in ("blob", "dfs"):
+        host = f"{account}.{service}."
+        for name, value in keys.items():
+            if name.startswith(f"fs.azure.account.key.{host}"):
+                found["accountKey"] = value
+            elif name.startswith(
+                (f"fs.azure.sas.{url.bucket.lower()}.{host}", f"fs.azure.sas.fixed.token.{host}")
+            ):
+                found["sasToken"] = value
+    return found
+
+
+def _only_account(keys: Mapping[str, str]) -> str | None:
+    """The account that the keys name, if they name one alone."""
+    prefix = "fs.azure.account.key."
+    accounts = {name.removeprefix(prefix).split(".")[0] for name in keys if name.startswith(prefix)}
+    return accounts.pop() if len(accounts) == 1 else None
+
+
+def _without(values: Mapping[str, str], names: tuple[str, ...]) -> dict[str, str]:
+    return {name: value for name, value in values.items() if name not in names}
+
+
+def _first(values: Mapping[str, str], names: tuple[str, ...]) -> str | None:
+    return next((values[name] for name in names if values.get(name)), None)
+
+
+def _with_scheme(host: str, *, secure: bool) -> str:
+    return host if "://" in host else f"{'https' if secure else 'http'}://{host}"

@@ -1,0 +1,167 @@
+"""From a URL to a store. Only the backend that is asked for is imported."""
+
+from __future__ import annotations
+
+import importlib
+import importlib.util
+import os
+from collections.abc import Mapping
+from pathlib import Path
+
+from pyspark_checkpoint.clock import SYSTEM_CLOCK, Clock
+from pyspark_checkpoint.errors import MissingExtra, SettingsError
+from pyspark_checkpoint.store.base import ObjectStore
+from pyspark_checkpoint.store.foreign import connection_account
+from pyspark_checkpoint.store.options import Choices, choose_options
+from pyspark_checkpoint.store.retry import RetryingStore
+from pyspark_checkpoint.store.settings import (
+    AzureSettings,
+    BackendSettings,
+    GcsSettings,
+    LocalSettings,
+    MemorySettings,
+    RetrySettings,
+    S3Settings,
+    StoreSettings,
+)
+from pyspark_checkpoint.store.url import StoreUrl, parse_store_url
+
+_CLOUD = {
+    "s3": ("pyspark_checkpoint.store.s3", "S3Store", "boto3", "s3"),
+    "gs": ("pyspark_checkpoint.store.gcs", "GcsStore", "google.cloud.storage", "gcs"),
+    "az": ("pyspark_checkpoint.store.azure", "AzureStore", "azure.storage.blob", "azure"),
+}
+
+
+def open_object_store(
+    url: str,
+    options: Mapping[str, str] | None = None,
+    *,
+    env: Mapping[str, str] | None = None,
+    clock: Clock = SYSTEM_CLOCK,
+) -> ObjectStore:
+    """Open the store at ``url``, wrapped so that passing failures are retried.
+
+    Nothing is sent yet: a wrong credential or a missing bucket shows at the first request. Options
+    are those of ``store.options``; ``env`` stands for the environment. Raises ``SettingsError``.
+    """
+    settings = parse_store_settings(url, options, env=env)
+    return RetryingStore(_open_backend(settings, clock), settings.retry, clock)
+
+
+def parse_store_settings(
+    url: str, options: Mapping[str, str] | None = None, *, env: Mapping[str, str] | None = None
+) -> StoreSettings:
+    """Decide everything about a store before it is opened. Pure but for the environment."""
+    where = parse_store_url(url)
+    choices = choose_options(where, options or {}, os.environ if env is None else env)
+    return StoreSettings(
+        scheme=where.scheme,
+        backend=_backend_settings(where, choices),
+        retry=RetrySettings(limit_seconds=choices.retry_seconds),
+        allow_unsafe_store=choices.flag("allowUnsafeStore") or False,
+    )
+
+
+def _backend_settings(where: StoreUrl, choices: Choices) -> BackendSettings:
+    if where.scheme == "s3":
+        return _s3_settings(where, choices)
+    if where.scheme == "gs":
+        return _gcs_settings(where, choices)
+    if where.scheme == "az":
+        return _azure_settings(where, choices)
+    if where.scheme == "memory":
+        return MemorySettings(where.bucket, where.path)
+    return LocalSettings(Path(where.path))
+
+
+def _s3_settings(where: StoreUrl, choices: Choices) -> S3Settings:
+    access_key, secret_key = choices.text("accessKey"), choices.text("secretKey")
+    if (access_key is None) != (secret_key is None):
+        raise SettingsError("accessKey and secretKey go together, and only one is given")
+    return S3Settings(
+        bucket=where.bucket,
+        prefix=where.path,
+        endpoint=choices.endpoint(),
+        region=choices.text("region"),
+        access_key=access_key,
+        secret_key=secret_key,
+        session_token=choices.text("sessionToken"),
+        path_style=choices.flag("pathStyleAccess"),
+        anonymous=choices.flag("anonymous") or False,
+        timeout_seconds=choices.timeout_seconds,
+        part_size_bytes=choices.part_size_bytes,
+        max_concurrency=choices.max_concurrency,
+    )
+
+
+def _gcs_settings(where: StoreUrl, choices: Choices) -> GcsSettings:
+    return GcsSettings(
+        bucket=where.bucket,
+        prefix=where.path,
+        endpoint=choices.endpoint(),
+        project=choices.text("project"),
+        credentials_file=choices.text("credentialsFile"),
+        anonymous=choices.flag("anonymous") or False,
+        timeout_seconds=choices.timeout_seconds,
+        part_size_bytes=choices.part_size_bytes,
+        max_concurrency=choices.max_concurrency,
+    )
+
+
+def _azure_settings(where: StoreUrl, choices: Choices) -> AzureSettings:
+    connection = choices.text("connectionString")
+    account = where.account or connection_account(connection) or choices.text("accountName")
+    if connection is not None and connection_account(connection) not in (None, account):
+        raise SettingsError(
+            f"the connection string is for another account than the URL's {account}",
+            hint="give the one of this account, or leave the account out of the URL",
+        )
+    endpoint = choices.endpoint() or where.endpoint
+    if account is None and connection is None and endpoint is None:
+        raise SettingsError(
+            f"no account for az://{where.bucket}",
+            hint=f"type abfss://{where.bucket}@ACCOUNT.dfs.core.windows.net/prefix, give the option "
+            "accountName or connectionString, or set AZURE_STORAGE_ACCOUNT",
+        )
+    key, sas = choices.text("accountKey"), choices.text("sasToken")
+    return AzureSettings(
+        container=where.bucket,
+        prefix=where.path,
+        account_name=account,
+        account_key=None if connection else key,
+        sas_token=None if connection or key else sas,
+        connection_string=connection,
+        endpoint=endpoint,
+        anonymous=choices.flag("anonymous") or False,
+        timeout_seconds=choices.timeout_seconds,
+        part_size_bytes=choices.part_size_bytes,
+        max_concurrency=choices.max_concurrency,
+    )
+
+
+def _open_backend(settings: StoreSettings, clock: Clock) -> ObjectStore:
+    backend = settings.backend
+    if isinstance(backend, MemorySettings):
+        from pyspark_checkpoint.store.memory import MemoryStore  # noqa: PLC0415
+
+        return MemoryStore(backend.name, backend.prefix, clock)
+    if isinstance(backend, LocalSettings):
+        from pyspark_checkpoint.store.local import LocalStore  # noqa: PLC0415
+
+        return LocalStore(backend.root, clock=clock)
+    module, name, package, extra = _CLOUD[settings.scheme]
+    if not _installed(package):
+        raise MissingExtra(
+            f"a {settings.scheme}:// store needs the package {package}, which is not installed",
+            hint=f"pip install 'pyspark-checkpoint[{extra}]'",
+        )
+    store: ObjectStore = getattr(importlib.import_module(module), name)(backend)
+    return store
+
+
+def _installed(package: str) -> bool:
+    try:
+        return importlib.util.find_spec(package) is not None
+    except ModuleNotFoundError:
+        return False
