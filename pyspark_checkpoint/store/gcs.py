@@ -1,0 +1,191 @@
+"""Google Cloud Storage: ``gs://``. A version is an object's generation, which no other write ever has.
+
+Conditions are ``ifGenerationMatch``; the nonce is kept as metadata ``ckpt-nonce``; uploads carry a
+crc32c that the service verifies, and whole reads are checked against it. An upload session that could
+be neither finished nor cancelled is invisible and expires by itself after a week.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+
+from pyspark_checkpoint.clock import SYSTEM_CLOCK, Clock
+from pyspark_checkpoint.errors import NotFound
+from pyspark_checkpoint.store.base import (
+    CHUNK_BYTES,
+    Body,
+    ObjectInfo,
+    ObjectStore,
+    Stored,
+    Version,
+    check_conditions,
+    check_key,
+    check_prefix,
+    check_range,
+)
+from pyspark_checkpoint.store.call import Call
+from pyspark_checkpoint.store.gcs_api import GcsApi, read_body
+from pyspark_checkpoint.store.gcs_read import GcsReader, load_json, parse_info
+from pyspark_checkpoint.store.gcs_upload import SINGLE_REQUEST_BYTES, GcsUpload, upload
+from pyspark_checkpoint.store.settings import GcsSettings
+from pyspark_checkpoint.store.upload_body import UploadBody
+
+_LIST_FIELDS = "items(name,size,generation,updated),nextPageToken"
+_NO_OBJECT = "0"
+_COPIED = b'{"contentType": "application/octet-stream", "metadata": {"ckpt-copied": "true"}}'
+"""What a copy gets instead of its source's metadata, since the nonce belongs to the source's put."""
+
+
+class GcsStore(ObjectStore):
+    """A prefix of a Google Cloud Storage bucket.
+
+    ``settings.project`` plays no role for objects. ``single_request_bytes`` is the size up to which a
+    body goes up in one request: one request has one outcome, and some emulators honour conditions
+    only there. Larger bodies go up in parts of ``settings.part_size_bytes``, one after the other.
+    """
+
+    def __init__(
+        self,
+        settings: GcsSettings,
+        *,
+        clock: Clock = SYSTEM_CLOCK,
+        single_request_bytes: int = SINGLE_REQUEST_BYTES,
+    ) -> None:
+        self._settings = settings
+        self._clock = clock
+        self._single_request_bytes = single_request_bytes
+        self._where = f"gs://{settings.bucket}"
+        self._below = f"{settings.prefix}/" if settings.prefix else ""
+        self.url = f"{self._where}/{settings.prefix}".rstrip("/")
+        self._api = GcsApi(settings)
+        self._reader = GcsReader(self._api)
+
+    def put(
+        self,
+        key: str,
+        data: Body,
+        *,
+        if_absent: bool = False,
+        if_match: Version | None = None,
+        nonce: str | None = None,
+    ) -> Version:
+        check_conditions(if_absent, if_match)
+        name = self._name(key)
+        call = Call(
+            self._where, "put", key, writes=True, if_absent=if_absent, if_match=if_match is not None
+        )
+        generation = _NO_OBJECT if if_absent else None
+        if if_match is not None:
+            generation = if_match.token
+            if not _is_generation(generation):
+                raise call.lost_race()
+        made = upload(
+            self._api,
+            call,
+            GcsUpload(name, UploadBody(data), generation, nonce, boundary=self._clock.nonce()),
+            single_bytes=self._single_request_bytes,
+            part_bytes=self._settings.part_size_bytes,
+        )
+        return Version(made)
+
+    def read(self, key: str) -> Stored:
+        return self._reader.whole(self._call("read", key), self._name(key))
+
+    def get(self, key: str, *, start: int | None = None, end: int | None = None) -> bytes:
+        begin, stop = check_range(start, end)
+        call, name = self._call("get", key), self._name(key)
+        if begin == 0 and stop is None:
+            return self._reader.whole(call, name).data
+        return self._reader.part(call, name, key, begin, stop)
+
+    def stream(self, key: str, *, chunk_bytes: int = CHUNK_BYTES) -> Iterator[bytes]:
+        return self._reader.chunks(self._call("stream", key), self._name(key), key, chunk_bytes)
+
+    def head(self, key: str) -> ObjectInfo:
+        return self._reader.info(self._call("head", key), self._name(key), key)
+
+    def list(self, prefix: str = "", *, start_after: str | None = None) -> Iterator[ObjectInfo]:
+        params = {"prefix": self._below + check_prefix(prefix), "fields": _LIST_FIELDS}
+        if start_after is not None:
+            params["startOffset"] = self._below + start_after
+        return self._pages(params, (start_after or "").encode())
+
+    def delete(self, keys: Iterable[str]) -> None:
+        wanted = [(key, self._name(key)) for key in keys]
+        if len(wanted) == 1:
+            self._delete_one(*wanted[0])
+        elif wanted:
+            with ThreadPoolExecutor(self._settings.max_concurrency) as pool:
+                try:
+                    for done in [pool.submit(self._delete_one, key, name) for key, name in wanted]:
+                        done.result()
+                except BaseException:
+                    pool.shutdown(wait=False, cancel_futures=True)
+                    raise
+
+    def copy(self, source_key: str, target_key: str, *, if_absent: bool = False) -> Version:
+        source, target = self._name(source_key), self._name(target_key)
+        call = Call(self._where, "copy", target_key, writes=True, if_absent=if_absent)
+        params = {"ifGenerationMatch": _NO_OBJECT} if if_absent else {}
+        path = self._api.rewrite_path(source, target)
+        while True:
+            try:
+                answer = self._rewrite(call, path, params)
+            except NotFound:
+                raise self._call("copy", source_key).absent() from None
+            resource = answer.get("resource")
+            if (
+                answer.get("done")
+                and isinstance(resource, dict)
+                and _is_generation(resource.get("generation"))
+            ):
+                return Version(str(resource["generation"]))
+            if answer.get("done") or not answer.get("rewriteToken"):
+                raise call.unanswered("the answer to the copy says neither done nor how to go on")
+            params["rewriteToken"] = str(answer["rewriteToken"])
+
+    def close(self) -> None:
+        self._api.close()
+
+    def _name(self, key: str) -> str:
+        return self._below + check_key(key)
+
+    def _call(self, verb: str, key: str | None = None, *, writes: bool = False) -> Call:
+        return Call(self._where, verb, key, writes=writes)
+
+    def _delete_one(self, key: str, name: str) -> None:
+        call = self._call("delete", key, writes=True)
+        try:
+            with self._api.send(call, "DELETE", self._api.object_path(name), accept=(200, 204)) as response:
+                read_body(response)
+        except NotFound:
+            return
+
+    def _rewrite(self, call: Call, path: str, params: dict[str, str]) -> dict[str, object]:
+        with self._api.send(
+            call, "POST", path, params=params, data=_COPIED, headers={"Content-Type": "application/json"}
+        ) as response:
+            return load_json(read_body(response), call)
+
+    def _pages(self, params: dict[str, str], after: bytes) -> Iterator[ObjectInfo]:
+        call = self._call("list")
+        while True:
+            with self._api.send(call, "GET", self._api.objects_path, params=params) as response:
+                page = load_json(read_body(response), call)
+            for item in page.get("items", ()):
+                key = str(item.get("name", ""))[len(self._below) :]
+                # Consoles mark folders by empty objects with a trailing slash; no put makes one.
+                if not key or key.endswith("/") or key.encode() <= after:
+                    continue
+                yield parse_info(item, key, call)
+            token = page.get("nextPageToken")
+            if not token:
+                return
+            params = {**params, "pageToken": str(token)}
+
+
+def _is_generation(token: object) -> bool:
+    """Whether a generation can look like this; zero stands for no object, so that none has it."""
+    text = str(token)
+    return text.isascii() and text.isdigit() and int(text) > 0

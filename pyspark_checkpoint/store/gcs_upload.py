@@ -1,0 +1,225 @@
+"""Uploads to Google Cloud Storage: one request as a rule, a resumable session for very large bodies.
+
+Both carry the generation condition, the nonce and a checksum of the whole object in the request that
+names it, so that the service decides the condition and verifies the bytes before anything is visible.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+
+import requests
+
+from pyspark_checkpoint.errors import NotFound, StoreError
+from pyspark_checkpoint.store.call import Call
+from pyspark_checkpoint.store.gcs_api import GcsApi, read_body
+from pyspark_checkpoint.store.gcs_checksum import Checker, GcsChecksum, fast_checksum
+from pyspark_checkpoint.store.gcs_errors import missing_bucket
+from pyspark_checkpoint.store.gcs_read import NONCE_FIELD, load_json
+from pyspark_checkpoint.store.upload_body import UploadBody
+
+SINGLE_REQUEST_BYTES = 1024 * 1024 * 1024
+"""Up to here a body goes up in one request, streamed; beyond, in parts, one after the other."""
+
+_PART_MULTIPLE = 256 * 1024
+_JOIN_BYTES = 256 * 1024
+_MEDIA_TYPE = "application/octet-stream"
+
+
+@dataclass(frozen=True, slots=True)
+class GcsUpload:
+    """What is to be stored: where, which bytes, under which condition."""
+
+    name: str
+    body: UploadBody
+    generation: str | None
+    """The generation that the key must have: ``"0"`` for none, None for no condition."""
+    nonce: str | None
+    boundary: str
+    """What separates the parts of a single request: random, since the body must not contain it."""
+
+    def params(self, upload_type: str) -> dict[str, str]:
+        """The query of the request that carries the condition."""
+        params = {"uploadType": upload_type}
+        if self.generation is not None:
+            params["ifGenerationMatch"] = self.generation
+        return params
+
+
+def upload(api: GcsApi, call: Call, wanted: GcsUpload, *, single_bytes: int, part_bytes: int) -> str:
+    """Store the body and return its generation. Raises what ``ObjectStore.put`` says."""
+    checker = Checker(fast_checksum())
+    for piece in wanted.body.pieces(0, wanted.body.size_bytes):
+        checker.add(piece)
+    checksum = checker.result()
+    try:
+        if wanted.body.size_bytes <= single_bytes:
+            resource = _upload_single(api, call, wanted, checksum)
+        else:
+            resource = _upload_parts(api, call, wanted, checksum, part_bytes)
+    except NotFound:
+        # A key that is written cannot be absent; only its bucket can.
+        raise missing_bucket(call) from None
+    generation = str(resource.get("generation", ""))
+    if not generation.isdigit():
+        raise call.unanswered("the answer to the upload has no generation")
+    if resource.get(checksum.field, checksum.value) != checksum.value:
+        _take_back(api, call, wanted.name, generation)
+    return generation
+
+
+def _take_back(api: GcsApi, call: Call, name: str, generation: str) -> None:
+    """Remove what a server stored although the checksum that came with it was wrong, and say so.
+
+    Google refuses such an upload itself; emulators and other servers may not.
+    """
+    with api.send(
+        call,
+        "DELETE",
+        api.object_path(name),
+        params={"generation": generation, "ifGenerationMatch": generation},
+        accept=(200, 204, 404),
+    ) as response:
+        read_body(response)
+    raise call.damaged("the server stored other bytes than were sent; they were removed again")
+
+
+def _metadata(wanted: GcsUpload, checksum: GcsChecksum) -> bytes:
+    resource: dict[str, object] = {
+        "name": wanted.name,
+        "contentType": _MEDIA_TYPE,
+        checksum.field: checksum.value,
+    }
+    if wanted.nonce is not None:
+        resource["metadata"] = {NONCE_FIELD: wanted.nonce}
+    return json.dumps(resource).encode()
+
+
+class _Related:
+    """A multipart/related body with a known length, which ``requests`` sends piece by piece.
+
+    Each pass begins anew, so that a request repeated after a token refresh sends everything.
+    """
+
+    def __init__(self, metadata: bytes, body: UploadBody, boundary: str) -> None:
+        self._head = (
+            f"--{boundary}\r\nContent-Type: application/json; charset=UTF-8\r\n\r\n".encode()
+            + metadata
+            + f"\r\n--{boundary}\r\nContent-Type: {_MEDIA_TYPE}\r\n\r\n".encode()
+        )
+        self._tail = f"\r\n--{boundary}--\r\n".encode()
+        self._body = body
+
+    def __len__(self) -> int:
+        return len(self._head) + self._body.size_bytes + len(self._tail)
+
+    def __iter__(self) -> Iterator[bytes]:
+        yield self._head
+        yield from self._body.pieces(0, self._body.size_bytes)
+        yield self._tail
+
+
+def _upload_single(api: GcsApi, call: Call, wanted: GcsUpload, checksum: GcsChecksum) -> dict[str, object]:
+    related = _Related(_metadata(wanted, checksum), wanted.body, wanted.boundary)
+    data = b"".join(related) if len(related) <= _JOIN_BYTES else related
+    with api.send(
+        call,
+        "POST",
+        api.upload_path,
+        params=wanted.params("multipart"),
+        headers={"Content-Type": f"multipart/related; boundary={wanted.boundary}"},
+        data=data,
+    ) as response:
+        return load_json(read_body(response), call)
+
+
+def _upload_parts(
+    api: GcsApi, call: Call, wanted: GcsUpload, checksum: GcsChecksum, part_bytes: int
+) -> dict[str, object]:
+    """Send the body through a resumable session; cancel the session whatever goes wrong."""
+    session_url = _begin(api, call, wanted, checksum)
+    step = max(1, -(-part_bytes // _PART_MULTIPLE)) * _PART_MULTIPLE
+    try:
+        offset, total = 0, wanted.body.size_bytes
+        while True:
+            end = min(offset + step, total)
+            final = end == total
+            asked = call if final else replace(call, writes=False)
+            with api.send(
+                asked,
+                "PUT",
+                session_url,
+                headers={"Content-Range": f"bytes {offset}-{end - 1}/{total}"},
+                data=_Slice(wanted.body, offset, end),
+                accept=(200, 201, 308),
+            ) as response:
+                if response.status_code != 308:
+                    return load_json(read_body(response), call)
+                offset = _persisted(response, asked, offset, end)
+    except NotFound:
+        raise call.unavailable("the upload session is gone") from None
+    except BaseException:
+        _cancel(api, call, session_url)
+        raise
+
+
+def _begin(api: GcsApi, call: Call, wanted: GcsUpload, checksum: GcsChecksum) -> str:
+    with api.send(
+        replace(call, writes=False),
+        "POST",
+        api.upload_path,
+        params=wanted.params("resumable"),
+        headers={
+            "Content-Type": "application/json; charset=UTF-8",
+            "X-Upload-Content-Type": _MEDIA_TYPE,
+            "X-Upload-Content-Length": str(wanted.body.size_bytes),
+        },
+        data=_metadata(wanted, checksum),
+        accept=(200, 201),
+    ) as response:
+        read_body(response)
+        session_url = response.headers.get("Location")
+    if session_url is None:
+        raise call.unavailable("the server began no upload session")
+    return session_url
+
+
+class _Slice:
+    """A range of a body with a known length, which ``requests`` sends piece by piece."""
+
+    def __init__(self, body: UploadBody, start: int, end: int) -> None:
+        self._body, self._start, self._end = body, start, end
+
+    def __len__(self) -> int:
+        return self._end - self._start
+
+    def __iter__(self) -> Iterator[bytes]:
+        return self._body.pieces(self._start, self._end)
+
+
+def _persisted(response: requests.Response, call: Call, offset: int, end: int) -> int:
+    """Return where to go on: the server may have kept less than was sent, though never nothing twice."""
+    read_body(response)
+    kept = response.headers.get("Range", "").rpartition("-")[2]
+    reached = int(kept) + 1 if kept.isdigit() else 0
+    if not offset < reached <= end:
+        raise call.unavailable("the upload session made no progress")
+    return reached
+
+
+def _cancel(api: GcsApi, call: Call, session_url: str) -> None:
+    """End an upload session, so that no part of it stays; one that cannot be ended expires in a week."""
+    with (
+        contextlib.suppress(StoreError),
+        api.send(
+            replace(call, writes=False),
+            "DELETE",
+            session_url,
+            headers={"Content-Length": "0"},
+            accept=(200, 204, 499),
+        ) as response,
+    ):
+        read_body(response)

@@ -1,0 +1,74 @@
+"""The bytes of one upload, in memory or in a file, read from any offset with bounded memory."""
+
+from __future__ import annotations
+
+import io
+import threading
+from collections.abc import Iterator
+
+from pyspark_checkpoint.errors import Invalid
+from pyspark_checkpoint.store.base import Body
+from pyspark_checkpoint.store.body import body_position
+
+PIECE_BYTES = 1024 * 1024
+"""How much of a file is in memory at once when it is sent in one request."""
+
+
+class UploadBody:
+    """A body with a known size that can be read again from any offset, by many threads.
+
+    A file is measured once, from its current position to its end; when it turns out shorter, or
+    cannot be read, the put ends with ``Invalid`` and nothing is stored.
+    """
+
+    size_bytes: int
+
+    def __init__(self, data: Body) -> None:
+        self._lock = threading.Lock()
+        if isinstance(data, bytes | bytearray | memoryview):
+            self._view: memoryview | None = memoryview(data).cast("B")
+            self.size_bytes = self._view.nbytes
+            return
+        self._view = None
+        self._file = data
+        self._origin = body_position(data) or 0
+        self.size_bytes = max(0, data.seek(0, io.SEEK_END) - self._origin)
+        data.seek(self._origin)
+
+    @property
+    def in_memory(self) -> bool:
+        """Whether the caller holds all the bytes already."""
+        return self._view is not None
+
+    def read(self, start: int, end: int) -> bytes:
+        """Return exactly the bytes ``[start, end)``. The whole of a ``bytes`` object is not copied."""
+        if self._view is not None:
+            whole = self._view.obj
+            if start == 0 and end == self.size_bytes and isinstance(whole, bytes) and len(whole) == end:
+                return whole
+            return bytes(self._view[start:end])
+        with self._lock:
+            return self._read_file(start, end)
+
+    def pieces(self, start: int, end: int, piece_bytes: int = PIECE_BYTES) -> Iterator[bytes]:
+        """Yield the bytes ``[start, end)`` in order, ``piece_bytes`` at a time."""
+        for offset in range(start, end, piece_bytes):
+            yield self.read(offset, min(offset + piece_bytes, end))
+
+    def _read_file(self, start: int, end: int) -> bytes:
+        missing = end - start
+        found: list[bytes] = []
+        try:
+            self._file.seek(self._origin + start)
+            while missing:
+                piece = self._file.read(missing)
+                if not isinstance(piece, bytes):
+                    raise Invalid("put takes a file that is open in binary mode, not in text mode")
+                if not piece:
+                    raise Invalid("the file became shorter while it was uploaded; nothing was stored")
+                found.append(piece)
+                missing -= len(piece)
+        except OSError as error:
+            # Not an OSError further up: a transport would take it for a broken connection.
+            raise Invalid(f"the file to upload cannot be read: {error.strerror or 'read error'}") from error
+        return found[0] if len(found) == 1 else b"".join(found)
