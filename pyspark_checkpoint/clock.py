@@ -75,3 +75,8 @@ def uuid7_from(timestamp_ms: int, random_bits: int) -> int:
 
 
 SYSTEM_CLOCK: Clock = SystemClock()
+
+
+def now_ns() -> int:
+    """Nanoseconds since 1970, for marking files so that two of them differ; never for ordering."""
+    return time.time_ns()

@@ -45,7 +45,10 @@ def body_bytes(data: Body) -> bytes:
 
 
 def _read(file: IO[bytes], chunk_bytes: int) -> memoryview:
-    chunk = file.read(chunk_bytes)
+    try:
+        chunk = file.read(chunk_bytes)
+    except OSError as error:
+        raise Invalid(f"the file to put cannot be read: {error.strerror or 'read error'}") from error
     if not isinstance(chunk, bytes | bytearray | memoryview):
         raise Invalid("put takes a file that is open in binary mode, not in text mode")
     return memoryview(chunk).cast("B")
