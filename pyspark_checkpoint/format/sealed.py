@@ -9,6 +9,7 @@ byte anywhere, also in white space that should not be there, is found before any
 from __future__ import annotations
 
 import hashlib
+import hmac
 from collections.abc import Callable
 from typing import Any
 
@@ -95,7 +96,7 @@ def _check_mac(body: bytes, name: str, mac: Mac) -> None:
         raise FormatError(f"{name} is not authenticated, but this store is encrypted")
     expected = body[end : end + _HEX].decode("ascii", "replace")
     actual = mac(body[:head] + b"}")
-    if expected != actual:
+    if not hmac.compare_digest(expected.encode("utf-8"), actual.encode("utf-8")):
         raise FormatError(
             f"{name} was not written by a holder of this store's key",
             hint="somebody changed it, or the key ring is another one",

@@ -1,0 +1,137 @@
+"""Key rings from files and the environment, and changing the master key of a store."""
+
+from __future__ import annotations
+
+import logging
+import os
+import stat
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from pyspark_checkpoint.clock import SYSTEM_CLOCK, Clock
+from pyspark_checkpoint.errors import Conflict, OutcomeUnknown, RefusedError, SettingsError
+from pyspark_checkpoint.format.key_record import (
+    WrappedKey,
+    decode_wrapped_key,
+    encode_wrapped_key,
+    rewrap,
+    unwrap,
+)
+from pyspark_checkpoint.format.keys import DATA_KEYS_PREFIX, data_key_key, parse_data_key_key
+from pyspark_checkpoint.format.master_keys import KeyRing, parse_key_ring
+from pyspark_checkpoint.history.cipher import check_wrapped_key, new_wrap_nonce
+from pyspark_checkpoint.store.base import ObjectStore
+
+KEY_FILE_VARIABLE = "CKPT_KEY_FILE"
+KEY_RING_VARIABLE = "CKPT_KEYRING"
+_SWAP_ATTEMPTS = 8
+_LOG = logging.getLogger(__name__)
+
+
+def load_key_ring(path: str | os.PathLike[str]) -> KeyRing:
+    """Read a key ring file. Warns when others on the machine can read it; never shows its content."""
+    file = Path(path)
+    try:
+        text = file.read_text("utf-8")
+        mode = file.stat().st_mode
+    except (OSError, UnicodeDecodeError) as error:
+        raise SettingsError(
+            f"cannot read the key file {file}: {type(error).__name__}", hint="check the path and its owner"
+        ) from None
+    if mode & (stat.S_IRGRP | stat.S_IROTH):
+        _LOG.warning("key file %s can be read by others on this machine; run: chmod 600 %s", file, file)
+    return parse_key_ring(text)
+
+
+def find_key_ring(
+    key_file: str | os.PathLike[str] | None = None, environ: Mapping[str, str] | None = None
+) -> KeyRing | None:
+    """Return the key ring of the named file, else of CKPT_KEY_FILE, else of CKPT_KEYRING, else None."""
+    variables = os.environ if environ is None else environ
+    path = key_file or variables.get(KEY_FILE_VARIABLE)
+    if path:
+        return load_key_ring(path)
+    text = variables.get(KEY_RING_VARIABLE)
+    return parse_key_ring(text) if text else None
+
+
+@dataclass(frozen=True, slots=True)
+class RekeyPlan:
+    """Which data keys are to be wrapped anew, and which are wrapped by the active key already."""
+
+    active_id: str
+    rewrap: tuple[str, ...]
+    current: tuple[str, ...]
+
+
+def plan_rekey(records: Sequence[WrappedKey], ring: KeyRing) -> RekeyPlan:
+    """Decide what ``rekey`` rewrites. Pure; raises ``MissingKey`` if a key that is needed is absent."""
+    outdated = [record for record in records if record.master_key_id != ring.active_id]
+    for record in outdated:
+        unwrap(record, ring)
+    current = [r.data_key_id for r in records if r.master_key_id == ring.active_id]
+    return RekeyPlan(
+        ring.active_id,
+        tuple(sorted(record.data_key_id for record in outdated)),
+        tuple(sorted(current)),
+    )
+
+
+def read_wrapped_keys(store: ObjectStore, store_id: str) -> tuple[WrappedKey, ...]:
+    """Read every wrapped data key of a store. Lists: for rare operations only."""
+    records: list[WrappedKey] = []
+    for info in store.list(DATA_KEYS_PREFIX):
+        data_key_id = parse_data_key_key(info.key)
+        if data_key_id is not None:
+            record = decode_wrapped_key(store.get(info.key), info.key)
+            records.append(check_wrapped_key(record, store_id, data_key_id))
+    return tuple(records)
+
+
+def rekey(
+    store: ObjectStore,
+    store_id: str,
+    ring: KeyRing,
+    *,
+    dry_run: bool = False,
+    clock: Clock = SYSTEM_CLOCK,
+) -> RekeyPlan:
+    """Wrap every data key of the store by the ring's active key; rewrite no artifact and no manifest.
+
+    Nothing is written unless every old key that is needed is in the ring. Each record is replaced by
+    compare-and-swap, so that a crash at any point leaves each key wrapped by the old or the new master
+    key; running it again finishes. A run that still uses the old active key may add a data key
+    meanwhile: run it once more when that run has ended, then take the old key out of the ring.
+    """
+    plan = plan_rekey(read_wrapped_keys(store, store_id), ring)
+    if not dry_run:
+        execute_rekey(store, store_id, ring, plan, clock=clock)
+    return plan
+
+
+def execute_rekey(
+    store: ObjectStore, store_id: str, ring: KeyRing, plan: RekeyPlan, *, clock: Clock = SYSTEM_CLOCK
+) -> None:
+    """Do what ``plan_rekey`` decided."""
+    for data_key_id in plan.rewrap:
+        _swap(store, store_id, data_key_id, ring, clock)
+
+
+def _swap(store: ObjectStore, store_id: str, data_key_id: str, ring: KeyRing, clock: Clock) -> None:
+    name = data_key_key(data_key_id)
+    for _ in range(_SWAP_ATTEMPTS):
+        stored = store.read(name)
+        record = check_wrapped_key(decode_wrapped_key(stored.data, name), store_id, data_key_id)
+        if record.master_key_id == ring.active_id:
+            return
+        renewed = encode_wrapped_key(rewrap(record, ring, new_wrap_nonce(clock)))
+        try:
+            store.put(name, renewed, if_match=stored.version)
+        except (Conflict, OutcomeUnknown):
+            continue
+        return
+    raise RefusedError(
+        f"{name} changed {_SWAP_ATTEMPTS} times while it was rewrapped",
+        hint="two rekeys with different active keys run at once; stop one",
+    )
