@@ -18,6 +18,8 @@ class Fault(enum.Enum):
     """The server does its work and answers; the client only sees the connection end."""
     LATE_EFFECT = "late-effect"
     """The client sees the connection end; ``seconds`` later the server gets the request."""
+    ERROR_403 = "403"
+    """The proxy answers 403; the server never sees the request."""
     ERROR_500 = "500"
     """The proxy answers 500; the server never sees the request."""
     ERROR_503 = "503"

@@ -14,6 +14,11 @@ from tests.servers.wire import Closed, Head, Piece, Wire
 
 _CONTINUE = b"HTTP/1.1 100 Continue\r\n\r\n"
 _DRIBBLES = 20
+_REFUSALS = {
+    Fault.ERROR_403: (403, "Forbidden"),
+    Fault.ERROR_500: (500, "Internal Server Error"),
+    Fault.ERROR_503: (503, "Service Unavailable"),
+}
 
 
 class Relay:
@@ -51,7 +56,7 @@ class Relay:
             self._client.reset()
             self._log(head, 0, rule)
             return False
-        if fault in (Fault.ERROR_500, Fault.ERROR_503):
+        if fault in _REFUSALS:
             return self._refuse(head, rule)
         if fault is Fault.LATE_EFFECT:
             self._forward_late(head, rule)
@@ -63,8 +68,7 @@ class Relay:
             self._client.send(_CONTINUE)
         for piece in self._client.request_body(head):
             self._request_bytes += len(piece.data)
-        status = 503 if rule.fault is Fault.ERROR_503 else 500
-        reason = "Service Unavailable" if status == 503 else "Internal Server Error"
+        status, reason = _REFUSALS[rule.fault]
         wait = f"Retry-After: {rule.retry_after_seconds}\r\n" if status == 503 else ""
         self._client.send(f"HTTP/1.1 {status} {reason}\r\n{wait}Content-Length: 0\r\n\r\n".encode())
         self._log(head, status, rule)
