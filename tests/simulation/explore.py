@@ -1,0 +1,273 @@
+"""Every interleaving of a small scenario, against the real code.
+
+An actor is a deterministic function of the answers it got, so its state is the list of them: a node
+of a tree that is grown by running the real code, once per node. A state of the search is the store's
+content, one node per actor, the writes still under way, and the truth. States are visited once,
+breadth first, so that the first violation has a shortest schedule.
+
+Calls that commute with everything that others can still do are not interleaved: an actor whose next
+call is one of these goes alone (see ``_goes_alone``). Nothing is lost: the states in between differ
+for nobody.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from pyspark_checkpoint.format.keys import CONTROL_KEY, parse_attempt_key, parse_manifest_key
+from tests.simulation.port import WRITES, Answer, Op
+from tests.simulation.process import Actor, Event, Process
+from tests.simulation.shelf import apply_op
+from tests.simulation.truth import Truth, Violation
+
+DONE = -1
+UNKNOWN = Answer(error="OutcomeUnknown")
+
+
+@dataclass(slots=True)
+class Node:
+    """Where an actor is after certain answers: what it was told on the way here, and what it asks next."""
+
+    number: int
+    answers: tuple[Answer, ...]
+    op: Op | None
+    events: tuple[Event, ...]
+    process: Process | None = None
+    children: dict[Answer, Node] = field(default_factory=dict)
+
+
+class Tree:
+    """All that one actor can do, grown on demand."""
+
+    def __init__(self, actor: Actor, owner: int) -> None:
+        self.actor = actor
+        self._owner = owner
+        self.grown = 0
+        self.root = self._grow((), Process(actor, owner))
+
+    def child(self, node: Node, answer: Answer) -> Node:
+        """The node after ``answer``; runs the real code if nobody was there before."""
+        found = node.children.get(answer)
+        if found is None:
+            process = node.process
+            if process is None:
+                process = Process(self.actor, self._owner)
+                for past in node.answers:
+                    process.take_events()
+                    process.resume(past)
+                process.take_events()
+            node.process = None
+            process.resume(answer)
+            found = node.children[answer] = self._grow((*node.answers, answer), process)
+        return found
+
+    def _grow(self, answers: tuple[Answer, ...], process: Process) -> Node:
+        self.grown += 1
+        op = process.pending
+        if op is not None:
+            _check_promise(self.actor, op)
+        live = process if op is not None else None
+        return Node(self.grown, answers, op, tuple(process.take_events()), live)
+
+
+@dataclass(frozen=True, slots=True)
+class State:
+    """One moment of a scenario."""
+
+    objects: Mapping[str, bytes]
+    nodes: tuple[Node, ...]
+    late: tuple[Op, ...]
+    faults: int
+    truth: Truth
+
+    def key(self) -> object:
+        """What makes two moments the same."""
+        places = tuple(DONE if node.op is None else node.number for node in self.nodes)
+        live = tuple(
+            mark if node.op is not None else 0
+            for node, mark in zip(self.nodes, self.truth.marks, strict=True)
+        )
+        rest = (self.truth.history, self.truth.acknowledged, self.truth.withdrawn, self.truth.fenced, live)
+        return frozenset(self.objects.items()), places, self.late, self.faults, rest
+
+
+@dataclass(frozen=True, slots=True)
+class Result:
+    """What a search found: a violation with a shortest schedule, or none; all of it, or up to a bound."""
+
+    violation: str | None
+    schedule: tuple[str, ...]
+    states: int
+    complete: bool
+
+    def __str__(self) -> str:
+        lines = "".join(f"\n    {line}" for line in self.schedule)
+        return f"{self.violation or 'nothing'}; {self.states} states, complete={self.complete}{lines}"
+
+
+def explore(
+    objects: Mapping[str, bytes],
+    truth: Truth,
+    actors: Sequence[Actor],
+    *,
+    faults: int = 0,
+    max_states: int = 200_000,
+) -> Result:
+    """Search every interleaving of ``actors``, with up to ``faults`` lost, late or unapplied writes."""
+    trees = [Tree(actor, owner) for owner, actor in enumerate(actors, 1)]
+    search = _Search(trees)
+    try:
+        return search.run(objects, truth, faults, max_states)
+    finally:
+        search.close()
+
+
+@dataclass(frozen=True, slots=True)
+class _Step:
+    state: State
+    label: str
+    violation: str | None
+
+
+class _Search:
+    def __init__(self, trees: list[Tree]) -> None:
+        self._trees = trees
+        self._parents: dict[object, tuple[object, str] | None] = {}
+
+    def close(self) -> None:
+        """End every process that still waits."""
+        for tree in self._trees:
+            pending = [tree.root]
+            while pending:
+                node = pending.pop()
+                if node.process is not None:
+                    node.process.kill()
+                pending.extend(node.children.values())
+
+    def run(self, objects: Mapping[str, bytes], truth: Truth, faults: int, max_states: int) -> Result:
+        nodes = tuple(tree.root for tree in self._trees)
+        truth = Truth(truth.history, truth.acknowledged, marks=(0,) * len(nodes))
+        truth.check(objects)
+        for actor, node in enumerate(nodes):
+            for event in node.events:
+                truth = truth.after_event(actor, event)
+        first = State(objects, nodes, (), faults, truth)
+        self._parents[first.key()] = None
+        queue = deque([(first, first.key())])
+        while queue:
+            state, key = queue.popleft()
+            for step in self._steps(state):
+                if step.violation is not None:
+                    path = (*self._path(key), step.label)
+                    return Result(step.violation, path, len(self._parents), False)
+                successor = step.state.key()
+                if successor not in self._parents:
+                    self._parents[successor] = (key, step.label)
+                    queue.append((step.state, successor))
+            if len(self._parents) > max_states:
+                return Result(None, (), len(self._parents), False)
+        return Result(None, (), len(self._parents), True)
+
+    def _path(self, key: object) -> tuple[str, ...]:
+        labels = []
+        while (parent := self._parents[key]) is not None:
+            key, label = parent
+            labels.append(label)
+        return tuple(reversed(labels))
+
+    def _steps(self, state: State) -> Iterator[_Step]:
+        for actor, node in enumerate(state.nodes):
+            if node.op is not None and self._goes_alone(state, actor, node.op):
+                yield from self._actor_steps(state, actor, node, node.op)
+                return
+        for index, op in enumerate(state.late):
+            rest = state.late[:index] + state.late[index + 1 :]
+            yield self._effect(state, op, None, f"late: {op.label()}", late=rest)
+        for actor, node in enumerate(state.nodes):
+            if node.op is not None:
+                yield from self._actor_steps(state, actor, node, node.op)
+
+    def _actor_steps(self, state: State, actor: int, node: Node, op: Op) -> Iterator[_Step]:
+        label = f"{self._trees[actor].actor.name}: {op.label()}"
+        yield self._effect(state, op, actor, label)
+        if op.verb not in WRITES or not state.faults:
+            return
+        yield self._effect(state, op, actor, f"{label} [answer lost]", answer=UNKNOWN)
+        unapplied = State(state.objects, state.nodes, state.late, state.faults - 1, state.truth)
+        yield self._answer(unapplied, actor, UNKNOWN, f"{label} [never applied]")
+        delayed = State(state.objects, state.nodes, _later(state.late, op), state.faults - 1, state.truth)
+        yield self._answer(delayed, actor, UNKNOWN, f"{label} [under way]")
+
+    def _effect(
+        self,
+        state: State,
+        op: Op,
+        actor: int | None,
+        label: str,
+        *,
+        late: tuple[Op, ...] | None = None,
+        answer: Answer | None = None,
+    ) -> _Step:
+        objects, real = apply_op(state.objects, op)
+        truth = state.truth
+        try:
+            if objects is not state.objects:
+                truth = truth.after_write(op.key, state.objects.get(op.key), objects.get(op.key), objects)
+        except Violation as violation:
+            return _Step(state, f"{label} -> {real.label()}", str(violation))
+        faults = state.faults - (answer is not None)
+        moved = State(objects, state.nodes, state.late if late is None else late, faults, truth)
+        if actor is None:
+            return _Step(moved, f"{label} -> {real.label()}", None)
+        return self._answer(moved, actor, answer or real, label)
+
+    def _answer(self, state: State, actor: int, answer: Answer, label: str) -> _Step:
+        node = self._trees[actor].child(state.nodes[actor], answer)
+        label = f"{label} -> {answer.label()}"
+        truth = state.truth
+        for event in node.events:
+            label += f"  !{event.label()}"
+            try:
+                truth = truth.after_event(actor, event)
+            except Violation as violation:
+                return _Step(state, label, str(violation))
+        nodes = (*state.nodes[:actor], node, *state.nodes[actor + 1 :])
+        return _Step(State(state.objects, nodes, state.late, state.faults, truth), label, None)
+
+    def _goes_alone(self, state: State, actor: int, op: Op) -> bool:
+        """Whether ``op`` commutes with all that the others can still do, and no invariant looks at it."""
+        others = [
+            self._trees[i].actor.may
+            for i, node in enumerate(state.nodes)
+            if i != actor and node.op is not None
+        ]
+        if op.verb == "put":
+            return op.if_absent and parse_attempt_key(op.key) is not None and not _any(others, "list")
+        if op.verb not in ("read", "get", "head"):
+            return False
+        if op.key == CONTROL_KEY:
+            swaps = any(late.key == CONTROL_KEY for late in state.late)
+            return not _any(others, "swap") and not swaps
+        if op.key in state.objects and (parse_manifest_key(op.key) or parse_attempt_key(op.key)):
+            return not _any(others, "delete") and not any(late.key == op.key for late in state.late)
+        return False
+
+
+def _any(others: list[frozenset[str]], power: str) -> bool:
+    return any(power in may for may in others)
+
+
+def _later(late: tuple[Op, ...], op: Op) -> tuple[Op, ...]:
+    return tuple(sorted((*late, op), key=repr))
+
+
+def _check_promise(actor: Actor, op: Op) -> None:
+    power = {"delete": "delete", "list": "list", "put": "put", "copy": "put"}.get(op.verb)
+    if op.key == CONTROL_KEY and power == "put":
+        power = "swap"
+    elif power == "put" and parse_manifest_key(op.key) and not op.if_absent:
+        power = "delete"
+    if power not in (None, "put") and power not in actor.may:
+        raise AssertionError(f"actor {actor.name} does {op.label()}, which its `may` lacks")

@@ -1,0 +1,140 @@
+"""Actors that write: runs that claim, commit, replace and repeat, with and without a memory of the head."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from pyspark_checkpoint.errors import (
+    AlreadyExists,
+    CheckpointError,
+    FencedError,
+    OutcomeUnknown,
+    RefusedError,
+    StaleAttempt,
+    Unavailable,
+)
+from pyspark_checkpoint.format.artifact import ArtifactRef
+from pyspark_checkpoint.format.keys import CONTROL_KEY, CheckpointId, CheckpointPaths
+from pyspark_checkpoint.format.manifest import CheckpointManifest
+from pyspark_checkpoint.history.commit import Run
+from tests.simulation.beginning import (
+    OPERATOR,
+    QUERY,
+    Beginning,
+    artifact_bytes,
+    artifact_ref,
+    content,
+    deltas_of,
+    offsets_of,
+)
+from tests.simulation.process import Actor, Context
+from tests.simulation.truth import control_of
+
+ENDS: tuple[type[CheckpointError], ...] = (Unavailable, OutcomeUnknown, RefusedError)
+REPLANS = 4
+
+
+def writer(
+    run_id: str,
+    plan: str = "e",
+    *,
+    knows: tuple[Beginning, int] | None = None,
+    claims: bool = True,
+    depth: int = 2,
+    settle_seconds: float = 120.0,
+    forgets: bool = False,
+    step_ms: int = 1,
+) -> Actor:
+    """A run that follows ``plan``: ``e`` a new epoch, ``r`` its epoch with other rows, ``s`` the same again.
+
+    ``knows`` is a head (beginning and number) that it remembers and does not look up: a stalled writer.
+    With ``forgets`` each commit is made by a new process of the same run, which knows nothing.
+    """
+
+    def program(context: Context) -> None:
+        with told_if_fenced(context, run_id):
+            run = _start(context, run_id, knows, claims, settle_seconds)
+            last = 0 if run.head is None else run.head.manifest.epoch
+            made = 0
+            for what in plan:
+                last += what == "e"
+                made += what != "s"
+                if forgets:
+                    run = Run(context.store, run_id, clock=context.clock, query=QUERY)
+                _commit(context, run, last, f"{run_id}{made}", depth)
+
+    return Actor(run_id, program, ends=ENDS, step_ms=step_ms)
+
+
+@contextmanager
+def told_if_fenced(context: Context, run_id: str) -> Iterator[None]:
+    """Say it when this run is told that it is fenced: nothing of it may become history afterwards."""
+    try:
+        yield
+    except FencedError:
+        context.emit("told fenced", run_id)
+        raise
+
+
+def _start(
+    context: Context, run_id: str, knows: tuple[Beginning, int] | None, claims: bool, settle_seconds: float
+) -> Run:
+    run = Run(context.store, run_id, clock=context.clock, query=QUERY, settle_seconds=settle_seconds)
+    if knows is not None:
+        begin, number = knows
+        control = control_of(begin.objects[CONTROL_KEY])
+        run.resume(control, begin.truth.history[number - 1], number)
+    elif claims:
+        claimed = run.claim()
+        if claimed is not None and claimed.run_id == run_id:
+            context.emit("committed", claimed.checkpoint_id, claimed.commit_nonce)
+    else:
+        run.refresh()
+    return run
+
+
+def _commit(context: Context, run: Run, epoch: int, who: str, depth: int) -> None:
+    """Commit one epoch as a driver does: plan on the head, stage, publish, plan again if told so."""
+    for _ in range(REPLANS):
+        attempt = run.attempt()
+        context.emit("began")
+        ref = _stage(context, attempt, epoch, who)
+        draft = draft_of(run, attempt.number, epoch, ref, depth)
+        try:
+            manifest = run.publish(draft, attempt)
+        except StaleAttempt:
+            continue
+        except OutcomeUnknown:
+            run.refresh()
+            continue
+        what = "committed" if manifest.checkpoint_id == attempt.number else "noop"
+        context.emit(what, manifest.checkpoint_id, manifest.commit_nonce)
+        return
+
+
+def draft_of(run: Run, number: int, epoch: int, ref: ArtifactRef, depth: int) -> CheckpointManifest:
+    """What a plan makes of the head: its last deltas of earlier epochs, and the new one."""
+    before = () if run.head is None else deltas_of(run.head.manifest)
+    kept = tuple(old for old in before if old.epoch < epoch)
+    inherited = kept[-(depth - 1) :] if depth > 1 else ()
+    return CheckpointManifest(
+        checkpoint_id=number,
+        epoch=epoch,
+        operators=content((*inherited, ref)),
+        source_names=("source",),
+        source_offsets=offsets_of(epoch),
+    )
+
+
+def _stage(context: Context, attempt: CheckpointId, epoch: int, who: str) -> ArtifactRef:
+    path, data = CheckpointPaths.delta(attempt, OPERATOR, 0), artifact_bytes(epoch, who)
+    for _ in range(20):
+        try:
+            context.store.put(path, data, if_absent=True)
+        except AlreadyExists:
+            break
+        except OutcomeUnknown:
+            continue
+        break
+    return artifact_ref(path, data, epoch)
