@@ -1,0 +1,86 @@
+"""Which files give a state store's version: the newest base at or below it, and every change after.
+
+Pure. The two traps of format version 1 are handled here: a base that maintenance made from an
+attempt whose changes were rewritten later is older than the change of its own version, and is not
+used; and a version that only a base or only a change gives is enough.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+from pyspark_checkpoint.errors import RefusedError
+from pyspark_checkpoint.sparkstate.names import StateFile, StoreId
+
+
+@dataclass(frozen=True, slots=True)
+class FileFacts:
+    """What a listing knows of a file."""
+
+    size_bytes: int
+    modified_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class StateChain:
+    """The files that give one version of one state store, in the order to apply them."""
+
+    owner: StoreId
+    version: int
+    base: StateFile | None
+    changes: tuple[StateFile, ...]
+
+    def files(self) -> tuple[StateFile, ...]:
+        """Base and changes."""
+        return (self.base, *self.changes) if self.base else self.changes
+
+
+def plan_chain(
+    owner: StoreId,
+    version: int,
+    files: Mapping[StateFile, FileFacts],
+    unique_ids: Mapping[int, str],
+) -> StateChain:
+    """Choose the files that give ``version`` of ``owner``, or raise if they are not all there.
+
+    ``unique_ids`` maps a version to the unique id that the commit log names for it; with format
+    version 1 it is empty and every file counts. Version 0 is the empty store and needs no file.
+    """
+    by_version = _by_version(owner, files, unique_ids)
+    changes: list[StateFile] = []
+    current = version
+    while current > 0:
+        base, change = _choose(by_version.get(current, ()), files)
+        if base is not None:
+            return StateChain(owner, version, base, tuple(reversed(changes)))
+        if change is None:
+            raise RefusedError(
+                f"version {current} of state {owner.directory} is not in the checkpoint location",
+                hint="it was purged or never written; take a newer epoch",
+            )
+        changes.append(change)
+        current -= 1
+    return StateChain(owner, version, None, tuple(reversed(changes)))
+
+
+def _by_version(
+    owner: StoreId, files: Iterable[StateFile], unique_ids: Mapping[int, str]
+) -> dict[int, list[StateFile]]:
+    found: dict[int, list[StateFile]] = {}
+    for file in files:
+        wanted = unique_ids.get(file.version)
+        if file.owner == owner and (file.uid is None or file.uid == wanted):
+            found.setdefault(file.version, []).append(file)
+    return found
+
+
+def _choose(
+    candidates: Iterable[StateFile], files: Mapping[StateFile, FileFacts]
+) -> tuple[StateFile | None, StateFile | None]:
+    base = next((file for file in candidates if file.kind.is_base), None)
+    change = next((file for file in candidates if not file.kind.is_base), None)
+    if base is None or change is None or base.uid is not None:
+        return base, change
+    is_stale = files[base].modified_ms < files[change].modified_ms
+    return (None if is_stale else base), change

@@ -1,0 +1,182 @@
+"""Spark's small logs as values: offsets, commits, the query's id, operator metadata."""
+
+from __future__ import annotations
+
+import io
+import zipfile
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import orjson
+
+from pyspark_checkpoint.errors import FormatError
+
+NO_OFFSET = "-"
+
+
+@dataclass(frozen=True, slots=True)
+class OffsetLog:
+    """``offsets/N``: where batch N ends in every source, and the settings that the query is pinned to."""
+
+    watermark_ms: int
+    timestamp_ms: int
+    conf: Mapping[str, str]
+    offsets: tuple[str | None, ...]
+    """The JSON text of each source's end offset, in the order of the sources; None where it has none."""
+
+
+@dataclass(frozen=True, slots=True)
+class CommitLog:
+    """``commits/N``: batch N is done. In format version 2 it names the state files that count."""
+
+    next_watermark_ms: int
+    unique_ids: Mapping[int, tuple[tuple[str, ...], ...]] = field(default_factory=dict)
+    """By operator, then by partition: the unique id of each of its stores, at version N + 1."""
+
+
+@dataclass(frozen=True, slots=True)
+class StoreInfo:
+    """A state store that an operator declares, and in how many partitions."""
+
+    name: str
+    partitions: int
+
+
+@dataclass(frozen=True, slots=True)
+class OperatorInfo:
+    """What Spark wrote down about a stateful operator."""
+
+    operator: int
+    name: str
+    stores: tuple[StoreInfo, ...]
+
+
+def decode_offset_log(data: bytes, name: str) -> OffsetLog:
+    """Read ``offsets/N``."""
+    lines = _log_lines(data, name, minimum=2)
+    head = _json(lines[1], name)
+    offsets = tuple(None if line == NO_OFFSET else line for line in lines[2:])
+    try:
+        conf = {str(k): str(v) for k, v in (head.get("conf") or {}).items()}
+        return OffsetLog(int(head["batchWatermarkMs"]), int(head["batchTimestampMs"]), conf, offsets)
+    except (KeyError, TypeError, ValueError, AttributeError):
+        raise FormatError(f"{name} lacks a field that Spark 4 writes") from None
+
+
+def decode_commit_log(data: bytes, name: str) -> CommitLog:
+    """Read ``commits/N``."""
+    lines = _log_lines(data, name, minimum=2)
+    head = _json(lines[1], name)
+    ids = head.get("stateUniqueIds") or {}
+    try:
+        unique = {
+            int(operator): tuple(tuple(str(uid) for uid in stores) for stores in partitions)
+            for operator, partitions in ids.items()
+        }
+        return CommitLog(int(head.get("nextBatchWatermarkMs", 0)), unique)
+    except (TypeError, ValueError, AttributeError):
+        raise FormatError(f"{name} lacks a field that Spark 4 writes") from None
+
+
+def decode_query_id(data: bytes) -> str:
+    """Read the query's id from ``metadata``."""
+    query_id = _json(data.decode("utf-8", "replace"), "metadata").get("id")
+    if not isinstance(query_id, str) or not query_id:
+        raise FormatError("metadata has no query id")
+    return query_id
+
+
+def encode_query_id(query_id: str) -> bytes:
+    """Write ``metadata`` as Spark does."""
+    return orjson.dumps({"id": query_id})
+
+
+def decode_operator_metadata(data: bytes, name: str) -> OperatorInfo:
+    """Read ``state/op/_metadata/metadata`` or a file of ``state/op/_metadata/v2``."""
+    lines = _log_lines(data, name, minimum=2)
+    fields = _json(lines[1], name)
+    try:
+        info = fields["operatorInfo"]
+        stores = tuple(
+            StoreInfo(str(store["storeName"]), int(store["numPartitions"]))
+            for store in fields["stateStoreInfo"]
+        )
+        return OperatorInfo(int(info["operatorId"]), str(info["operatorName"]), stores)
+    except (KeyError, TypeError, ValueError):
+        raise FormatError(f"{name} lacks a field that Spark 4 writes") from None
+
+
+def relocate_operator_metadata(data: bytes, name: str, new_location: str) -> bytes:
+    """Point the absolute schema paths of operator metadata at a new checkpoint location.
+
+    Spark writes them for operators with named column families (transformWithState, newer joins) and
+    fails at another location unless they are rewritten. What stands after ``/state/`` is kept.
+    """
+    lines = _log_lines(data, name, minimum=2)
+    fields = _json(lines[1], name)
+    for store in fields.get("stateStoreInfo", []):
+        paths = store.get("stateSchemaFilePaths")
+        if paths:
+            store["stateSchemaFilePaths"] = [_relocated(path, new_location, name) for path in paths]
+    rest = lines[2:]
+    return "\n".join([lines[0], orjson.dumps(fields).decode("utf-8"), *rest]).encode("utf-8")
+
+
+def rocksdb_zip_files(data: bytes, name: str) -> tuple[str, ...]:
+    """The files that a RocksDB snapshot needs beside itself, relative to its state store's directory."""
+    try:
+        with zipfile.ZipFile(io.BytesIO(data)) as archive:
+            text = archive.read("metadata").decode("utf-8")
+    except (zipfile.BadZipFile, KeyError, UnicodeDecodeError):
+        raise FormatError(f"{name} is not a snapshot of RocksDB that Spark wrote") from None
+    lines = _log_lines(text.encode("utf-8"), name, minimum=2)
+    fields = _json(lines[1], name)
+    try:
+        tables = [f"SSTs/{file['dfsSstFileName']}" for file in fields["sstFiles"]]
+        logs = [f"logs/{file['dfsLogFileName']}" for file in fields.get("logFiles") or []]
+    except (KeyError, TypeError):
+        raise FormatError(f"{name} names its files in a way that Spark 4 does not") from None
+    for file in (*tables, *logs):
+        if file.count("/") != 1 or file.endswith("/") or ".." in file:
+            raise FormatError(f"{name} names {file!r}, which is not beside it")
+    return tuple(sorted(tables + logs))
+
+
+def file_source_offset(offset: str | None) -> int | None:
+    """The last entry of a file source's log that an offset includes; None for other kinds of source."""
+    if offset is None:
+        return None
+    try:
+        fields = orjson.loads(offset)
+    except orjson.JSONDecodeError:
+        return None
+    value = fields.get("logOffset") if isinstance(fields, dict) else None
+    return value if type(value) is int else None
+
+
+def _relocated(path: str, new_location: str, name: str) -> str:
+    head, found, tail = path.rpartition("/state/")
+    if not found or not head or ".." in tail:
+        raise FormatError(f"{name} names the schema {path!r}, which is not below a checkpoint location")
+    return f"{new_location.rstrip('/')}/state/{tail}"
+
+
+def _log_lines(data: bytes, name: str, minimum: int) -> Sequence[str]:
+    try:
+        lines = data.decode("utf-8").split("\n")
+    except UnicodeDecodeError:
+        raise FormatError(f"{name} is not text") from None
+    if len(lines) < minimum or not lines[0].startswith("v") or not lines[0][1:].isdigit():
+        raise FormatError(f"{name} is torn or not a log of Spark")
+    return lines
+
+
+def _json(text: str, name: str) -> dict[str, Any]:
+    try:
+        fields = orjson.loads(text)
+    except orjson.JSONDecodeError:
+        raise FormatError(f"{name} is torn or not a log of Spark") from None
+    if not isinstance(fields, dict):
+        raise FormatError(f"{name} is not a log of Spark")
+    return fields

@@ -1,0 +1,109 @@
+"""The names of files in a Spark checkpoint directory, parsed; paths are relative to the directory.
+
+Spark 4.1 to 4.3. A state store is one (operator, partition, store name); the store named ``default``
+has no directory of its own. Format version 2 puts a unique id of the writing attempt into the name.
+"""
+
+from __future__ import annotations
+
+import enum
+import re
+from dataclasses import dataclass
+
+DEFAULT_STORE = "default"
+METADATA = "metadata"
+
+_UID = r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}"
+_STORE = re.compile(r"state/(\d+)/(\d+)/(?:([^/_][^/]*)/)?([^/]+)\Z")
+_VERSIONED = re.compile(rf"(\d+)(?:_({_UID}))?\.(delta|snapshot|changelog|zip)\Z")
+_SHARED = re.compile(r"state/(\d+)/(\d+)/(?:([^/_][^/]*)/)?(SSTs|logs)/([^/]+)\Z")
+_SETUP = re.compile(
+    r"state/(\d+)/(?:_metadata|_stateSchema)/.+\Z|state/(\d+)/\d+/(?:[^/_][^/]*/)?_metadata/schema\Z"
+)
+_LOG = re.compile(r"(offsets|commits)/(\d+)\Z")
+_SOURCE = re.compile(r"sources/(\d+)/(.+)\Z")
+
+
+class StateFileKind(enum.Enum):
+    """What a versioned state file holds. A base stands alone; a change needs the version before it."""
+
+    DELTA = "delta"
+    SNAPSHOT = "snapshot"
+    CHANGELOG = "changelog"
+    ZIP = "zip"
+
+    @property
+    def is_base(self) -> bool:
+        """Whether the file gives its version without another one before it."""
+        return self in (StateFileKind.SNAPSHOT, StateFileKind.ZIP)
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class StoreId:
+    """One state store instance: Spark keeps one for each operator, partition and store name."""
+
+    operator: int
+    partition: int
+    store: str = DEFAULT_STORE
+
+    @property
+    def directory(self) -> str:
+        """Where its files are, relative to the checkpoint directory."""
+        base = f"state/{self.operator}/{self.partition}"
+        return base if self.store == DEFAULT_STORE else f"{base}/{self.store}"
+
+
+@dataclass(frozen=True, slots=True)
+class StateFile:
+    """A versioned file of a state store: version = batch id + 1. ``uid`` is None in format version 1."""
+
+    owner: StoreId
+    version: int
+    kind: StateFileKind
+    uid: str | None = None
+
+    @property
+    def path(self) -> str:
+        """Its name again."""
+        uid = f"_{self.uid}" if self.uid else ""
+        return f"{self.owner.directory}/{self.version}{uid}.{self.kind.value}"
+
+
+def parse_state_file(path: str) -> StateFile | None:
+    """What a versioned state file's name says; None for every other file."""
+    place = _STORE.match(path)
+    if place is None:
+        return None
+    name = _VERSIONED.match(place[4])
+    if name is None:
+        return None
+    owner = StoreId(int(place[1]), int(place[2]), place[3] or DEFAULT_STORE)
+    return StateFile(owner, int(name[1]), StateFileKind(name[3]), name[2])
+
+
+def parse_shared_file(path: str) -> StoreId | None:
+    """The state store that an SST or log file of RocksDB belongs to; None for every other file."""
+    match = _SHARED.match(path)
+    return StoreId(int(match[1]), int(match[2]), match[3] or DEFAULT_STORE) if match else None
+
+
+def is_operator_setup(path: str) -> bool:
+    """Whether a file describes an operator (its metadata, its schemas) rather than its state."""
+    return _SETUP.match(path) is not None
+
+
+def parse_log(path: str) -> tuple[str, int] | None:
+    """The log (``offsets`` or ``commits``) and the batch of one of its files; None for every other file."""
+    match = _LOG.match(path)
+    return (match[1], int(match[2])) if match else None
+
+
+def parse_source_file(path: str) -> tuple[int, str] | None:
+    """The index of the source that keeps this file, and the file's name; None for every other file."""
+    match = _SOURCE.match(path)
+    return (int(match[1]), match[2]) if match else None
+
+
+def is_checksum(path: str) -> bool:
+    """Whether a file is a checksum beside another: they are made anew and never needed."""
+    return path.endswith(".crc")
