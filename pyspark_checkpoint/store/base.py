@@ -162,9 +162,12 @@ def check_key(key: str) -> str:
 
 
 def check_prefix(prefix: str) -> str:
-    """Return ``prefix`` if keys can begin with it, else raise ``Invalid``."""
+    """Return ``prefix`` if some key can begin with it, else raise ``Invalid``."""
     if prefix:
-        check_key(prefix.rstrip("/") or "/")
+        try:
+            check_key(prefix)
+        except Invalid:
+            check_key(f"{prefix}x")  # it may end with a slash or a dot, as long as a key can go on
     return prefix
 
 
