@@ -9,6 +9,7 @@ one place per backend that translates.
 | ``StoreError``      | looks at the subclass: absent, lost race, try later, unknown, not allowed   |
 | ``SettingsError``   | fixes what was typed: URL, option, extra, key file                          |
 | ``FencedError``     | stops this run: another one has taken over                                 |
+| ``StaleAttempt``    | plans again: an earlier attempt of this run has landed after all           |
 | ``RefusedError``    | reads the hint: going on would lose or double something                     |
 | ``FormatError``     | pages someone: stored bytes are not what was written                        |
 """
@@ -105,7 +106,30 @@ class UnsafeStore(SettingsError):
 
 
 class FencedError(CheckpointError):
-    """Another run has taken the store over. This run must stop; only a new start takes over again."""
+    """Another run has taken the store over. This run must stop; only a new start takes over again.
+
+    Says who took over, as far as that is known.
+    """
+
+    def __init__(
+        self,
+        message: str,
+        *,
+        run_id: str | None = None,
+        generation: int | None = None,
+        query_name: str | None = None,
+        instance_id: str | None = None,
+        hint: str | None = None,
+    ) -> None:
+        self.run_id = run_id
+        self.generation = generation
+        self.query_name = query_name
+        self.instance_id = instance_id
+        super().__init__(message, hint=hint)
+
+
+class StaleAttempt(CheckpointError):
+    """An earlier attempt of this same run has the number. It is the head now: plan and stage again."""
 
 
 class RefusedError(CheckpointError):
@@ -127,9 +151,7 @@ class IntegrityError(FormatError):
         self.path = path
         self.expected = expected
         self.actual = actual
-        super().__init__(
-            f"integrity check failed for {path}: expected {expected}, got {actual}", hint=hint
-        )
+        super().__init__(f"integrity check failed for {path}: expected {expected}, got {actual}", hint=hint)
 
 
 class MissingKey(SettingsError):

@@ -1,0 +1,268 @@
+"""A run: one start of a query, which claims a store and then commits checkpoint after checkpoint.
+
+What a run knows between two commits is its id and the head; both fit in a message, so that another
+process of the same run (Spark re-forks its Python workers) goes on where this one stopped.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Set
+from dataclasses import replace
+
+from pyspark_checkpoint.clock import SYSTEM_CLOCK, Clock
+from pyspark_checkpoint.errors import (
+    FencedError,
+    FormatError,
+    OutcomeUnknown,
+    RefusedError,
+    StaleAttempt,
+)
+from pyspark_checkpoint.format.cipher import Cipher
+from pyspark_checkpoint.format.keys import CheckpointId
+from pyspark_checkpoint.format.manifest import CheckpointManifest, ManifestKind, QueryInfo
+from pyspark_checkpoint.format.manifest_json import encode_manifest
+from pyspark_checkpoint.format.records import Control
+from pyspark_checkpoint.format.sealed import Mac, sha256_hex
+from pyspark_checkpoint.history import publish, rules
+from pyspark_checkpoint.history.control import ensure_control
+from pyspark_checkpoint.history.head import Head, find_head, head_from_bytes
+from pyspark_checkpoint.store.base import ObjectStore
+
+_NOTHING: frozenset[str] = frozenset()
+
+
+class Run:
+    """Commits for one run id. Not for two threads at once; a fenced run refuses everything for good."""
+
+    def __init__(
+        self,
+        store: ObjectStore,
+        run_id: str,
+        *,
+        clock: Clock = SYSTEM_CLOCK,
+        instance_id: str = "",
+        query: QueryInfo | None = None,
+        cipher: Cipher | None = None,
+        claimed: bool = False,
+        settle_seconds: float = publish.SETTLE_SECONDS,
+    ) -> None:
+        """``claimed`` says that this run has claimed the store before, in another process."""
+        if not run_id:
+            raise RefusedError("a run needs an id: Spark's runId, or one made by the clock")
+        self.store = store
+        self.run_id = run_id
+        self.instance_id = instance_id
+        self.query = query or QueryInfo()
+        self.clock = clock
+        self.cipher = cipher
+        self._settle_seconds = settle_seconds
+        self._store_id: str | None = None
+        self._head: Head | None = None
+        self._fence: FencedError | None = None
+        self._begun = claimed
+
+    @property
+    def head(self) -> Head | None:
+        """The head as this run last saw it; None before the first look and for an empty store."""
+        return self._head
+
+    @property
+    def store_id(self) -> str | None:
+        """The store's id, once it is known. Together with the head's bytes it makes ``resume`` cheap."""
+        return self._store_id
+
+    @property
+    def fence(self) -> FencedError | None:
+        """Why this run must stop; None while it may go on."""
+        return self._fence
+
+    @property
+    def mac(self) -> Mac | None:
+        """What authenticates manifests in an encrypted store."""
+        return None if self.cipher is None else self.cipher.mac
+
+    def resume(self, control: Control, head_data: bytes | None, head_number: int = 0) -> None:
+        """Go on from what another process of this run knew; costs no request.
+
+        A head that is no longer the head is noticed at the next commit, as by any stalled writer.
+        """
+        self._store_id = control.store_id
+        self._head = None
+        if head_data is not None:
+            self._head = head_from_bytes(head_data, head_number, control, mac=self.mac)
+            self._begun = self._begun or self._head.manifest.run_id == self.run_id
+
+    def refresh(self) -> Head | None:
+        """Find the head again; makes the control record of a store that is new. Claims nothing."""
+        self._refuse_if_fenced()
+        if self._store_id is None:
+            self._store_id = ensure_control(self.store, self.clock).control.store_id
+        head = find_head(self.store, cached=self._head, mac=self.mac, store_id=self._store_id)
+        self._check_takeover(head)
+        self._head = head
+        return head
+
+    def claim(self) -> CheckpointManifest | None:
+        """Rule 6: take the store over by a manifest that names what its parent names, and return it.
+
+        From then on every other run is fenced at its next commit. A store whose head is already this
+        run's is claimed already. In an empty store there is nothing to take over: None, and the first
+        commit is the claim.
+        """
+        head = self.refresh()
+        if head is None:
+            return None
+        if head.manifest.run_id == self.run_id:
+            return head.manifest
+        return self._publish(self._claim_draft(head), self.attempt(), ManifestKind.CLAIM)
+
+    def attempt(self) -> CheckpointId:
+        """A fresh place to stage the next checkpoint in. It can be published under that number only."""
+        self._refuse_if_fenced()
+        self._know_head()
+        return CheckpointId(rules.next_number(self._head), self.clock.uuid7())
+
+    def publish(self, draft: CheckpointManifest, attempt: CheckpointId) -> CheckpointManifest:
+        """Commit what was staged for ``attempt`` and return the manifest as it is in the store.
+
+        The draft brings the content; number, parent, generation, run, nonce and time are stamped here.
+        An epoch that the head already has is replaced, or, if the head is this run's and says the
+        same, nothing is written and the head is returned. ``StaleAttempt``: plan again.
+        ``FencedError``: stop. ``OutcomeUnknown``: it may be committed; publish nothing else before
+        ``refresh`` has shown the head.
+        """
+        self._refuse_if_fenced()
+        self._know_head()
+        head = self._head
+        draft = self._with_identity(draft, head)
+        rules.check_query(draft, head)
+        kind = rules.choose_kind(draft, head)
+        if head is not None and rules.says_the_same(draft, head, self.run_id):
+            return self._confirm_head(head)
+        return self._publish(draft, attempt, kind)
+
+    def publish_rollback(
+        self, target: CheckpointManifest, attempt: CheckpointId, held: Set[str]
+    ) -> CheckpointManifest:
+        """Commit the content of ``target`` again; ``held`` are its objects, which the caller has pinned."""
+        self._refuse_if_fenced()
+        self._know_head()
+        draft = replace(self._with_identity(target, self._head), rollback_of=target.checkpoint_id)
+        return self._publish(draft, attempt, ManifestKind.ROLLBACK, held)
+
+    def abandon(self, attempt: CheckpointId) -> None:
+        """Rule 4: give an attempt up. Deletes nothing: its manifest may still land, or be named by an heir.
+
+        What nobody comes to name is found by ``cleanup_orphans`` once the number is taken.
+        """
+
+    def _publish(
+        self,
+        draft: CheckpointManifest,
+        attempt: CheckpointId,
+        kind: ManifestKind,
+        held: Set[str] = _NOTHING,
+    ) -> CheckpointManifest:
+        head, nonce = self._head, self.clock.nonce()
+        self._check_attempt(attempt)
+        rules.check_names(draft, attempt.number, head, held)
+        manifest = rules.stamp(
+            draft,
+            attempt,
+            head,
+            kind=kind,
+            run_id=self.run_id,
+            nonce=nonce,
+            now_ms=self.clock.now_ms(),
+        )
+        data = encode_manifest(manifest, mac=self.mac)
+        self._begun = True
+        try:
+            self._create(attempt.number, data, nonce)
+            control = publish.check_floor(self.store, attempt.number, self._known_store_id())
+        except FencedError as error:
+            self._fence = error
+            self.abandon(attempt)
+            raise
+        except StaleAttempt:
+            self.abandon(attempt)
+            self.refresh()
+            raise
+        except OutcomeUnknown:
+            self.abandon(attempt)
+            raise
+        self._head = Head(manifest, sha256_hex(data), control, data)
+        publish.move_latest(self.store, attempt.number)
+        return manifest
+
+    def _create(self, number: int, data: bytes, nonce: str) -> None:
+        publish.create_manifest(
+            self.store,
+            number,
+            data,
+            nonce=nonce,
+            run_id=self.run_id,
+            clock=self.clock,
+            settle_seconds=self._settle_seconds,
+        )
+
+    def _confirm_head(self, head: Head) -> CheckpointManifest:
+        """Rule 7: "nothing to write" is true only while the head is still the head."""
+        now = self.refresh()
+        if now is None or now.sha256 != head.sha256:
+            raise StaleAttempt("this run has gone on meanwhile", hint="plan again")
+        return now.manifest
+
+    def _check_takeover(self, head: Head | None) -> None:
+        """Rule 6: a run that has begun and finds another run's later head was taken over, for good.
+
+        Without this a run whose own commit landed unnoticed could take the store back from its heir.
+        """
+        if not self._begun or head is None or head.manifest.run_id == self.run_id:
+            self._begun = self._begun or (head is not None and head.manifest.run_id == self.run_id)
+            return
+        if self._head is None or head.number > self._head.number:
+            self._fence = rules.fenced_by(head.number, head.manifest)
+            raise self._fence
+
+    def _with_identity(self, draft: CheckpointManifest, head: Head | None) -> CheckpointManifest:
+        query = draft.query if draft.query != QueryInfo() else self.query
+        if not query.id and head is not None:
+            query = replace(query, id=head.manifest.query.id)
+        key_id = None if self.cipher is None else self.cipher.key_id
+        return replace(
+            draft,
+            query=query,
+            instance_id=self.instance_id or draft.instance_id,
+            encryption_key_id=key_id,
+            rollback_of=None,
+        )
+
+    def _claim_draft(self, head: Head) -> CheckpointManifest:
+        query = self.query if self.query != QueryInfo() else head.manifest.query
+        draft = self._with_identity(replace(head.manifest, query=query), head)
+        rules.check_query(draft, head)
+        return draft
+
+    def _check_attempt(self, attempt: CheckpointId) -> None:
+        number = rules.next_number(self._head)
+        if attempt.number < number:
+            raise StaleAttempt(
+                f"what was staged for checkpoint {attempt.number} cannot be published as {number}",
+                hint="plan and stage again",
+            )
+        if attempt.number > number:
+            raise RefusedError(f"checkpoint {attempt.number} would leave a gap: the next one is {number}")
+
+    def _know_head(self) -> None:
+        if self._store_id is None:
+            self.refresh()
+
+    def _known_store_id(self) -> str:
+        if self._store_id is None:
+            raise FormatError("the store's id is not known yet")
+        return self._store_id
+
+    def _refuse_if_fenced(self) -> None:
+        if self._fence is not None:
+            raise self._fence

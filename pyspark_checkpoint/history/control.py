@@ -1,0 +1,151 @@
+"""The control record: made before the first manifest, changed only by compare-and-swap.
+
+A store without it is new. A store that has manifests, or a pointer, but no control record has lost
+it, and is never taken for a new one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from pyspark_checkpoint.clock import Clock
+from pyspark_checkpoint.errors import (
+    AlreadyExists,
+    Conflict,
+    FormatError,
+    NotFound,
+    OutcomeUnknown,
+    RefusedError,
+    Unavailable,
+)
+from pyspark_checkpoint.format.keys import CONTROL_KEY, LATEST_KEY, MANIFESTS_PREFIX
+from pyspark_checkpoint.format.records import Control, decode_control, encode_control
+from pyspark_checkpoint.history.records_io import exists
+from pyspark_checkpoint.store.base import ObjectStore, Version
+
+MAX_SWAPS = 100
+_FIRST_DELAY_SECONDS = 0.005
+_MAX_DELAY_SECONDS = 1.0
+
+Change = Callable[[Control], Control | None]
+"""Gives the next state, or None when what it wants already holds. May read; must not write.
+
+It is asked again after a lost race or a lost answer, so it must not want the same thing twice: a
+change that has taken effect must be answered with None.
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class ControlState:
+    """The control record and the version to swap it from."""
+
+    control: Control
+    version: Version
+    data: bytes
+
+
+def find_control(store: ObjectStore, *, store_id: str | None = None) -> ControlState | None:
+    """The control record, None if it is absent. One of another store is an error."""
+    try:
+        stored = store.read(CONTROL_KEY)
+    except NotFound:
+        return None
+    control = decode_control(stored.data)
+    if store_id is not None and control.store_id != store_id:
+        raise FormatError(
+            f"_control belongs to store {control.store_id}, this run began with store {store_id}",
+            hint="somebody replaced the store; stop all its queries and look",
+        )
+    return ControlState(control, stored.version, stored.data)
+
+
+def read_control(store: ObjectStore, *, store_id: str | None = None) -> ControlState:
+    """The control record of a store that has one; its absence is an error."""
+    state = find_control(store, store_id=store_id)
+    if state is None:
+        raise lost_control(store)
+    return state
+
+
+def lost_control(store: ObjectStore) -> FormatError:
+    """The error for a store whose control record is gone."""
+    return FormatError(
+        f"{store.url} has checkpoints but no _control",
+        hint="restore the object _control from a copy; without it nothing says what is still valid",
+    )
+
+
+def has_history(store: ObjectStore) -> bool:
+    """Whether anything shows that checkpoints were committed here. Asked only without a control record.
+
+    The only LIST outside of cleaning up: at most once in a store's life for a writer.
+    """
+    if exists(store, LATEST_KEY):
+        return True
+    return next(iter(store.list(MANIFESTS_PREFIX)), None) is not None
+
+
+def find_control_or_new(store: ObjectStore) -> ControlState | None:
+    """The control record, None for a store in which nothing was ever committed. Fails closed."""
+    state = find_control(store)
+    if state is not None or not has_history(store):
+        return state
+    return read_control(store)
+
+
+def ensure_control(store: ObjectStore, clock: Clock, *, store_id: str | None = None) -> ControlState:
+    """The control record; made, with a fresh store id, if nothing was ever committed here."""
+    for _ in range(MAX_SWAPS):
+        state = find_control(store, store_id=store_id) if store_id else find_control_or_new(store)
+        if state is not None:
+            return state
+        if store_id is not None:
+            raise lost_control(store)
+        data = encode_control(Control(store_id=clock.uuid7()))
+        try:
+            store.put(CONTROL_KEY, data, if_absent=True, nonce=clock.nonce())
+        except (AlreadyExists, OutcomeUnknown):
+            # Whoever made it, there is one now or soon, and all of them are equally new.
+            clock.sleep(_FIRST_DELAY_SECONDS)
+    raise Unavailable("the control record could not be created", key=CONTROL_KEY)
+
+
+def swap_control(
+    store: ObjectStore, change: Change, clock: Clock, *, store_id: str | None = None
+) -> ControlState:
+    """Apply ``change`` to the control record, however often that takes, and return the result.
+
+    When this returns, the record is, or was at one moment since the call, what ``change`` asked for.
+    An answer that was lost is settled by asking ``change`` again about the record as it is now: the
+    counter rises with every change, so a swap that is still under way can only land on the state it was
+    made for, and repeating it from that very state settles it.
+    """
+    delay = _FIRST_DELAY_SECONDS
+    failure: OutcomeUnknown | Conflict | None = None
+    for _ in range(MAX_SWAPS):
+        state = read_control(store, store_id=store_id)
+        wanted = change(state.control)
+        if wanted is None:
+            return state
+        check_step(state.control, wanted)
+        data = encode_control(wanted)
+        try:
+            version = store.put(CONTROL_KEY, data, if_match=state.version, nonce=clock.nonce())
+        except (Conflict, OutcomeUnknown) as error:
+            failure = error
+            clock.sleep(delay * (0.5 + clock.jitter() / 2))
+            delay = min(delay * 2, _MAX_DELAY_SECONDS)
+            continue
+        return ControlState(wanted, version, data)
+    if isinstance(failure, OutcomeUnknown):
+        raise failure
+    raise Unavailable("the control record changes faster than it can be swapped", key=CONTROL_KEY)
+
+
+def check_step(before: Control, after: Control) -> None:
+    """Refuse a change that breaks what always holds: one store, rising counter, floor that never falls."""
+    if after.store_id != before.store_id or after.counter != before.counter + 1:
+        raise RefusedError("a change of _control must keep the store id and raise the counter by one")
+    if after.floor < before.floor or after.swept < before.swept or after.swept > after.floor:
+        raise RefusedError("the floor and what is swept never fall, and swept never passes the floor")

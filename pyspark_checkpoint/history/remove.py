@@ -1,0 +1,79 @@
+"""Deleting checkpoints that no longer live: what only they name, their side records, then themselves.
+
+A manifest goes last, so that a crash leaves the list of what is still to be deleted.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import count
+
+from pyspark_checkpoint.errors import FormatError
+from pyspark_checkpoint.format.keys import committed_key, failed_key, manifest_key, seal_key
+from pyspark_checkpoint.format.summary import ManifestSummary
+from pyspark_checkpoint.history.living import Living, find_summary
+from pyspark_checkpoint.history.records_io import exists
+from pyspark_checkpoint.store.base import ObjectStore
+
+_BATCH = 100
+
+
+@dataclass(frozen=True, slots=True)
+class Removal:
+    """What was deleted: checkpoint numbers, and how many objects in all."""
+
+    numbers: tuple[int, ...] = ()
+    object_count: int = 0
+
+    def __add__(self, other: Removal) -> Removal:
+        return Removal(self.numbers + other.numbers, self.object_count + other.object_count)
+
+
+def remove_dead(store: ObjectStore, living: Living, numbers: Iterable[int]) -> Removal:
+    """Delete the dead among ``numbers`` and whatever nothing living needs. Repeatable after a crash."""
+    dead = [number for number in numbers if number not in living.manifests]
+    total = Removal()
+    for start in range(0, len(dead), _BATCH):
+        total += _remove_batch(store, living, dead[start : start + _BATCH])
+    return total
+
+
+def _remove_batch(store: ObjectStore, living: Living, numbers: Sequence[int]) -> Removal:
+    artifacts: set[str] = set()
+    records: list[str] = []
+    found: list[int] = []
+    for number in numbers:
+        try:
+            summary = find_summary(store, number)
+        except FormatError:
+            # Dead and damaged: what it named cannot be told; cleanup_orphans finds it by its number.
+            found.append(number)
+            records.append(seal_key(number))
+            continue
+        if summary is not None:
+            found.append(number)
+            artifacts |= only_named_by_dead(summary, living)
+            records.extend(side_records(store, summary))
+    manifests = [manifest_key(number) for number in found]
+    for keys in (sorted(artifacts), records, manifests):
+        if keys:
+            store.delete(keys)
+    return Removal(tuple(found), len(artifacts) + len(records) + len(manifests))
+
+
+def only_named_by_dead(summary: ManifestSummary, living: Living) -> frozenset[str]:
+    """The objects of a dead checkpoint that no living one needs."""
+    return summary.paths - living.paths
+
+
+def side_records(store: ObjectStore, summary: ManifestSummary) -> Iterator[str]:
+    """The names of a checkpoint's seal and status records, from its sinks' names, without a LIST."""
+    yield seal_key(summary.number)
+    for sink in summary.sink_names:
+        yield committed_key(summary.number, sink)
+        for failure in count():
+            key = failed_key(summary.number, sink, failure)
+            if not exists(store, key):
+                break
+            yield key

@@ -1,0 +1,162 @@
+"""What may follow what: the rules of a commit that need no store. Pure, one function a rule."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Set
+from dataclasses import replace
+from typing import Any
+
+from pyspark_checkpoint.errors import FencedError, RefusedError
+from pyspark_checkpoint.format.artifact import ArtifactRef
+from pyspark_checkpoint.format.keys import CheckpointId, parse_attempt_key
+from pyspark_checkpoint.format.manifest import CheckpointManifest, ManifestKind, RequestCount
+from pyspark_checkpoint.history.head import Head
+
+
+def next_number(head: Head | None) -> int:
+    """The only number that can be committed now."""
+    return 1 if head is None else head.number + 1
+
+
+def next_generation(head: Head | None, run_id: str) -> int:
+    """Rule 6: the parent's generation, plus one if the parent's run is another."""
+    if head is None:
+        return 1
+    return head.manifest.generation + (head.manifest.run_id != run_id)
+
+
+def next_timestamp_ms(head: Head | None, now_ms: int) -> int:
+    """The time, but never before the parent's: a clock that runs backwards loses nothing."""
+    return now_ms if head is None else max(now_ms, head.manifest.timestamp_ms)
+
+
+def check_names(draft: CheckpointManifest, number: int, head: Head | None, held: Set[str]) -> None:
+    """Rule 1: name only what was staged for this number, what the parent names, or what is pinned.
+
+    ``held`` are the objects of a checkpoint that this writer has pinned. Everything else could be
+    deleted by a pruner or a collector while the manifest is on its way.
+    """
+    parents = head.manifest.paths() if head is not None else frozenset[str]()
+    for path in draft.paths() - parents - held:
+        parsed = parse_attempt_key(path)
+        if parsed is None or parsed[0].number != number:
+            raise RefusedError(
+                f"checkpoint {number} may not name {path!r}",
+                hint="it was staged for another checkpoint, and nothing keeps it from being deleted",
+            )
+
+
+def check_query(draft: CheckpointManifest, head: Head | None) -> None:
+    """Rule 7: one store is one query's history."""
+    if head is None or not head.manifest.query.id or not draft.query.id:
+        return
+    if draft.query.id != head.manifest.query.id:
+        raise RefusedError(
+            f"this store holds the history of query {head.manifest.query.id}, not of {draft.query.id}",
+            hint="give the query a store of its own, or run ckpt restore and start from there",
+        )
+
+
+def choose_kind(draft: CheckpointManifest, head: Head | None) -> ManifestKind:
+    """Rule 7: a later epoch is new, the head's with the same offsets is replaced, others are refused."""
+    if head is None or draft.epoch > head.manifest.epoch:
+        return ManifestKind.EPOCH
+    if draft.epoch < head.manifest.epoch:
+        raise RefusedError(
+            f"epoch {draft.epoch} is before the store's epoch {head.manifest.epoch}: "
+            "this checkpoint location is behind the store",
+            hint="run ckpt restore",
+        )
+    if source_positions(draft) != source_positions(head.manifest):
+        raise RefusedError(
+            f"epoch {draft.epoch} is in the store with other source offsets",
+            hint="the checkpoint location is not the one that wrote the store; run ckpt restore",
+        )
+    return ManifestKind.REPLACEMENT
+
+
+def source_positions(manifest: CheckpointManifest) -> dict[str, dict[str, str]]:
+    """Where each source stands, without notes about it."""
+    return {name: dict(source.offsets) for name, source in manifest.source_offsets.items()}
+
+
+def says_the_same(draft: CheckpointManifest, head: Head, run_id: str) -> bool:
+    """Rule 7: whether the head, being of this very run, already is what is to be committed.
+
+    Compares digests, not places: a batch that ran again has staged the same bytes under other names.
+    """
+    if head.manifest.run_id != run_id or draft.epoch != head.manifest.epoch:
+        return False
+    return content_of(draft) == content_of(head.manifest)
+
+
+def content_of(manifest: CheckpointManifest) -> dict[str, Any]:
+    """What a checkpoint says, without who said it, when, and where the bytes lie."""
+    operators = {
+        name: (entry.kind, [(part.partition_id, _digests(part.artifacts)) for part in entry.partitions])
+        for name, entry in manifest.operators.items()
+    }
+    return {
+        "epoch": manifest.epoch,
+        "operators": operators,
+        "files": _digests(manifest.files),
+        "source_offsets": source_positions(manifest),
+        "table_offsets": {name: dict(table.offsets) for name, table in manifest.table_offsets.items()},
+        "table_store": manifest.table_store_checkpoint_path,
+        "watermarks": (manifest.watermark, dict(manifest.source_watermarks)),
+        "names": (manifest.source_names, manifest.sink_names, dict(manifest.sink_epochs)),
+        "layout": (manifest.pipeline_hash, manifest.vnode_count, manifest.vnodes, manifest.partition_count),
+        "table": dict(manifest.table) if manifest.table is not None else None,
+        "state_checksum": manifest.state_checksum,
+    }
+
+
+def _digests(refs: Iterable[ArtifactRef]) -> list[tuple[str, int, bool, int, str]]:
+    return [(ref.sha256, ref.size_bytes, ref.is_delta, ref.epoch, ref.name) for ref in refs]
+
+
+def stamp(
+    draft: CheckpointManifest,
+    attempt: CheckpointId,
+    head: Head | None,
+    *,
+    kind: ManifestKind,
+    run_id: str,
+    nonce: str,
+    now_ms: int,
+) -> CheckpointManifest:
+    """Give a draft its place in the history; everything else of it stays."""
+    requests = RequestCount(draft.requests.puts + 1, draft.requests.gets, draft.requests.bytes)
+    return replace(
+        draft,
+        kind=kind,
+        checkpoint_id=attempt.number,
+        attempt=attempt.uuid,
+        parent_id=attempt.number - 1,
+        parent_sha256="" if head is None else head.sha256,
+        generation=next_generation(head, run_id),
+        run_id=run_id,
+        commit_nonce=nonce,
+        timestamp_ms=next_timestamp_ms(head, now_ms),
+        requests=requests,
+        deleted_sha256=None,
+    )
+
+
+def fenced_by(number: int, taker: CheckpointManifest | None) -> FencedError:
+    """The error of a run that lost ``number``; says who took over, as far as that is known."""
+    hint = "stop this run; only a new start of the query takes the store over"
+    if taker is None:
+        return FencedError(f"checkpoint {number} was taken by another run and pruned since", hint=hint)
+    query, instance = taker.query.name, taker.instance_id
+    who = f"run {taker.run_id} (generation {taker.generation}"
+    who += f", query {query!r}" if query else ""
+    who += f", instance {instance!r}" if instance else ""
+    return FencedError(
+        f"checkpoint {number}: {who}) has taken the store over",
+        run_id=taker.run_id,
+        generation=taker.generation,
+        query_name=query,
+        instance_id=instance,
+        hint=hint,
+    )
