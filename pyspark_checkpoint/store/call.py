@@ -69,6 +69,12 @@ class Call:
         """The request cannot succeed as it is."""
         return Invalid(self._says(detail), key=self.key, hint=hint)
 
+    def untrusted(self) -> StoreError:
+        """The server's certificate was refused."""
+        return self.invalid(
+            "the server's certificate is not trusted", "check the endpoint, and REQUESTS_CA_BUNDLE"
+        )
+
     def damaged(self, detail: str) -> StoreError:
         """What arrived is not what was sent."""
         return ChecksumRefused(

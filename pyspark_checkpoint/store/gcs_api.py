@@ -140,6 +140,11 @@ class GcsApi:
         session: requests.Session = _Session(credentials, refresh_timeout=settings.timeout_seconds)
         for scheme in ("https://", "http://"):
             session.mount(scheme, HTTPAdapter(pool_maxsize=_POOL_CONNECTIONS, max_retries=0))
+        # Proxies and certificates come from the environment once: to look for them again in each
+        # request takes a third of its time.
+        found = session.merge_environment_settings(endpoint, {}, None, None, None)
+        session.proxies, session.verify = dict(found["proxies"]), found["verify"]
+        session.trust_env = False
         return GcsConnection(session, endpoint.rstrip("/"))
 
 

@@ -7,7 +7,6 @@ all that can be raised; every other outcome is an HTTP answer.
 from __future__ import annotations
 
 import json
-import ssl
 from dataclasses import dataclass
 
 import requests
@@ -16,6 +15,7 @@ from google.auth import exceptions as auth_errors
 
 from pyspark_checkpoint.errors import StoreError
 from pyspark_checkpoint.store.call import Call, describe_status, error_code, parse_retry_after
+from pyspark_checkpoint.store.transport import is_never_sent, is_untrusted, root_cause
 
 FOREIGN = (
     requests.RequestException,
@@ -26,13 +26,6 @@ FOREIGN = (
 """Everything that a request can raise."""
 
 _RATE_REASONS = frozenset({"rateLimitExceeded", "userRateLimitExceeded"})
-_NEVER_SENT = (
-    requests.exceptions.ConnectTimeout,
-    requests.exceptions.ProxyError,
-    urllib3.exceptions.NewConnectionError,
-    urllib3.exceptions.ConnectTimeoutError,
-    urllib3.exceptions.ProxyError,
-)
 _MALFORMED = (
     requests.exceptions.URLRequired,
     requests.exceptions.MissingSchema,
@@ -108,13 +101,10 @@ def translate(error: BaseException, call: Call) -> StoreError:
         return call.denied(f"no usable credentials ({name})", _access_hint(call))
     if isinstance(error, _MALFORMED):
         return call.invalid(f"the endpoint is not usable ({name})", "check the endpoint option")
-    root = _root_cause(error)
-    if isinstance(root, ssl.SSLCertVerificationError):
-        return call.invalid(
-            "the server's certificate is not trusted", "check the endpoint and REQUESTS_CA_BUNDLE"
-        )
-    if isinstance(root, _NEVER_SENT):
-        return call.unavailable(f"no connection ({type(root).__name__})")
+    if is_untrusted(error):
+        return call.untrusted()
+    if is_never_sent(error):
+        return call.unavailable(f"no connection ({type(root_cause(error)).__name__})")
     return call.unanswered(f"connection broken ({name})")
 
 
@@ -130,15 +120,3 @@ def _access_hint(call: Call) -> str:
         "run `gcloud auth application-default login`, or set GOOGLE_APPLICATION_CREDENTIALS or the option "
         f"credentialsFile; the account needs {_PERMISSIONS} on {call.where}"
     )
-
-
-def _root_cause(error: BaseException) -> BaseException:
-    """Unwrap requests -> MaxRetryError -> the reason, and urllib3's SSLError -> ssl's own."""
-    for _ in range(6):
-        inner = getattr(error, "reason", None)
-        if not isinstance(inner, BaseException):
-            inner = next((item for item in error.args if isinstance(item, BaseException)), None)
-        if inner is None or isinstance(error, _NEVER_SENT):
-            break
-        error = inner
-    return error
