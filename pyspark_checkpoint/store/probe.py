@@ -114,8 +114,9 @@ def _identity(store: ObjectStore) -> str:
     backend = store
     while (inner := getattr(backend, "inner", None)) is not None:
         backend = inner
-    endpoint = getattr(backend, "endpoint", None)
-    return hashlib.sha256(f"{store.url}\n{endpoint}".encode()).hexdigest()[:32].upper()
+    settings = getattr(backend, "_settings", None)
+    where = [store.url, *(str(getattr(settings, name, None)) for name in ("endpoint", "account_name"))]
+    return hashlib.sha256("\n".join(where).encode()).hexdigest()[:32].upper()
 
 
 def _broken(result: ProbeResult) -> str:

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from typing import Any
 
 from pyspark_checkpoint import open_object_store
-from pyspark_checkpoint.errors import AlreadyExists, Conflict, OutcomeUnknown
+from pyspark_checkpoint.errors import AlreadyExists, Conflict
 from pyspark_checkpoint.store.base import ObjectStore
 
 
@@ -63,7 +63,7 @@ def run_threads(work: Callable[[int], None], threads: int) -> None:
         try:
             barrier.wait(60)
             work(index)
-        except (Exception, OutcomeUnknown) as error:  # noqa: BLE001 - raised again below, in the caller's thread
+        except Exception as error:  # noqa: BLE001 - raised again below, in the caller's thread
             failures.append(error)
 
     running = [threading.Thread(target=body, args=(index,)) for index in range(threads)]
