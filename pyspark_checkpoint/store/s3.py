@@ -13,7 +13,6 @@ upload the key is looked at, so that most of what must fail fails early.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from typing import Any
 
 from pyspark_checkpoint.clock import SYSTEM_CLOCK, Clock
 from pyspark_checkpoint.store.base import (
@@ -27,12 +26,11 @@ from pyspark_checkpoint.store.base import (
     check_prefix,
     check_range,
 )
-from pyspark_checkpoint.store.call import Call
-from pyspark_checkpoint.store.s3_bucket import S3Bucket, checked_etag
+from pyspark_checkpoint.store.s3_bucket import S3Bucket
 from pyspark_checkpoint.store.s3_client import close_client
 from pyspark_checkpoint.store.s3_copy import S3Copier
 from pyspark_checkpoint.store.s3_delete import delete_keys
-from pyspark_checkpoint.store.s3_errors import Translated
+from pyspark_checkpoint.store.s3_list import S3Lister
 from pyspark_checkpoint.store.s3_read import read_range, read_whole, stream_chunks
 from pyspark_checkpoint.store.s3_write import put_conditions, put_parts, put_single
 from pyspark_checkpoint.store.settings import S3Settings
@@ -59,6 +57,7 @@ class S3Store(ObjectStore):
         self.url = f"s3://{settings.bucket}/{settings.prefix}".rstrip("/")
         self._bucket = S3Bucket(settings, clock)
         self._single_put_bytes = single_put_bytes
+        self._lister = S3Lister(self._bucket)
         self._copier = S3Copier(
             self._bucket,
             whole_bytes=copy_whole_bytes,
@@ -112,32 +111,7 @@ class S3Store(ObjectStore):
         return self._bucket.head(key)
 
     def list(self, prefix: str = "", *, start_after: str | None = None) -> Iterator[ObjectInfo]:
-        settings, before = self._bucket.settings, self._bucket.prefix
-        request = {"Bucket": settings.bucket, "Prefix": before + check_prefix(prefix)}
-        if start_after is not None:
-            request["StartAfter"] = before + start_after
-        return self._pages(self._bucket.call("list", prefix or None), request)
-
-    def _pages(self, call: Call, request: dict[str, str]) -> Iterator[ObjectInfo]:
-        while True:
-            with Translated(call):
-                answer = self._bucket.client.list_objects_v2(**request)
-            if "IsTruncated" not in answer:
-                raise call.unanswered("the answer was cut short")
-            for item in answer.get("Contents", ()):
-                if not item["Key"].endswith("/"):  # by which other programs remember a directory
-                    yield self._info(item, call)
-            if not answer["IsTruncated"]:
-                return
-            request = {**request, "ContinuationToken": answer["NextContinuationToken"]}
-
-    def _info(self, item: dict[str, Any], call: Call) -> ObjectInfo:
-        return ObjectInfo(
-            key=item["Key"][len(self._bucket.prefix) :],
-            size_bytes=item["Size"],
-            version=Version(checked_etag(item.get("ETag"), call)),
-            modified_ms=int(item["LastModified"].timestamp() * 1000),
-        )
+        return self._lister.list(check_prefix(prefix), start_after)
 
     def delete(self, keys: Iterable[str]) -> None:
         delete_keys(self._bucket, keys)

@@ -86,7 +86,10 @@ class S3Bucket:
 
 
 def checked_etag(value: object, call: Call) -> str:
-    """Return an ETag as it came; one that is missing or cut off means that the answer was cut short."""
-    if not isinstance(value, str) or not value or value.count('"') % 2:
+    """Return an ETag in its quotes, which some servers forget in some answers.
+
+    One that is missing, or has a quote at one end only, means that the answer was cut short.
+    """
+    if not isinstance(value, str) or not value or value.count('"') not in (0, 2):
         raise call.unanswered("the answer was cut short")
-    return value
+    return value if '"' in value else f'"{value}"'

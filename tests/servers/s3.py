@@ -120,6 +120,7 @@ def _seaweedfs_argv(home: Path, ports: Sequence[int]) -> list[str]:
         f"-s3.port={s3}",
         f"-s3.config={config}",
         f"-s3.localSocket={home / 's3.sock'}",
+        "-s3.autoCreateBucket=false",  # Amazon does not either
         "-s3.port.iceberg=0",
         "-s3.port.lance=0",
     ]
