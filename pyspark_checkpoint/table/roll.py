@@ -1,0 +1,110 @@
+"""When a partition's chain of deltas is rewritten, and into what. Pure: the same chain gives the same plan.
+
+A chain is at most one snapshot and the deltas on top of it. Three things must hold at once: the chain
+to read stays short, no batch pays for all partitions, and what is written stays within a small factor
+of what changed, also when little changes in a large table. So
+
+* a partition has its turn once in ``max_deltas`` epochs, each partition in another epoch;
+* at its turn, deltas that outweigh the snapshot become the new snapshot: that doubles at most what
+  was written since the last one;
+* lighter deltas are merged among themselves instead, in levels: those of a turn into one of level 1,
+  ``max_deltas`` of level 1 into one of level 2, and so on. Each byte is rewritten once a level, and
+  there are as many levels as the number of deltas that outweigh the snapshot has digits (base
+  ``max_deltas``);
+* a table without keys has no snapshot: merging is joining, and stops at ``SETTLED_BYTES``, so that
+  memory stays bounded however large the table grows.
+
+What is rewritten in epoch N covers epochs up to N-1 only, so that a replacement of N can build on it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from pyspark_checkpoint.errors import FormatError
+
+DEFAULT_MAX_DELTAS = 10
+SETTLED_BYTES = 128 * 1024 * 1024
+_LEVEL_PREFIX = "level-"
+
+
+@dataclass(frozen=True, slots=True)
+class Link:
+    """What a plan must know of one artifact of a chain."""
+
+    size_bytes: int
+    is_delta: bool
+    level: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class RollPlan:
+    """Rewrite the artifacts of a chain from position ``first`` on, up to ``end``, into one.
+
+    ``level`` is the level of the merged delta; None means a snapshot of everything.
+    """
+
+    first: int
+    end: int
+    level: int | None
+
+
+def level_name(level: int) -> str:
+    """The artifact's name that says its level; a plain delta has none."""
+    return f"{_LEVEL_PREFIX}{level}" if level else ""
+
+
+def parse_level(name: str) -> int:
+    """Read back what ``level_name`` gave."""
+    if not name:
+        return 0
+    number = name.removeprefix(_LEVEL_PREFIX)
+    if number == name or not number.isdigit():
+        raise FormatError(f"a table's artifact has the name {name[:80]!r}")
+    return int(number)
+
+
+def has_turn(partition: int, epoch: int, max_deltas: int) -> bool:
+    """Whether ``partition`` may rewrite its chain in ``epoch``."""
+    return (epoch + partition) % max_deltas == 0
+
+
+def plan_roll(
+    chain: Sequence[Link], *, keyed: bool, partition: int, epoch: int, max_deltas: int
+) -> RollPlan | None:
+    """Decide what ``partition`` rewrites in ``epoch``; ``chain`` holds epochs before it only."""
+    first_delta = next((at for at, link in enumerate(chain) if link.is_delta), len(chain))
+    deltas = chain[first_delta:]
+    if not deltas or not has_turn(partition, epoch, max_deltas):
+        return None
+    if keyed and _weight(deltas) >= _weight(chain[:first_delta]):
+        return RollPlan(0, len(chain), None)
+    return _plan_merge(chain, first_delta, keyed, max_deltas)
+
+
+def _plan_merge(chain: Sequence[Link], first_delta: int, keyed: bool, max_deltas: int) -> RollPlan | None:
+    first = _trailing(chain, len(chain), first_delta, 0)
+    if len(chain) - first < 2:
+        return None
+    level = 1
+    while True:
+        lower = _trailing(chain, first, first_delta, level)
+        if first - lower + 1 < max_deltas:
+            break
+        if not keyed and _weight(chain[lower:]) > SETTLED_BYTES:
+            break
+        first, level = lower, level + 1
+    return RollPlan(first, len(chain), level)
+
+
+def _trailing(chain: Sequence[Link], end: int, first_delta: int, level: int) -> int:
+    """Where the run of deltas of ``level`` that ends at ``end`` begins."""
+    at = end
+    while at > first_delta and chain[at - 1].level == level:
+        at -= 1
+    return at
+
+
+def _weight(links: Sequence[Link]) -> int:
+    return sum(link.size_bytes for link in links)

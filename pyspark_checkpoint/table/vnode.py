@@ -1,0 +1,73 @@
+"""Which rows belong where: keys hash to vnodes, and partition p of P owns the vnodes that are p modulo P.
+
+Since P divides the number of vnodes, ``vnode mod P`` equals ``pmod(hash, P)``: the place to which
+Spark's own hash partitioning brings a row. Going from 4 to 16 partitions splits each into four, and
+going back joins four.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from pyspark_checkpoint.errors import SettingsError
+from pyspark_checkpoint.table.murmur3 import spark_hash
+
+MIN_DEFAULT_VNODES = 256
+MAX_VNODES = 65_535
+
+
+def default_vnodes(partitions: int) -> int:
+    """Return the smallest multiple of ``partitions`` that is at least 256."""
+    return partitions * -(-MIN_DEFAULT_VNODES // partitions)
+
+
+def check_layout(partitions: int, vnodes: int) -> None:
+    """Refuse a number of partitions that does not divide the number of vnodes."""
+    if partitions < 1:
+        raise SettingsError(f"a table has at least one partition, not {partitions}")
+    if not 1 <= vnodes <= MAX_VNODES:
+        raise SettingsError(f"vnodes is 1 to {MAX_VNODES}, not {vnodes}")
+    if vnodes % partitions:
+        divisors = [n for n in range(1, vnodes + 1) if vnodes % n == 0]
+        nearest = sorted(divisors, key=lambda n: abs(n - partitions))[:3]
+        raise SettingsError(
+            f"{partitions} partitions do not divide the table's {vnodes} vnodes",
+            hint=f"choose one of {', '.join(map(str, sorted(nearest)))}; a table keeps its vnodes",
+        )
+
+
+def vnodes_of(columns: Sequence[pa.Array | pa.ChunkedArray], vnodes: int) -> npt.NDArray[np.int64]:
+    """Return the vnode of each row: ``pmod(hash(keys), vnodes)`` with Spark's hash."""
+    signed = spark_hash(columns).view(np.int32).astype(np.int64)
+    return np.mod(signed, vnodes)
+
+
+def partitions_with(wanted: Sequence[int], partitions: int) -> tuple[int, ...]:
+    """Return the partitions that own any of the vnodes ``wanted``."""
+    return tuple(sorted({vnode % partitions for vnode in wanted}))
+
+
+def sources_of(partition: int, partitions: int, old_partitions: int) -> tuple[int, ...]:
+    """Return the old partitions that hold rows of partition ``partition`` of a table split anew."""
+    common = int(np.gcd(partitions, old_partitions))
+    return tuple(range(partition % common, old_partitions, common))
+
+
+def parse_vnodes(text: str, vnodes: int) -> tuple[int, ...]:
+    """Read a list such as ``0-63,128``; refuses what the table does not have."""
+    wanted: set[int] = set()
+    for part in text.split(","):
+        first, dash, last = part.strip().partition("-")
+        if not first.isdigit() or (dash and not last.isdigit()):
+            raise SettingsError(
+                f"not a list of vnodes: {text!r}", hint="write numbers and ranges: 0-63,128"
+            )
+        low, high = int(first), int(last) if dash else int(first)
+        if low > high or high >= vnodes:
+            raise SettingsError(f"vnodes {part.strip()!r} are not within 0 to {vnodes - 1}")
+        wanted.update(range(low, high + 1))
+    return tuple(sorted(wanted))
