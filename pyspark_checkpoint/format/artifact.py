@@ -8,8 +8,10 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from pyspark_checkpoint.errors import FormatError, IntegrityError
-from pyspark_checkpoint.format.keys import check_artifact_path
+from pyspark_checkpoint.format.keys import parse_attempt_key
 from pyspark_checkpoint.format.sealed import sha256_hex
+
+_FROM_URLSAFE = str.maketrans("-_", "+/")
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,6 +21,8 @@ class ArtifactRef:
     ``size_bytes`` and ``sha256`` are over the stored bytes (the ciphertext of an encrypted store),
     so that they are verified without a key. ``name`` says what the artifact is within its partition
     where that matters (the file name of a Spark state file); it is empty for rows of a table.
+    ``offset`` is where the artifact begins in its object; for an inline one, which has no object, it is
+    the number of the checkpoint that made it, because encryption binds it to that number.
     """
 
     path: str | None
@@ -33,19 +37,36 @@ class ArtifactRef:
 
     @staticmethod
     def of_inline(
-        data: bytes, *, is_delta: bool, epoch: int, name: str = "", data_key_id: str | None = None
+        data: bytes,
+        *,
+        is_delta: bool,
+        epoch: int,
+        name: str = "",
+        data_key_id: str | None = None,
+        made_by: int = 0,
     ) -> ArtifactRef:
-        """Refer to bytes that travel inside the manifest."""
+        """Refer to bytes that travel inside the manifest; ``made_by`` is the number of their checkpoint."""
         return ArtifactRef(
             path=None,
             size_bytes=len(data),
             sha256=sha256_hex(data),
             is_delta=is_delta,
             epoch=epoch,
+            offset=made_by,
             name=name,
             data_key_id=data_key_id,
             inline=data,
         )
+
+    @property
+    def made_by(self) -> int:
+        """The number of the checkpoint that made the artifact, whichever names it now."""
+        if self.path is None:
+            return self.offset
+        parsed = parse_attempt_key(self.path)
+        if parsed is None:
+            raise FormatError(f"{self.path[:200]!r} is not an artifact of a store")
+        return parsed[0].number
 
     def moved(self, path: str, offset: int) -> ArtifactRef:
         """The same bytes at another place."""
@@ -104,33 +125,39 @@ def encode_artifact(ref: ArtifactRef, tables: Tables) -> list[Any]:
 
 
 def decode_artifact(row: Any, objects: list[str], data_keys: list[str]) -> ArtifactRef:
-    """Read a compact row back; refuses what ``encode_artifact`` cannot have written."""
-    if not isinstance(row, list) or not 6 <= len(row) <= 7:
+    """Read a compact row back; refuses what ``encode_artifact`` cannot have written.
+
+    The paths of ``objects`` must have been checked by the caller, once each.
+    """
+    if type(row) is not list or not 6 <= len(row) <= 7:
         raise FormatError("an artifact's row is damaged")
     where, offset, size_bytes, digest, flags, epoch = row[:6]
     name = row[6] if len(row) > 6 else ""
-    numbers = (offset, size_bytes, flags, epoch)
-    if any(type(n) is not int or n < 0 for n in numbers) or not isinstance(name, str):
+    if not (type(offset) is type(size_bytes) is type(flags) is type(epoch) is int and type(name) is str):
+        raise FormatError("an artifact's row is damaged")
+    if offset < 0 or size_bytes < 0 or flags < 0 or epoch < 0:
         raise FormatError("an artifact's row is damaged")
     key_row = (flags >> 1) - 1
     if key_row >= len(data_keys):
         raise FormatError("an artifact refers to a data key that the manifest does not name")
     path, inline = _decode_place(where, objects, size_bytes)
     return ArtifactRef(
-        path=path,
-        size_bytes=size_bytes,
-        sha256=_decode_digest(digest),
-        is_delta=bool(flags & 1),
-        epoch=epoch,
-        offset=offset,
-        name=name,
-        data_key_id=data_keys[key_row] if key_row >= 0 else None,
-        inline=inline,
+        path,
+        size_bytes,
+        _decode_digest(digest),
+        flags & 1 == 1,
+        epoch,
+        offset,
+        name,
+        data_keys[key_row] if key_row >= 0 else None,
+        inline,
     )
 
 
 def _decode_place(where: Any, objects: list[str], size_bytes: int) -> tuple[str | None, bytes | None]:
-    if isinstance(where, str):
+    if type(where) is int and 0 <= where < len(objects):
+        return objects[where], None
+    if type(where) is str:
         try:
             inline = base64.b64decode(where, validate=True)
         except binascii.Error:
@@ -138,15 +165,13 @@ def _decode_place(where: Any, objects: list[str], size_bytes: int) -> tuple[str 
         if len(inline) != size_bytes:
             raise FormatError("an inline artifact has another size than recorded")
         return None, inline
-    if type(where) is not int or not 0 <= where < len(objects):
-        raise FormatError("an artifact refers to an object that the manifest does not name")
-    return check_artifact_path(objects[where]), None
+    raise FormatError("an artifact refers to an object that the manifest does not name")
 
 
 def _decode_digest(digest: Any) -> str:
     try:
-        raw = base64.urlsafe_b64decode(digest + "=")
-    except (TypeError, ValueError):
+        raw = binascii.a2b_base64(digest.translate(_FROM_URLSAFE) + "=", strict_mode=True)
+    except (AttributeError, TypeError, ValueError):
         raise FormatError("an artifact's digest is damaged") from None
     if len(raw) != 32:
         raise FormatError("an artifact's digest is damaged")

@@ -118,6 +118,8 @@ class CheckpointManifest:
     parent_sha256: str = ""
     generation: int = 0
     run_id: str = ""
+    earlier_runs: tuple[str, ...] = ()
+    """The runs that were taken over, newest first, so that one of them that remembers nothing is known."""
     instance_id: str = ""
     query: QueryInfo = field(default_factory=QueryInfo)
     operators: Mapping[str, OperatorSnapshotEntry] = field(default_factory=dict)

@@ -7,6 +7,7 @@ from typing import Any
 
 from pyspark_checkpoint.errors import FormatError
 from pyspark_checkpoint.format.artifact import Tables, decode_artifact, encode_artifact
+from pyspark_checkpoint.format.keys import check_artifact_path
 from pyspark_checkpoint.format.manifest import (
     CheckpointManifest,
     ConnectorCheckpoint,
@@ -74,7 +75,7 @@ def encode_manifest(manifest: CheckpointManifest, *, mac: Mac | None = None) -> 
 def manifest_fields(manifest: CheckpointManifest) -> dict[str, Any]:
     """Return the stored fields of a manifest, as ``ckpt show --json`` prints them."""
     tables = Tables()
-    operators = {name: _encode_operator(op, tables) for name, op in manifest.operators.items()}
+    operators = {name: _encode_operator(op, tables) for name, op in sorted(manifest.operators.items())}
     files = [encode_artifact(ref, tables) for ref in manifest.files]
     fields: dict[str, Any] = {name: getattr(manifest, name) for name in _PLAIN}
     fields |= {
@@ -96,6 +97,7 @@ def manifest_fields(manifest: CheckpointManifest) -> dict[str, Any]:
         "source_names": list(manifest.source_names),
         "source_watermarks": dict(manifest.source_watermarks),
         "sink_names": list(manifest.sink_names),
+        "earlier_runs": list(manifest.earlier_runs),
         "sink_epochs": dict(manifest.sink_epochs),
         "vnodes": None if manifest.vnodes is None else list(manifest.vnodes),
         "table": None if manifest.table is None else dict(manifest.table),
@@ -126,7 +128,8 @@ def _from_fields(fields: dict[str, Any]) -> CheckpointManifest:
     for name, value in plain.items():
         if type(value) not in _PLAIN_TYPES[name]:
             raise FormatError(f"field {name} has another type")
-    objects, data_keys = _strings(fields["objects"]), _strings(fields["data_keys"])
+    objects = [check_artifact_path(path) for path in _strings(fields["objects"])]
+    data_keys = _strings(fields["data_keys"])
     vnodes = fields["vnodes"]
     manifest = CheckpointManifest(
         **plain,
@@ -142,9 +145,10 @@ def _from_fields(fields: dict[str, Any]) -> CheckpointManifest:
         source_names=tuple(_strings(fields["source_names"])),
         source_watermarks={str(k): int(v) for k, v in fields["source_watermarks"].items()},
         sink_names=tuple(_strings(fields["sink_names"])),
+        earlier_runs=tuple(_strings(fields["earlier_runs"])),
         sink_epochs={str(k): int(v) for k, v in fields["sink_epochs"].items()},
         vnodes=None if vnodes is None else tuple(int(v) for v in vnodes),
-        table=fields["table"],
+        table=_table(fields["table"]),
         requests=RequestCount(**fields["requests"]),
     )
     if fields["total_size_bytes"] != manifest.total_size_bytes:
@@ -185,3 +189,9 @@ def _strings(values: Any) -> list[str]:
     if not isinstance(values, list) or any(type(v) is not str for v in values):
         raise FormatError("a list of names has something else in it")
     return values
+
+
+def _table(value: Any) -> dict[str, Any] | None:
+    if value is not None and not isinstance(value, dict):
+        raise FormatError("field table has another type")
+    return value

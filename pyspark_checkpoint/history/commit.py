@@ -216,12 +216,16 @@ class Run:
     def _check_takeover(self, head: Head | None) -> None:
         """Rule 6: a run that has begun and finds another run's later head was taken over, for good.
 
-        Without this a run whose own commit landed unnoticed could take the store back from its heir.
+        Also known by the head itself, which names the runs before it: a process of this run that
+        remembers nothing must not take the store back from the run's heir.
         """
-        if not self._begun or head is None or head.manifest.run_id == self.run_id:
-            self._begun = self._begun or (head is not None and head.manifest.run_id == self.run_id)
+        if head is None:
             return
-        if self._head is None or head.number > self._head.number:
+        if head.manifest.run_id == self.run_id:
+            self._begun = True
+            return
+        later = self._head is None or head.number > self._head.number
+        if rules.was_taken_over(head, self.run_id) or (self._begun and later):
             self._fence = rules.fenced_by(head.number, head.manifest)
             raise self._fence
 

@@ -12,6 +12,8 @@ from pyspark_checkpoint.format.keys import CheckpointId, parse_attempt_key
 from pyspark_checkpoint.format.manifest import CheckpointManifest, ManifestKind, RequestCount
 from pyspark_checkpoint.history.head import Head
 
+MAX_EARLIER_RUNS = 64
+
 
 def next_number(head: Head | None) -> int:
     """The only number that can be committed now."""
@@ -23,6 +25,19 @@ def next_generation(head: Head | None, run_id: str) -> int:
     if head is None:
         return 1
     return head.manifest.generation + (head.manifest.run_id != run_id)
+
+
+def next_earlier_runs(head: Head | None, run_id: str) -> tuple[str, ...]:
+    """Rule 6: the runs that this one, or those before it, have taken over, newest first."""
+    if head is None:
+        return ()
+    before = head.manifest.earlier_runs
+    return before if head.manifest.run_id == run_id else (head.manifest.run_id, *before)[:MAX_EARLIER_RUNS]
+
+
+def was_taken_over(head: Head, run_id: str) -> bool:
+    """Rule 6: whether ``run_id`` committed here before another run did, so that it is fenced for good."""
+    return head.manifest.run_id != run_id and run_id in head.manifest.earlier_runs
 
 
 def next_timestamp_ms(head: Head | None, now_ms: int) -> int:
@@ -136,6 +151,7 @@ def stamp(
         parent_sha256="" if head is None else head.sha256,
         generation=next_generation(head, run_id),
         run_id=run_id,
+        earlier_runs=next_earlier_runs(head, run_id),
         commit_nonce=nonce,
         timestamp_ms=next_timestamp_ms(head, now_ms),
         requests=requests,
