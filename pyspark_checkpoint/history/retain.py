@@ -15,7 +15,7 @@ from pyspark_checkpoint.errors import RefusedError
 from pyspark_checkpoint.format.manifest import ManifestKind
 from pyspark_checkpoint.format.records import Control, Pin
 from pyspark_checkpoint.format.summary import ManifestSummary
-from pyspark_checkpoint.history.control import ControlState, swap_control
+from pyspark_checkpoint.history.control import ControlState, read_control, swap_control
 from pyspark_checkpoint.history.head import Head
 from pyspark_checkpoint.history.living import SummaryCache, find_summary, missing_living, settle_living
 from pyspark_checkpoint.history.pins import drop_stale_pins
@@ -118,6 +118,8 @@ def read_recent(
         summary = cache.get(number) if cache is not None else None
         summary = summary or find_summary(store, number)
         if summary is None:
+            if read_control(store, store_id=head.control.store_id).control.floor > number:
+                break  # somebody else pruned it meanwhile; what is below the floor decides nothing
             raise missing_living(number)
         recent.append(summary)
         if not _is_deleted(summary, head.control.deleted):
