@@ -1,0 +1,107 @@
+package io.github.pysparkcheckpoint;
+
+import java.io.IOException;
+import java.util.Locale;
+import java.util.Set;
+import org.apache.hadoop.conf.Configuration;
+import org.apache.hadoop.fs.FSDataInputStream;
+import org.apache.hadoop.fs.FileStatus;
+import org.apache.hadoop.fs.FileSystem;
+import org.apache.hadoop.fs.Path;
+import org.apache.hadoop.fs.PathFilter;
+import org.apache.hadoop.fs.UnsupportedFileSystemException;
+import org.apache.spark.sql.execution.streaming.checkpointing.CheckpointFileManager;
+import org.apache.spark.sql.execution.streaming.checkpointing.CheckpointFileManager.CancellableFSDataOutputStream;
+import org.apache.spark.sql.execution.streaming.checkpointing.FileContextBasedCheckpointFileManager;
+import org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager;
+
+/**
+ * Spark's checkpoint files on an object store, one conditional PUT each.
+ *
+ * <p>Set {@code spark.sql.streaming.checkpointFileManagerClass} to the name of this class. Locations on
+ * S3 are written by {@link ConditionalFileManager}. All others are left to the managers that Spark
+ * itself would take, whose contract rests on the file system's atomic rename: so one conf line serves
+ * an application with locations of several kinds.
+ */
+public final class ObjectStoreCheckpointFileManager implements CheckpointFileManager {
+
+  private static final Set<String> S3_SCHEMES = Set.of("s3a", "s3", "s3n");
+
+  private final CheckpointFileManager manager;
+
+  /** Called by Spark, on the driver and on executors, for every log and every state store. */
+  public ObjectStoreCheckpointFileManager(Path path, Configuration conf) throws IOException {
+    this.manager = choose(path, conf);
+  }
+
+  private static CheckpointFileManager choose(Path path, Configuration conf) throws IOException {
+    FileSystem fileSystem = path.getFileSystem(conf);
+    String scheme = fileSystem.getUri().getScheme();
+    if (scheme != null && S3_SCHEMES.contains(scheme.toLowerCase(Locale.ROOT))
+        || ConditionalWriter.isOfferedBy(fileSystem, fileSystem.makeQualified(path))) {
+      return new ConditionalFileManager(path, fileSystem, conf);
+    }
+    return sparkOwn(path, conf);
+  }
+
+  private static CheckpointFileManager sparkOwn(Path path, Configuration conf) throws IOException {
+    try {
+      return new FileContextBasedCheckpointFileManager(path, conf);
+    } catch (Exception failure) {
+      if (failure instanceof UnsupportedFileSystemException) {
+        return new FileSystemBasedCheckpointFileManager(path, conf);
+      }
+      throw failure;
+    }
+  }
+
+  @Override
+  public CancellableFSDataOutputStream createAtomic(Path path, boolean overwriteIfPossible) {
+    return manager.createAtomic(path, overwriteIfPossible);
+  }
+
+  @Override
+  public FSDataInputStream open(Path path) {
+    return manager.open(path);
+  }
+
+  @Override
+  public FileStatus[] list(Path path, PathFilter filter) {
+    return manager.list(path, filter);
+  }
+
+  @Override
+  public FileStatus[] list(Path path) {
+    return manager.list(path);
+  }
+
+  @Override
+  public void mkdirs(Path path) {
+    manager.mkdirs(path);
+  }
+
+  @Override
+  public boolean exists(Path path) {
+    return manager.exists(path);
+  }
+
+  @Override
+  public void delete(Path path) {
+    manager.delete(path);
+  }
+
+  @Override
+  public boolean isLocal() {
+    return manager.isLocal();
+  }
+
+  @Override
+  public Path createCheckpointDirectory() {
+    return manager.createCheckpointDirectory();
+  }
+
+  @Override
+  public void close() {
+    manager.close();
+  }
+}

@@ -1,0 +1,155 @@
+package io.github.pysparkcheckpoint;
+
+import java.io.IOException;
+import java.util.ArrayList;
+import java.util.LinkedHashSet;
+import java.util.List;
+import java.util.Map;
+import java.util.Set;
+import java.util.WeakHashMap;
+import java.util.concurrent.Executors;
+import java.util.concurrent.ScheduledExecutorService;
+import java.util.concurrent.TimeUnit;
+import org.apache.hadoop.fs.BulkDelete;
+import org.apache.hadoop.fs.FileSystem;
+import org.apache.hadoop.fs.Path;
+import org.slf4j.Logger;
+import org.slf4j.LoggerFactory;
+
+/**
+ * Deletes of files of one file system, sent in batches.
+ *
+ * <p>Spark purges logs and old state one file at a time. Here each waits a second for company and
+ * goes in one request with as many as the connector allows (250, unless set otherwise). In this JVM a file is gone at once:
+ * the manager asks {@link #contains}, and a create of the same name first waits for its delete. A
+ * process that dies in that second leaves garbage that Spark finds by listing, as it does after a
+ * crash of its own. A delete that the store refused is thrown by the next one that is added.
+ */
+final class PendingDeletes {
+
+  private static final long LINGER_MS = 1000;
+  private static final Logger LOG = LoggerFactory.getLogger(PendingDeletes.class);
+  private static final Map<FileSystem, PendingDeletes> BY_FILE_SYSTEM = new WeakHashMap<>();
+  private static final ScheduledExecutorService TIMER =
+      Executors.newSingleThreadScheduledExecutor(
+          task -> {
+            Thread thread = new Thread(task, "ckpt-deletes");
+            thread.setDaemon(true);
+            return thread;
+          });
+
+  private final FileSystem fileSystem;
+  private final Object sending = new Object();
+  private final Set<Path> waiting = new LinkedHashSet<>();
+  private final Set<Path> onTheWay = new LinkedHashSet<>();
+  private final int pageSize;
+  private boolean scheduled;
+  private IOException refused;
+
+  private PendingDeletes(FileSystem fileSystem) throws IOException {
+    this.fileSystem = fileSystem;
+    try (BulkDelete bulk = bulkDelete()) {
+      this.pageSize = bulk.pageSize();
+    }
+  }
+
+  /** The one of this file system; makes no request. */
+  static PendingDeletes of(FileSystem fileSystem) throws IOException {
+    synchronized (BY_FILE_SYSTEM) {
+      PendingDeletes known = BY_FILE_SYSTEM.get(fileSystem);
+      if (known == null) {
+        known = new PendingDeletes(fileSystem);
+        BY_FILE_SYSTEM.put(fileSystem, known);
+      }
+      return known;
+    }
+  }
+
+  /** Delete a file soon; one that does not exist is deleted. */
+  void add(Path file) throws IOException {
+    boolean full;
+    synchronized (this) {
+      if (refused != null) {
+        IOException failure = new IOException("an earlier delete failed", refused);
+        refused = null;
+        throw failure;
+      }
+      waiting.add(file);
+      full = waiting.size() >= pageSize;
+      if (!full && !scheduled) {
+        scheduled = true;
+        TIMER.schedule(this::flushOnTimer, LINGER_MS, TimeUnit.MILLISECONDS);
+      }
+    }
+    if (full) {
+      flush();
+    }
+  }
+
+  /** Whether the file is as good as gone. */
+  synchronized boolean contains(Path file) {
+    return waiting.contains(file) || onTheWay.contains(file);
+  }
+
+  /** Return when a delete of this file that was asked for before has been done. */
+  void await(Path file) throws IOException {
+    if (contains(file)) {
+      flush();
+    }
+  }
+
+  /** Send everything that waits now, and wait for it. */
+  void flush() throws IOException {
+    synchronized (sending) {
+      List<Path> files;
+      while (!(files = nextPage()).isEmpty()) {
+        try {
+          send(files);
+        } finally {
+          synchronized (this) {
+            onTheWay.clear();
+          }
+        }
+      }
+    }
+  }
+
+  private synchronized List<Path> nextPage() {
+    List<Path> page = new ArrayList<>();
+    for (Path file : waiting) {
+      if (page.size() == pageSize) {
+        break;
+      }
+      page.add(file);
+    }
+    page.forEach(waiting::remove);
+    onTheWay.addAll(page);
+    return page;
+  }
+
+  private void send(List<Path> files) throws IOException {
+    try (BulkDelete bulk = bulkDelete()) {
+      for (Map.Entry<Path, String> failure : bulk.bulkDelete(files)) {
+        throw new IOException("cannot delete " + failure.getKey() + ": " + failure.getValue());
+      }
+    }
+  }
+
+  private BulkDelete bulkDelete() throws IOException {
+    return fileSystem.createBulkDelete(new Path(fileSystem.getUri().toString() + "/"));
+  }
+
+  private void flushOnTimer() {
+    synchronized (this) {
+      scheduled = false;
+    }
+    try {
+      flush();
+    } catch (IOException | RuntimeException failure) {
+      LOG.warn("cannot delete files of {}", fileSystem.getUri(), failure);
+      synchronized (this) {
+        refused = failure instanceof IOException io ? io : new IOException(failure);
+      }
+    }
+  }
+}

@@ -1,0 +1,36 @@
+/**
+ * What pyspark-checkpoint needs inside Spark's JVM.
+ *
+ * <h2>The checkpoint file manager</h2>
+ *
+ * <p>Spark writes its own logs (offsets, commits, metadata) and state files through a
+ * {@code CheckpointFileManager}. {@link io.github.pysparkcheckpoint.ObjectStoreCheckpointFileManager}
+ * is one for object stores: each file is one conditional PUT. It is set by one conf,
+ * {@code spark.sql.streaming.checkpointFileManagerClass}, and needs nothing else of this project.
+ *
+ * <p>What holds:
+ *
+ * <ol>
+ *   <li>Nothing is visible before {@code close()}. A stream that is cancelled, or whose process dies,
+ *       leaves nothing behind.
+ *   <li>A create without overwrite is one PUT with {@code If-None-Match: *}. Of any number of
+ *       creators, in any number of JVMs, exactly one succeeds; the others get
+ *       {@code FileAlreadyExistsException}, which Spark reports as a concurrent query.
+ *   <li>A write that failed is an exception, always. A write whose answer was lost is settled by a
+ *       nonce in the object's metadata: ours is success, another one's is a lost race. Equal content
+ *       proves nothing, because two drivers write the same offsets.
+ *   <li>A store that does not honour the condition is found by a probe, once per JVM and bucket,
+ *       before the first create, and refused unless the user accepts to run without the fence.
+ *   <li>Memory is bounded over all streams of the JVM: what exceeds the bound waits on disk.
+ * </ol>
+ *
+ * <p>Where each part lives: {@code ObjectStoreCheckpointFileManager} chooses by file system;
+ * {@code ConditionalFileManager} is the manager for a connector with conditional create;
+ * {@code AtomicUpload} is the stream that it hands out, {@code Spool} holds the stream's bytes;
+ * {@code ConditionalWriter} does the PUT and settles its outcome; {@code ConditionProbe} asks the
+ * server; {@code PendingDeletes} batches deletes; {@code SparkFileNames} is the pure part: which
+ * names are surely files; {@code FileManagerSettings} reads the confs.
+ *
+ * <p>Everything but the file manager's class name is private to this jar.
+ */
+package io.github.pysparkcheckpoint;

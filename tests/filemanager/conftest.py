@@ -1,0 +1,87 @@
+"""One S3 server, one proxy before it and one JVM for all tests of the file manager."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.filemanager.jvm import Jvm, Manager, running_jvm
+from tests.servers.hadoop import build_jar, s3a_conf, s3a_jars
+from tests.servers.launch import S3Server, seaweedfs
+from tests.servers.proxy import FaultProxy
+
+_numbers = itertools.count()
+
+
+@pytest.fixture(scope="session")
+def jar() -> Path:
+    """The jar, made from the sources as they are now."""
+    return build_jar()
+
+
+@pytest.fixture(scope="session")
+def s3_server() -> Iterator[S3Server]:
+    """A SeaweedFS."""
+    with seaweedfs() as server:
+        yield server
+
+
+@pytest.fixture(scope="session")
+def _proxy(s3_server: S3Server) -> Iterator[FaultProxy]:
+    with FaultProxy(s3_server.endpoint) as proxy:
+        yield proxy
+
+
+@pytest.fixture
+def proxy(_proxy: FaultProxy) -> FaultProxy:
+    """The proxy that every request of the JVM goes through, with an empty log and without rules."""
+    _proxy.clear()
+    _proxy.delay_seconds = 0.0
+    return _proxy
+
+
+@pytest.fixture(scope="session")
+def jvm(jar: Path, _proxy: FaultProxy, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Jvm]:
+    """A JVM whose S3A connector goes to the S3 server through the proxy."""
+    log = tmp_path_factory.mktemp("jvm") / "stderr.log"
+    conf = {
+        **s3a_conf(_proxy.endpoint),
+        # A lost answer must not cost a test minutes: the connector's own patience is not ours to test.
+        "fs.s3a.attempts.maximum": "3",
+        "fs.s3a.retry.limit": "2",
+        "fs.s3a.retry.interval": "50ms",
+        "fs.s3a.retry.throttle.interval": "50ms",
+    }
+    with running_jvm(s3a_jars(), conf, log) as running:
+        yield running
+
+
+@pytest.fixture(params=["local", "s3"])
+def root(request: pytest.FixtureRequest, tmp_path: Path, s3_server: S3Server) -> str:
+    """A fresh directory, on local disk and on the S3 server."""
+    return f"file://{tmp_path}" if request.param == "local" else _fresh(s3_server)
+
+
+@pytest.fixture
+def s3_root(s3_server: S3Server) -> str:
+    """A fresh directory on the S3 server."""
+    return _fresh(s3_server)
+
+
+@pytest.fixture
+def manager(jvm: Jvm, root: str) -> Manager:
+    """Our manager for a fresh directory of either kind."""
+    return jvm.manager(root)
+
+
+@pytest.fixture
+def s3_manager(jvm: Jvm, s3_root: str) -> Manager:
+    """Our manager for a fresh directory on the S3 server."""
+    return jvm.manager(s3_root)
+
+
+def _fresh(server: S3Server) -> str:
+    return f"s3a://{server.bucket}/location-{next(_numbers):04d}"

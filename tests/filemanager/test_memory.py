@@ -1,0 +1,59 @@
+"""Memory: bounded over all streams of a JVM, whatever they hold."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from tests.filemanager.jvm import Jvm
+
+MEGABYTE = 1 << 20
+
+
+def test_sixty_four_streams_share_one_bound(jvm: Jvm, s3_root: str, tmp_path: Path) -> None:
+    """64 tasks of one executor, 3 MB each, hold at most 8 MB; the files are whole all the same."""
+    manager = jvm.manager(
+        s3_root,
+        {"ckpt.fileManager.memoryBytes": "8m", "ckpt.fileManager.spoolDirectory": str(tmp_path / "spool")},
+    )
+    streams = [manager.create(f"{number}.delta", overwrite=True) for number in range(64)]
+    pieces = [bytes([number]) * MEGABYTE for number in range(64)]
+    for _ in range(3):
+        for stream, piece in zip(streams, pieces, strict=True):
+            stream.write(bytearray(piece))
+            assert jvm.access.reservedBytes() <= 8 * MEGABYTE
+    for stream in streams[2:]:
+        stream.cancel()
+    for stream in streams[:2]:
+        stream.close()
+    assert jvm.access.reservedBytes() == 0
+    assert manager.read("0.delta") == pieces[0] * 3
+    assert manager.read("1.delta") == pieces[1] * 3
+    assert sorted(manager.names()) == ["0.delta", "1.delta"]
+
+
+def test_what_waits_on_disk_has_no_name(jvm: Jvm, s3_root: str, tmp_path: Path) -> None:
+    """A killed process leaves no file behind, because there is none to see while it lives."""
+    manager = jvm.manager(
+        s3_root, {"ckpt.fileManager.memoryBytes": "0", "ckpt.fileManager.spoolDirectory": str(tmp_path)}
+    )
+    stream = manager.create("1.delta", overwrite=True)
+    stream.write(bytearray(b"x" * MEGABYTE))
+    assert list(tmp_path.iterdir()) == []
+    assert jvm.access.reservedBytes() == 0
+    stream.close()
+    assert manager.read("1.delta") == b"x" * MEGABYTE
+
+
+def test_settings_are_found_under_both_names(jvm: Jvm) -> None:
+    """spark.ckpt.* of the session wins over spark.hadoop.ckpt.*."""
+    conf = jvm.conf(
+        {
+            "ckpt.fileManager.allowUnfenced": "true",
+            "ckpt.fileManager.memoryBytes": "1k",
+            "spark.ckpt.fileManager.memoryBytes": "2k",
+            "spark.local.dir": "/first,/second",
+        }
+    )
+    assert jvm.access.settings(conf) == (
+        "FileManagerSettings[allowUnfenced=true, memoryBytes=2048, spoolDirectory=/first]"
+    )

@@ -1,0 +1,153 @@
+"""How many requests each operation costs on S3."""
+
+from __future__ import annotations
+
+import time
+
+import pytest
+
+from tests.filemanager.jvm import Jvm, Manager
+from tests.servers.proxy import FaultProxy
+
+
+@pytest.fixture
+def log(jvm: Jvm, s3_root: str, proxy: FaultProxy) -> Manager:
+    """The manager of an offset log whose store has been probed."""
+    jvm.manager(s3_root).write("metadata", b"x")
+    jvm.access.flushDeletes(s3_root, jvm.conf())
+    manager = jvm.manager(f"{s3_root}/offsets")
+    proxy.clear()
+    return manager
+
+
+def verbs(proxy: FaultProxy) -> dict[str, int]:
+    """The requests by verb; a LIST is a GET with a query."""
+    counts: dict[str, int] = {}
+    for request in proxy.requests:
+        verb = "LIST" if "list-type" in request.target else request.method
+        counts[verb] = counts.get(verb, 0) + 1
+    return counts
+
+
+def test_a_log_entry_is_one_head_and_one_put(log: Manager, proxy: FaultProxy) -> None:
+    """What Spark does for offsets/N and commits/N: does it exist, then create it."""
+    assert not log.exists("7")
+    log.write("7", b"x")
+    assert verbs(proxy) == {"HEAD": 1, "PUT": 1}
+
+
+def test_a_state_file_is_one_put(jvm: Jvm, s3_root: str, log: Manager, proxy: FaultProxy) -> None:
+    """Making its directory costs nothing, and so does asking whether the directory exists."""
+    partition = jvm.manager(f"{s3_root}/state/0/3")
+    partition.mkdirs("")
+    assert partition.exists("")
+    partition.write("1.delta", b"x" * 100_000, overwrite=True)
+    assert verbs(proxy) == {"PUT": 1}
+
+
+def test_a_cancelled_file_costs_nothing(log: Manager, proxy: FaultProxy) -> None:
+    """Not even a request that begins an upload."""
+    stream = log.create("7")
+    stream.write(bytearray(b"x" * 1_000_000))
+    stream.cancel()
+    assert verbs(proxy) == {}
+
+
+def test_whether_a_directory_exists_is_not_answered_by_a_head_alone(
+    jvm: Jvm, s3_root: str, log: Manager
+) -> None:
+    """A partition of the state is a directory with a number for its name; so may be a location."""
+    jvm.manager(f"{s3_root}/state/0").write("3/1.delta", b"x", overwrite=True)
+    assert jvm.manager(f"{s3_root}/state/0").exists("3")
+    jvm.manager(f"{s3_root}/offsets/7").write("metadata", b"x")
+    assert jvm.manager(f"{s3_root}/offsets/7").exists("")
+
+
+def test_a_listing_is_one_list(log: Manager, proxy: FaultProxy) -> None:
+    """One request for a page."""
+    for number in range(3):
+        log.write(str(number), b"x")
+    proxy.clear()
+    assert log.names() == ["0", "1", "2"]
+    assert verbs(proxy) == {"LIST": 1}
+
+
+def test_listings_are_in_the_order_of_the_names(log: Manager, proxy: FaultProxy) -> None:
+    """As the store gives them, whatever the connector does with directories."""
+    for name in ("b/x", "a", "c", "10", "9"):
+        log.write(name, b"x")
+    assert log.names() == ["10", "9", "a", "b", "c"]
+
+
+def test_deletes_go_together(jvm: Jvm, log: Manager, proxy: FaultProxy) -> None:
+    """Sixty purged entries are one request, and gone at once for this process."""
+    for number in range(60):
+        log.write(str(number), b"x")
+    proxy.clear()
+    for number in range(50):
+        log.delete(str(number))
+        assert not log.exists(str(number))
+    jvm.access.flushDeletes(log.root, jvm.conf())
+    assert verbs(proxy) == {"POST": 1}
+    assert jvm.spark_manager(log.root).names() == [str(number) for number in range(50, 60)]
+
+
+def test_deletes_are_sent_without_being_asked_for(jvm: Jvm, log: Manager, proxy: FaultProxy) -> None:
+    """A second later the file is gone for everybody."""
+    log.write("0", b"x")
+    log.write("1", b"x")
+    log.delete("0")
+    other = jvm.spark_manager(log.root)
+    deadline = 50
+    while other.exists("0") and deadline:
+        deadline -= 1
+        time.sleep(0.1)
+    assert other.names() == ["1"]
+
+
+def test_the_probe_is_done_once(jvm: Jvm, s3_root: str, proxy: FaultProxy) -> None:
+    """Two creates and one delete for the first file of a JVM; later ones pay nothing."""
+    jvm.access.forgetProbes()
+    jvm.manager(s3_root).write("metadata", b"x")
+    jvm.manager(f"{s3_root}/offsets").write("0", b"x")
+    probes = [request for request in proxy.requests if ".ckpt-probe" in request.target]
+    assert [request.status for request in probes if request.method == "PUT"] == [200, 412]
+    jvm.access.flushDeletes(s3_root, jvm.conf())
+    assert jvm.spark_manager(s3_root).names() == ["metadata", "offsets"]
+
+
+def test_readers_do_not_probe(jvm: Jvm, s3_root: str, log: Manager, proxy: FaultProxy) -> None:
+    """Whoever only reads a checkpoint writes nothing to it."""
+    jvm.access.forgetProbes()
+    reader = jvm.manager(s3_root)
+    assert reader.exists("metadata")
+    assert reader.read("metadata") == b"x"
+    assert "PUT" not in verbs(proxy)
+
+
+@pytest.mark.parametrize(
+    ("root", "path", "surely_a_file"),
+    [
+        ("s3a://b/q/offsets", "s3a://b/q/offsets/7", True),
+        ("s3a://b/q/commits", "s3a://b/q/commits/7", True),
+        ("s3a://b/q/sources/0", "s3a://b/q/sources/0/9.compact", True),
+        ("s3a://b/t/_spark_metadata", "s3a://b/t/_spark_metadata/9", True),
+        ("s3a://b/q/state/0/3", "s3a://b/q/state/0/3/7.delta", True),
+        ("s3a://b/q/state/0/3", "s3a://b/q/state/0/3/7_0f-1a.changelog.crc", True),
+        ("s3a://b/q/state/0/3", "s3a://b/q/state/0/3/SSTs/000012-0f.sst", True),
+        ("s3a://b/q/state/0", "s3a://b/q/state/0/3", False),
+        ("s3a://b/q/state", "s3a://b/q/state/0", False),
+        ("s3a://b/q/sources", "s3a://b/q/sources/0", False),
+        ("s3a://b/offsets", "s3a://b/offsets/7/offsets", False),
+        ("s3a://b/offsets/7", "s3a://b/offsets/7", False),
+        ("s3a://b/7.delta", "s3a://b/7.delta", False),
+        ("s3a://b/q", "s3a://b/q/offsets", False),
+        ("s3a://b/q", "s3a://b/q/metadata", False),
+        ("s3a://b/q", "s3a://b/", False),
+    ],
+)
+def test_only_names_that_spark_gives_to_files_are_taken_for_files(
+    jvm: Jvm, root: str, path: str, surely_a_file: bool
+) -> None:
+    """A directory that is taken for a file looks absent, and Spark starts from nothing."""
+    assert jvm.access.isSurelyFile(root, path) == surely_a_file
