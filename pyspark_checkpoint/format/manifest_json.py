@@ -130,7 +130,9 @@ def _from_fields(fields: dict[str, Any]) -> CheckpointManifest:
             raise FormatError(f"field {name} has another type")
     objects = [check_artifact_path(path) for path in _strings(fields["objects"])]
     data_keys = _strings(fields["data_keys"])
-    vnodes = fields["vnodes"]
+    vnodes, table = fields["vnodes"], fields["table"]
+    if table is not None and not isinstance(table, dict):
+        raise FormatError("field table has another type")
     manifest = CheckpointManifest(
         **plain,
         kind=ManifestKind(fields["kind"]),
