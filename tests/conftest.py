@@ -27,6 +27,8 @@ SCHEMES = ("memory", "file", *CLOUDS)
 KEEPS_CONDITIONAL_COPY = ("memory", "file", "s3", "az")
 """The GCS emulator ignores conditions on copies; the real service keeps them. What we send for them is
 checked against a strict fake of our own, with the other unit tests of that backend."""
+KEEPS_A_BESIDE_A_B = ("gs", "az")
+"""SeaweedFS keeps keys in directories and takes a for present once a/b is. The real S3 does not."""
 
 
 @dataclass(frozen=True)

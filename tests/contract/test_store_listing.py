@@ -9,7 +9,7 @@ import pytest
 
 from pyspark_checkpoint.errors import Invalid
 from pyspark_checkpoint.store.base import ObjectStore
-from tests.conftest import Place
+from tests.conftest import KEEPS_A_BESIDE_A_B
 
 ODD_KEYS = [
     "with space/and another",
@@ -65,9 +65,20 @@ def test_odd_keys_together_are_listed_in_byte_order(store: ObjectStore) -> None:
     assert keys_of(store) == []
 
 
+def test_a_slash_is_a_character_with_its_place_in_the_order(store: ObjectStore) -> None:
+    """Between dot and zero: the order is of whole keys, not of directories."""
+    keys = ["a-b", "a.b", "a/b", "a/b-c", "a/b.c/d", "a/b0", "a0", "b"]
+    put_all(store, keys)
+    assert keys_of(store) == keys
+    assert keys_of(store, "a") == keys[:-1]
+    for after in [*keys, "a/", "a/b/", "a/b.c"]:
+        expected = [key for key in keys if key.encode() > after.encode()]
+        assert keys_of(store, start_after=after) == expected
+
+
 def test_listing_is_by_text_and_not_by_directory(store: ObjectStore) -> None:
-    """A prefix may end within a name; a slash is a character with its place in the order."""
-    keys = ["a-b", "a.b", "a/b", "a/b-c", "a/bc", "a/c/d", "a0", "b"]
+    """A prefix may end within a name."""
+    keys = ["a/b", "a/b-c", "a/bc", "a/c/d", "a0", "b"]
     put_all(store, keys)
     assert keys_of(store) == keys
     assert keys_of(store, "a") == keys[:-1]
@@ -81,7 +92,7 @@ def test_listing_is_by_text_and_not_by_directory(store: ObjectStore) -> None:
 
 def test_start_after_leaves_out_what_comes_before(store: ObjectStore) -> None:
     """Keys up to and including start_after are left out; it need not exist."""
-    keys = ["a-b", "a/b/c", "a/b/d", "a/e", "a0", "b/c"]
+    keys = ["a/b/c", "a/b/d", "a/e", "a0", "b/c"]
     put_all(store, keys)
     for after in [*keys, "a/b", "a/b/cc", "a/", "0", "zz"]:
         expected = [key for key in keys if key.encode() > after.encode()]
@@ -131,19 +142,31 @@ def test_keys_that_were_listed_can_be_deleted_on_the_way(store: ObjectStore) -> 
     assert keys_of(store) == []
 
 
-@pytest.mark.parametrize("first_and_second", [("a", "a/b"), ("a/b", "a"), ("a/b", "a/b/c/d")])
-def test_a_key_beside_a_key_below_it(
-    place: Place, store: ObjectStore, first_and_second: tuple[str, str]
+BESIDE = [("a", "a/b"), ("a/b", "a"), ("a/b", "a/b/c/d")]
+
+
+@pytest.mark.parametrize("place", ("memory", "file"), indirect=True)
+@pytest.mark.parametrize(("first", "second"), BESIDE)
+def test_a_disk_cannot_hold_a_key_beside_a_key_below_it(
+    store: ObjectStore, first: str, second: str
 ) -> None:
-    """A disk cannot hold a and a/b, and memory is as strict: Invalid. The others hold both."""
-    first, second = first_and_second
+    """Both a and a/b is Invalid on a disk, and memory is as strict; after a delete the other may come."""
     store.put(first, b"first")
-    if place.scheme in ("memory", "file"):
-        for condition in (False, True):
-            with pytest.raises(Invalid):
-                store.put(second, b"second", if_absent=condition)
-        assert keys_of(store) == [first]
-        store.delete([first])
+    for condition in (False, True):
+        with pytest.raises(Invalid):
+            store.put(second, b"second", if_absent=condition)
+    assert keys_of(store) == [first]
+    store.delete([first])
     store.put(second, b"second", if_absent=True)
     assert store.get(second) == b"second"
-    assert second in keys_of(store)
+    assert keys_of(store) == [second]
+
+
+@pytest.mark.parametrize("place", KEEPS_A_BESIDE_A_B, indirect=True)
+@pytest.mark.parametrize(("first", "second"), BESIDE)
+def test_a_cloud_holds_a_key_beside_a_key_below_it(store: ObjectStore, first: str, second: str) -> None:
+    """There a slash is just a character."""
+    store.put(first, b"first")
+    store.put(second, b"second", if_absent=True)
+    assert store.get(first) == b"first"
+    assert keys_of(store) == sorted([first, second])
