@@ -102,6 +102,11 @@ class Run:
         self._head = head
         return head
 
+    def adopt(self, head: Head) -> None:
+        """Take ``head`` for the head as found by the caller; a rollback does, if it is damaged."""
+        self._refuse_if_fenced()
+        self._store_id, self._head = head.control.store_id, head
+
     def claim(self) -> CheckpointManifest | None:
         """Rule 6: take the store over by a manifest that names what its parent names, and return it.
 

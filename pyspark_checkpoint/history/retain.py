@@ -12,10 +12,13 @@ from dataclasses import dataclass, field
 
 from pyspark_checkpoint.clock import Clock
 from pyspark_checkpoint.errors import RefusedError
+from pyspark_checkpoint.format.keys import manifest_key
 from pyspark_checkpoint.format.manifest import ManifestKind
 from pyspark_checkpoint.format.records import Control, Pin
-from pyspark_checkpoint.format.summary import ManifestSummary
+from pyspark_checkpoint.format.sealed import Mac
+from pyspark_checkpoint.format.summary import ManifestSummary, decode_summary
 from pyspark_checkpoint.history.control import ControlState, read_control, swap_control
+from pyspark_checkpoint.history.delete import finish_deletions
 from pyspark_checkpoint.history.head import Head
 from pyspark_checkpoint.history.living import SummaryCache, find_summary, missing_living, settle_living
 from pyspark_checkpoint.history.pins import drop_stale_pins
@@ -116,6 +119,8 @@ def read_recent(
     epochs: set[int] = set()
     for number in range(head.number, head.control.floor - 1, -1):
         summary = cache.get(number) if cache is not None else None
+        if summary is None and number == head.number:
+            summary = decode_summary(head.data, manifest_key(number))
         summary = summary or find_summary(store, number)
         if summary is None:
             if read_control(store, store_id=head.control.store_id).control.floor > number:
@@ -132,7 +137,12 @@ def read_recent(
 
 
 def execute_prune(
-    store: ObjectStore, plan: PrunePlan, clock: Clock, *, cache: SummaryCache | None = None
+    store: ObjectStore,
+    plan: PrunePlan,
+    clock: Clock,
+    *,
+    cache: SummaryCache | None = None,
+    mac: Mac | None = None,
 ) -> PruneResult:
     """Do what ``plan`` says, and finish what earlier prunes left. The order of the steps is the safety."""
     dropped: set[Pin] = set()
@@ -142,7 +152,7 @@ def execute_prune(
         return PruneResult(stopped="somebody else is pruning, and goes on")
     leftovers = {pin.number for pin in dropped if pin.number < control.swept}
     numbers = sorted(leftovers | set(range(control.swept, control.floor)))
-    removal = remove_dead(store, living, numbers)
+    removal = remove_dead(store, living, numbers) + finish_deletions(store, living, clock, mac=mac)
     raise_swept(store, control, clock)
     _forget_below(cache, control.floor)
     return PruneResult(removal)

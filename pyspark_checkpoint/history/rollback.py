@@ -6,13 +6,25 @@ that was writing is fenced at its next commit, because the rollback is a run of 
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from pyspark_checkpoint.clock import SYSTEM_CLOCK, Clock
-from pyspark_checkpoint.errors import CheckpointError, Denied, Invalid, OutcomeUnknown, RefusedError
+from pyspark_checkpoint.errors import (
+    CheckpointError,
+    Denied,
+    FormatError,
+    Invalid,
+    OutcomeUnknown,
+    RefusedError,
+)
 from pyspark_checkpoint.format.cipher import Cipher
-from pyspark_checkpoint.format.manifest import CheckpointManifest
+from pyspark_checkpoint.format.manifest import CheckpointManifest, QueryInfo
+from pyspark_checkpoint.format.sealed import sha256_hex
 from pyspark_checkpoint.history.commit import Run
+from pyspark_checkpoint.history.delete import tombstone_of
+from pyspark_checkpoint.history.head import Head, HeadLocation, locate_head
 from pyspark_checkpoint.history.pins import rollback_pin_name
-from pyspark_checkpoint.history.records_io import read_manifest
+from pyspark_checkpoint.history.records_io import find_manifest, read_manifest
 from pyspark_checkpoint.history.savepoint import drop_pin, pin_checkpoint
 from pyspark_checkpoint.store.base import ObjectStore
 
@@ -34,8 +46,7 @@ def rollback(
     run = Run(
         store, run_id or f"rollback-{clock.uuid7()}", clock=clock, instance_id=instance_id, cipher=cipher
     )
-    head = run.refresh()
-    if head is None:
+    if _find_parent(run) is None:
         raise RefusedError(f"{store.url} has no checkpoint to go back to")
     attempt = run.attempt()
     name = rollback_pin_name(attempt.number, attempt.uuid)
@@ -56,3 +67,42 @@ def rollback(
 def pin_target(store: ObjectStore, name: str, target: int, clock: Clock) -> None:
     """Rule 8: a rollback pins its target before it reads it."""
     pin_checkpoint(store, name, target, clock)
+
+
+def _find_parent(run: Run) -> Head | None:
+    """The head; if it is damaged, what stands for it, because going back is the way out of that."""
+    try:
+        return run.refresh()
+    except FormatError:
+        where = locate_head(run.store)
+        if where is None:
+            return None
+        head = stand_in_head(run.store, where)
+        run.adopt(head)
+        return head
+
+
+def stand_in_head(store: ObjectStore, where: HeadLocation) -> Head:
+    """A head for a manifest that cannot be read: its number and digest are known, the rest is bounded.
+
+    The generation rises by at most one from manifest to manifest, so that the newest readable one
+    bounds it; times never fall.
+    """
+    for number in range(where.number - 1, where.control.floor - 1, -1):
+        try:
+            loaded = find_manifest(store, number)
+        except FormatError:
+            continue
+        if loaded is not None:
+            manifest = replace(
+                tombstone_of(loaded.manifest, loaded.sha256),
+                checkpoint_id=where.number,
+                generation=loaded.manifest.generation + where.number - number,
+                run_id="unreadable",
+                query=QueryInfo(),
+            )
+            return Head(manifest, sha256_hex(where.data), where.control, where.data)
+    manifest = CheckpointManifest(
+        checkpoint_id=where.number, epoch=0, generation=where.number, run_id="unreadable"
+    )
+    return Head(manifest, sha256_hex(where.data), where.control, where.data)

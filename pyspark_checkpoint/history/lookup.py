@@ -1,0 +1,103 @@
+"""Which checkpoints exist for readers, and finding one by number, epoch, time or name.
+
+Rule 2: at or above the floor every manifest counts; below it only a pinned one whose digest is the
+pin's. Something else may lie there: a late write of a writer that was pruned away while it slept.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from pyspark_checkpoint.errors import FormatError, IntegrityError, RefusedError
+from pyspark_checkpoint.format.keys import manifest_key
+from pyspark_checkpoint.format.manifest import ManifestKind
+from pyspark_checkpoint.format.records import Control
+from pyspark_checkpoint.format.sealed import Mac, sha256_hex
+from pyspark_checkpoint.format.summary import ManifestSummary, decode_summary
+from pyspark_checkpoint.history.control import find_control_or_new
+from pyspark_checkpoint.history.head import HeadLocation, locate_head
+from pyspark_checkpoint.history.pins import savepoints
+from pyspark_checkpoint.history.records_io import LoadedManifest, find_record, load_manifest_bytes
+from pyspark_checkpoint.store.base import ObjectStore
+
+
+def is_visible(control: Control, number: int, sha256: str) -> bool:
+    """Rule 2: whether the manifest with this number and digest exists for readers.
+
+    A pinned one that is not what was pinned is damaged, which is an error and not an absence.
+    """
+    if number in control.deleted:
+        return False
+    if number >= control.floor or control.pinned(number, sha256):
+        return True
+    for pin in control.pins.values():
+        if pin.number == number:
+            raise IntegrityError(manifest_key(number), pin.sha256, sha256, hint="a savepoint is damaged")
+    return False
+
+
+def find_checkpoint(store: ObjectStore, number: int, *, mac: Mac | None = None) -> LoadedManifest | None:
+    """Checkpoint ``number``, None if it does not exist for readers; a damaged one is an error.
+
+    The control record is read after the manifest, so that a manifest which a pruner has given up, or
+    which a stalled writer has left below the floor, is not taken for a checkpoint.
+    """
+    data = find_record(store, manifest_key(number))
+    state = find_control_or_new(store)
+    if data is None or state is None or not is_visible(state.control, number, sha256_hex(data)):
+        return None
+    loaded = load_manifest_bytes(data, number, mac=mac)
+    return None if loaded.manifest.kind is ManifestKind.TOMBSTONE else loaded
+
+
+def read_checkpoint(store: ObjectStore, number: int, *, mac: Mac | None = None) -> LoadedManifest:
+    """Checkpoint ``number``, or ``RefusedError`` if it does not exist for readers."""
+    loaded = find_checkpoint(store, number, mac=mac)
+    if loaded is None:
+        raise RefusedError(f"{store.url} has no checkpoint {number}", hint="ckpt list shows what it has")
+    return loaded
+
+
+def visible_numbers(control: Control, head_number: int) -> list[int]:
+    """The numbers that exist for readers, ascending, damaged ones included. No request, no LIST."""
+    pinned = {number for number in control.pinned_numbers() if number < control.floor}
+    from_floor = set(range(control.floor, head_number + 1)) - control.deleted
+    return sorted(pinned | from_floor)
+
+
+def iter_newest_first(store: ObjectStore, where: HeadLocation) -> Iterator[ManifestSummary]:
+    """Summaries of what exists for readers, newest first. A damaged one is an error when it is reached."""
+    for number in reversed(visible_numbers(where.control, where.number)):
+        key = manifest_key(number)
+        data = where.data if number == where.number else find_record(store, key)
+        if data is None:
+            raise FormatError(f"{key} should be there and is missing", hint="run ckpt verify")
+        if not is_visible(where.control, number, sha256_hex(data)):
+            continue
+        summary = decode_summary(data, key)
+        if summary.kind is not ManifestKind.TOMBSTONE:
+            yield summary
+
+
+def find_number_by_epoch(store: ObjectStore, epoch: int) -> int | None:
+    """The newest checkpoint of ``epoch``; after a rollback that is the one of the new course of things."""
+    where = locate_head(store)
+    if where is None:
+        return None
+    return next((found.number for found in iter_newest_first(store, where) if found.epoch == epoch), None)
+
+
+def find_number_by_time(store: ObjectStore, timestamp_ms: int) -> int | None:
+    """The newest checkpoint that was made at or before ``timestamp_ms``."""
+    where = locate_head(store)
+    if where is None:
+        return None
+    newest = iter_newest_first(store, where)
+    return next((found.number for found in newest if found.timestamp_ms <= timestamp_ms), None)
+
+
+def find_number_by_savepoint(store: ObjectStore, name: str) -> int | None:
+    """The checkpoint that savepoint ``name`` keeps."""
+    state = find_control_or_new(store)
+    pin = None if state is None else savepoints(state.control).get(name)
+    return None if pin is None else pin.number
