@@ -1,0 +1,211 @@
+"""Which files of a checkpoint directory make up the checkpoint "right after epoch N". Pure.
+
+To resume after N Spark needs ``metadata``, ``offsets/N-1``, ``offsets/N``, ``commits/N``, the logs of its
+sources cut to the offset of N, what describes the operators, and for every state store the files
+that give version N + 1. Nothing newer may be among them: a file source's log that is too long would
+silently skip files.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+
+from pyspark_checkpoint.errors import RefusedError
+from pyspark_checkpoint.sparkstate.chain import FileFacts, StateChain, plan_chain
+from pyspark_checkpoint.sparkstate.directory import CheckpointListing, check_capturable
+from pyspark_checkpoint.sparkstate.logs import CommitLog, OffsetLog, OperatorInfo, file_source_offset
+from pyspark_checkpoint.sparkstate.names import METADATA, StateFileKind, StoreId
+
+COMPACT_SUFFIX = ".compact"
+
+
+@dataclass(frozen=True, slots=True)
+class CapturedFile:
+    """A file that belongs to the checkpoint: its path in the directory, and which version it is of.
+
+    ``is_named_once`` says that a name is never used for other bytes, so that a file of this name in an
+    earlier checkpoint is this file.
+    """
+
+    path: str
+    facts: FileFacts
+    epoch: int
+    is_delta: bool = False
+    is_named_once: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class OperatorFiles:
+    """The state of one operator: for each partition its files, in the order to apply them."""
+
+    operator: int
+    name: str
+    partitions: Mapping[int, tuple[CapturedFile, ...]]
+
+
+@dataclass(frozen=True, slots=True)
+class CapturePlan:
+    """Everything that the checkpoint of ``epoch`` consists of."""
+
+    epoch: int
+    operators: tuple[OperatorFiles, ...]
+    files: tuple[CapturedFile, ...]
+
+    def all_files(self) -> Iterator[CapturedFile]:
+        """Every file, state first."""
+        for operator in self.operators:
+            for files in operator.partitions.values():
+                yield from files
+        yield from self.files
+
+
+def plan_chains(
+    listing: CheckpointListing,
+    epoch: int,
+    commits: Mapping[int, CommitLog],
+    operators: Mapping[int, OperatorInfo],
+) -> tuple[StateChain, ...]:
+    """Choose for every state store the files that give version ``epoch + 1``.
+
+    ``commits`` are the commit logs up to ``epoch`` that exist; only format version 2 needs more than
+    the newest. Every partition that an operator declares must be there, unless Spark has never made
+    it: a global aggregation declares all partitions and fills the first.
+    """
+    check_capturable(listing, epoch)
+    chains = [
+        plan_chain(owner, epoch + 1, files, unique_ids_of(owner, commits, epoch, operators))
+        for owner, files in sorted(listing.state.items())
+    ]
+    _check_coverage(chains, operators)
+    return tuple(chains)
+
+
+def unique_ids_of(
+    owner: StoreId, commits: Mapping[int, CommitLog], epoch: int, operators: Mapping[int, OperatorInfo]
+) -> dict[int, str]:
+    """The unique id of each version of a state store, as the commit logs name it; empty in version 1."""
+    info = operators.get(owner.operator)
+    names = [store.name for store in info.stores] if info else []
+    index = names.index(owner.store) if owner.store in names else 0
+    found: dict[int, str] = {}
+    for batch, log in commits.items():
+        partitions = log.unique_ids.get(owner.operator, ())
+        if batch <= epoch and owner.partition < len(partitions):
+            stores = partitions[owner.partition]
+            if index < len(stores):
+                found[batch + 1] = stores[index]
+    return found
+
+
+def plan_capture(
+    listing: CheckpointListing,
+    epoch: int,
+    *,
+    chains: tuple[StateChain, ...],
+    shared: Mapping[str, tuple[str, ...]],
+    operators: Mapping[int, OperatorInfo],
+    offsets: OffsetLog,
+) -> CapturePlan:
+    """Put the checkpoint together. ``shared`` has, for each chosen RocksDB zip, the files it needs."""
+    by_operator: dict[int, dict[int, tuple[CapturedFile, ...]]] = {}
+    for chain in chains:
+        partitions = by_operator.setdefault(chain.owner.operator, {})
+        files = tuple(_chain_files(chain, listing, shared))
+        partitions[chain.owner.partition] = partitions.get(chain.owner.partition, ()) + files
+    return CapturePlan(
+        epoch=epoch,
+        operators=tuple(
+            OperatorFiles(operator, _operator_name(operator, operators), partitions)
+            for operator, partitions in sorted(by_operator.items())
+        ),
+        files=tuple(_loose_files(listing, epoch, offsets)),
+    )
+
+
+def source_log_files(paths: tuple[str, ...], offset: str | None) -> tuple[str, ...]:
+    """The files of a source's own log that belong to an offset.
+
+    A file source's log is cut: the newest compacted entry at or below the offset, and the entries
+    after it. Other sources keep a few small files there (a start time, initial offsets): all of them.
+    """
+    last = file_source_offset(offset)
+    if last is None:
+        return paths
+    entries = {_entry_number(path): path for path in paths if _entry_number(path) is not None}
+    compacted = [n for n, path in entries.items() if path.endswith(COMPACT_SUFFIX) and n <= last]
+    first = max(compacted, default=0)
+    wanted = [n for n in sorted(entries) if first <= n <= last]
+    missing = sorted(set(range(first, last + 1)) - set(wanted))
+    if missing:
+        raise RefusedError(
+            f"entry {missing[0]} of the file source's log is gone",
+            hint="Spark removes compacted entries after a while; take a newer epoch",
+        )
+    return tuple(entries[n] for n in wanted)
+
+
+def _entry_number(path: str) -> int:
+    name = path.rsplit("/", 1)[-1].removesuffix(COMPACT_SUFFIX)
+    return int(name) if name.isdigit() else -1
+
+
+def _chain_files(
+    chain: StateChain, listing: CheckpointListing, shared: Mapping[str, tuple[str, ...]]
+) -> Iterator[CapturedFile]:
+    for file in chain.files():
+        epoch = file.version - 1
+        if file.kind is StateFileKind.ZIP:
+            for name in shared[file.path]:
+                path = f"{chain.owner.directory}/{name}"
+                yield CapturedFile(path, _facts(listing, path), epoch, is_named_once=True)
+        yield CapturedFile(
+            file.path,
+            _facts(listing, file.path),
+            epoch,
+            is_delta=not file.kind.is_base,
+            is_named_once=file.uid is not None,
+        )
+
+
+def _loose_files(listing: CheckpointListing, epoch: int, offsets: OffsetLog) -> Iterator[CapturedFile]:
+    paths = [METADATA, *listing.setup]
+    for index, source_paths in listing.sources.items():
+        offset = offsets.offsets[index] if index < len(offsets.offsets) else None
+        paths += source_log_files(source_paths, offset)
+    if epoch > 0:
+        paths.append(f"offsets/{epoch - 1}")
+    paths += [f"offsets/{epoch}", f"commits/{epoch}"]
+    for path in paths:
+        yield CapturedFile(path, _facts(listing, path), epoch)
+
+
+def _facts(listing: CheckpointListing, path: str) -> FileFacts:
+    try:
+        return listing.facts[path]
+    except KeyError:
+        raise RefusedError(
+            f"{path} is not in the checkpoint location", hint="it was purged; take a newer epoch"
+        ) from None
+
+
+def _operator_name(operator: int, operators: Mapping[int, OperatorInfo]) -> str:
+    info = operators.get(operator)
+    return f"{operator}-{info.name}" if info else f"{operator}-unknown"
+
+
+def _check_coverage(chains: list[StateChain], operators: Mapping[int, OperatorInfo]) -> None:
+    present = {chain.owner for chain in chains}
+    for info in operators.values():
+        partitions = {owner.partition for owner in present if owner.operator == info.operator}
+        if not partitions or partitions == {0}:
+            continue
+        for store in info.stores:
+            missing = [
+                p for p in range(store.partitions) if StoreId(info.operator, p, store.name) not in present
+            ]
+            if missing:
+                raise RefusedError(
+                    f"operator {info.operator} ({info.name}) declares {store.partitions} partitions "
+                    f"of store {store.name!r}, but partition {missing[0]} has no state file"
+                )

@@ -1,0 +1,259 @@
+"""Which files of a Spark checkpoint directory belong to an epoch."""
+
+from __future__ import annotations
+
+import io
+import zipfile
+
+import orjson
+import pytest
+
+from pyspark_checkpoint.errors import FormatError, RefusedError
+from pyspark_checkpoint.sparkstate.capture import (
+    CapturePlan,
+    plan_capture,
+    plan_chains,
+    source_log_files,
+)
+from pyspark_checkpoint.sparkstate.chain import FileFacts
+from pyspark_checkpoint.sparkstate.directory import sort_listing
+from pyspark_checkpoint.sparkstate.logs import (
+    CommitLog,
+    OffsetLog,
+    OperatorInfo,
+    StoreInfo,
+    decode_commit_log,
+    decode_offset_log,
+    decode_operator_metadata,
+    relocate_operator_metadata,
+    rocksdb_zip_files,
+)
+from pyspark_checkpoint.sparkstate.names import (
+    StateFile,
+    StateFileKind,
+    StoreId,
+    is_operator_setup,
+    parse_shared_file,
+    parse_state_file,
+)
+
+UID = "413fd584-b650-4804-b078-b1bf2a22d45d"
+OTHER_UID = "99f424ce-f020-41ef-8058-2b2c5a36405d"
+AGGREGATION = {0: OperatorInfo(0, "stateStoreSave", (StoreInfo("default", 2),))}
+
+
+def listing_of(*paths: str, modified: dict[str, int] | None = None):
+    """A directory with these files, each made a millisecond after the one before, unless told."""
+    modified = modified or {}
+    return sort_listing(
+        {path: FileFacts(10, modified.get(path, 1000 + index)) for index, path in enumerate(paths)}
+    )
+
+
+def logs(*batches: int) -> list[str]:
+    return ["metadata", *(f"offsets/{n}" for n in batches), *(f"commits/{n}" for n in batches)]
+
+
+def deltas(partition: int, *versions: int) -> list[str]:
+    return [f"state/0/{partition}/{version}.delta" for version in versions]
+
+
+def plan(listing, epoch, commits=None, operators=AGGREGATION, shared=None, offset=None) -> CapturePlan:
+    chains = plan_chains(listing, epoch, commits or {}, operators)
+    offsets = OffsetLog(0, 0, {}, (offset,))
+    return plan_capture(
+        listing, epoch, chains=chains, shared=shared or {}, operators=operators, offsets=offsets
+    )
+
+
+def paths_of(captured: CapturePlan) -> set[str]:
+    return {file.path for file in captured.all_files()}
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        "state/0/3/12.delta",
+        "state/1/0/left-keyToNumValues/7.snapshot",
+        f"state/0/3/12_{UID}.changelog",
+        f"state/0/3/12_{UID}.zip",
+    ],
+)
+def test_names_of_state_files_round_trip(path: str) -> None:
+    """A parsed name gives the same name back."""
+    parsed = parse_state_file(path)
+    assert parsed is not None
+    assert parsed.path == path
+
+
+def test_other_names_are_not_state_files() -> None:
+    """Checksums, temporary files, schemas and SST files are not versions of a store."""
+    for path in (
+        "state/0/0/.1.delta.crc",
+        "state/0/0/_metadata/schema",
+        "state/0/0/SSTs/1-a.sst",
+        "offsets/1",
+    ):
+        assert parse_state_file(path) is None
+    assert parse_shared_file("state/0/2/left/SSTs/1-a.sst") == StoreId(0, 2, "left")
+    assert is_operator_setup("state/0/_metadata/v2/0")
+    assert is_operator_setup("state/0/0/left-keyToNumValues/_metadata/schema")
+    assert not is_operator_setup("state/0/0/1.delta")
+
+
+def test_a_checkpoint_is_the_newest_base_and_all_changes_after_it() -> None:
+    """Older files and newer versions are left out."""
+    both = [
+        *deltas(0, 1, 2, 3, 4, 5),
+        *deltas(1, 1, 2, 3, 4, 5),
+        "state/0/0/3.snapshot",
+        "state/0/1/5.snapshot",
+    ]
+    captured = plan(listing_of(*logs(0, 1, 2, 3, 4), *both), 3)
+    state = {path for path in paths_of(captured) if path.startswith("state/")}
+    assert state == {"state/0/0/3.snapshot", "state/0/0/4.delta", *deltas(1, 1, 2, 3, 4)}
+
+
+def test_logs_of_the_epoch_and_the_one_before_are_taken_and_no_later_ones() -> None:
+    """Spark wants the previous offsets to resume, and must not find later ones."""
+    captured = plan(listing_of(*logs(0, 1, 2), *deltas(0, 1, 2, 3), *deltas(1, 1, 2, 3)), 1)
+    assert {p for p in paths_of(captured) if not p.startswith("state/")} == {
+        "metadata",
+        "offsets/0",
+        "offsets/1",
+        "commits/1",
+    }
+
+
+def test_a_snapshot_older_than_the_delta_of_its_version_is_not_used() -> None:
+    """Maintenance wrote 2.snapshot from an attempt whose 2.delta was written again later."""
+    files = [*logs(0, 1, 2), *deltas(0, 1, 2, 3), *deltas(1, 1, 2, 3), "state/0/0/2.snapshot"]
+    stale = listing_of(*files, modified={"state/0/0/2.snapshot": 5, "state/0/0/2.delta": 9})
+    fresh = listing_of(*files, modified={"state/0/0/2.snapshot": 9, "state/0/0/2.delta": 5})
+    assert "state/0/0/2.snapshot" not in paths_of(plan(stale, 2))
+    assert {"state/0/0/1.delta", "state/0/0/2.delta"} <= paths_of(plan(stale, 2))
+    assert "state/0/0/2.snapshot" in paths_of(plan(fresh, 2))
+
+
+def test_format_version_2_takes_only_what_the_commit_log_names() -> None:
+    """A speculative attempt's changelog has another unique id and is left out."""
+    one = {0: OperatorInfo(0, "stateStoreSave", (StoreInfo("default", 1),))}
+    commits = {0: CommitLog(0, {0: ((UID,),)})}
+    files = [f"state/0/0/1_{UID}.changelog", f"state/0/0/1_{OTHER_UID}.changelog"]
+    captured = plan(listing_of(*logs(0), *files), 0, commits, one)
+    assert files[0] in paths_of(captured)
+    assert files[1] not in paths_of(captured)
+
+
+def test_a_missing_version_is_refused_by_name() -> None:
+    """A purged delta means that this epoch cannot be restored, never that it is skipped."""
+    with pytest.raises(RefusedError, match="version 2 of state state/0/1"):
+        plan(listing_of(*logs(0, 1, 2), *deltas(0, 1, 2, 3), *deltas(1, 1, 3)), 2)
+
+
+def test_a_missing_partition_is_refused_but_a_global_aggregation_has_one() -> None:
+    """Operators declare their partitions; only a global aggregation leaves all but the first empty."""
+    four = {0: OperatorInfo(0, "stateStoreSave", (StoreInfo("default", 4),))}
+    with pytest.raises(RefusedError, match="partition 2"):
+        plan(listing_of(*logs(0), *deltas(0, 1), *deltas(1, 1)), 0, operators=four)
+    assert plan(listing_of(*logs(0), *deltas(0, 1)), 0, operators=four).operators[0].partitions.keys() == {
+        0
+    }
+
+
+def test_an_uncommitted_batch_is_refused() -> None:
+    """Before commits/N exists the files of version N + 1 may still be written again."""
+    listing = listing_of(
+        "metadata", "offsets/0", "offsets/1", "commits/0", *deltas(0, 1, 2), *deltas(1, 1, 2)
+    )
+    with pytest.raises(RefusedError, match="batch 1 is not committed"):
+        plan(listing, 1)
+
+
+def test_a_file_sources_log_is_cut_to_the_offset() -> None:
+    """Later entries would make a restored query skip files silently."""
+    log = (*tuple(f"sources/0/{n}" for n in (*range(9), 10, 11, 12)), "sources/0/9.compact")
+    assert source_log_files(log, '{"logOffset":11}') == (
+        "sources/0/9.compact",
+        "sources/0/10",
+        "sources/0/11",
+    )
+    assert source_log_files(log, '{"logOffset":3}') == tuple(f"sources/0/{n}" for n in range(4))
+    assert source_log_files(log, '{"logOffset":9}') == ("sources/0/9.compact",)
+    with pytest.raises(RefusedError, match="entry 13"):
+        source_log_files(log, '{"logOffset":13}')
+
+
+def test_other_sources_keep_all_their_files() -> None:
+    """Kafka's initial offsets and the rate source's start time are not numbered logs."""
+    assert source_log_files(("sources/0/0",), '{"topic":{"0":12}}') == ("sources/0/0",)
+
+
+def zip_of(metadata: str) -> bytes:
+    buffer = io.BytesIO()
+    with zipfile.ZipFile(buffer, "w") as archive:
+        archive.writestr("metadata", metadata)
+    return buffer.getvalue()
+
+
+def test_a_rocksdb_snapshot_brings_the_files_it_names() -> None:
+    """SST files are shared between snapshots and lie beside them."""
+    data = zip_of('v1\n{"sstFiles":[{"localFileName":"8.sst","dfsSstFileName":"8-a.sst","sizeBytes":1}]}')
+    assert rocksdb_zip_files(data, "x.zip") == ("SSTs/8-a.sst",)
+    one = {0: OperatorInfo(0, "stateStoreSave", (StoreInfo("default", 1),))}
+    listing = listing_of(*logs(0), "state/0/0/1.zip", "state/0/0/SSTs/8-a.sst")
+    captured = plan(listing, 0, operators=one, shared={"state/0/0/1.zip": ("SSTs/8-a.sst",)})
+    assert {"state/0/0/1.zip", "state/0/0/SSTs/8-a.sst"} <= paths_of(captured)
+
+
+def test_a_rocksdb_snapshot_cannot_name_files_elsewhere() -> None:
+    """Names come from a file that somebody may have changed."""
+    data = zip_of('v1\n{"sstFiles":[{"localFileName":"8.sst","dfsSstFileName":"../../x","sizeBytes":1}]}')
+    with pytest.raises(FormatError, match="not beside it"):
+        rocksdb_zip_files(data, "x.zip")
+
+
+def test_logs_are_read_as_spark_writes_them() -> None:
+    """Offsets, commits and operator metadata of Spark 4.3."""
+    offsets = decode_offset_log(
+        b'v1\n{"batchWatermarkMs":5,"batchTimestampMs":7,"conf":{"a":"b"}}\n{"logOffset":2}\n-', "offsets/1"
+    )
+    assert offsets == OffsetLog(5, 7, {"a": "b"}, ('{"logOffset":2}', None))
+    commit = decode_commit_log(
+        b'v2\n{"nextBatchWatermarkMs":9,"stateUniqueIds":{"0":[["u"],["w"]]}}', "commits/1"
+    )
+    assert commit == CommitLog(9, {0: (("u",), ("w",))})
+    with pytest.raises(FormatError, match="torn"):
+        decode_commit_log(b"", "commits/2")
+
+
+def test_schema_paths_move_with_the_location() -> None:
+    """Operator metadata version 2 holds absolute paths; a restored location needs its own."""
+    stores = [
+        {
+            "storeName": "default",
+            "numPartitions": 2,
+            "stateSchemaFilePaths": ["file:/a/state/0/_stateSchema/default/0_u"],
+        }
+    ]
+    data = b"v2\n" + orjson.dumps(
+        {
+            "operatorInfo": {"operatorId": 0, "operatorName": "transformWithStateExec"},
+            "stateStoreInfo": stores,
+        }
+    )
+    moved = relocate_operator_metadata(data, "m", "s3a://b/new/")
+    assert b'"s3a://b/new/state/0/_stateSchema/default/0_u"' in moved
+    assert decode_operator_metadata(moved, "m").name == "transformWithStateExec"
+
+
+def test_versions_sort_by_number() -> None:
+    """Version 10 comes after version 9, not after version 1."""
+    owner = StoreId(0, 0)
+    files = {StateFile(owner, v, StateFileKind.DELTA): FileFacts(1, v) for v in range(1, 12)}
+    listing = sort_listing(
+        {file.path: facts for file, facts in files.items()} | {p: FileFacts(1, 1) for p in logs(9, 10)}
+    )
+    one = {0: OperatorInfo(0, "stateStoreSave", (StoreInfo("default", 1),))}
+    state = [f.path for f in plan(listing, 10, operators=one).operators[0].partitions[0]]
+    assert state == [f"state/0/0/{v}.delta" for v in range(1, 12)]
