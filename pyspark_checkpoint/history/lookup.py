@@ -14,7 +14,7 @@ from pyspark_checkpoint.format.manifest import ManifestKind
 from pyspark_checkpoint.format.records import Control
 from pyspark_checkpoint.format.sealed import Mac, sha256_hex
 from pyspark_checkpoint.format.summary import ManifestSummary, decode_summary
-from pyspark_checkpoint.history.control import find_control_or_new
+from pyspark_checkpoint.history.control import find_control_or_new, read_control
 from pyspark_checkpoint.history.head import HeadLocation, locate_head
 from pyspark_checkpoint.history.pins import savepoints
 from pyspark_checkpoint.history.records_io import LoadedManifest, find_record, load_manifest_bytes
@@ -70,13 +70,26 @@ def iter_newest_first(store: ObjectStore, where: HeadLocation) -> Iterator[Manif
     for number in reversed(visible_numbers(where.control, where.number)):
         key = manifest_key(number)
         data = where.data if number == where.number else find_record(store, key)
-        if data is None:
-            raise FormatError(f"{key} should be there and is missing", hint="run ckpt verify")
-        if not is_visible(where.control, number, sha256_hex(data)):
+        if data is None or not _is_what_control_says(where.control, number, data):
+            _refuse_damage(store, where, number, data)
             continue
         summary = decode_summary(data, key)
         if summary.kind is not ManifestKind.TOMBSTONE:
             yield summary
+
+
+def _is_what_control_says(control: Control, number: int, data: bytes) -> bool:
+    return number >= control.floor or control.pinned(number, sha256_hex(data))
+
+
+def _refuse_damage(store: ObjectStore, where: HeadLocation, number: int, data: bytes | None) -> None:
+    """Absent, or another one than was pinned: damage, unless somebody gave the checkpoint up meanwhile."""
+    control = read_control(store, store_id=where.control.store_id).control
+    if number not in visible_numbers(control, where.number):
+        return
+    if data is None:
+        raise FormatError(f"{manifest_key(number)} should be there and is missing", hint="run ckpt verify")
+    is_visible(control, number, sha256_hex(data))
 
 
 def find_number_by_epoch(store: ObjectStore, epoch: int) -> int | None:
