@@ -56,12 +56,14 @@ def probe_conditions(store: ObjectStore, clock: Clock = SYSTEM_CLOCK) -> ProbeRe
     nonce = clock.nonce()
     try:
         first = store.put(keys[0], b"first", if_absent=True, nonce=nonce)
+        nonce_kept = store.head(keys[0]).nonce == nonce
+        create_exclusive = _second_create_refused(store, keys[0])
         return ProbeResult(
-            nonce_kept=store.head(keys[0]).nonce == nonce,
-            create_exclusive=_second_create_refused(store, keys[0]),
+            create_exclusive=create_exclusive,
+            create_races_exclusive=create_exclusive and _one_winner(store, keys[1]),
             swap_honoured=_swap_honoured(store, keys[0], first),
-            create_races_exclusive=_one_winner(store, keys[1]),
             swap_of_absent_refused=_swap_of_absent_refused(store, keys[2], first),
+            nonce_kept=nonce_kept,
         )
     finally:
         with suppress(Denied):  # whoever may not delete may still write safely; three tiny objects stay
@@ -161,24 +163,26 @@ def _swap_of_absent_refused(store: ObjectStore, key: str, version: Version) -> b
 def _one_winner(store: ObjectStore, key: str) -> bool:
     """Let several threads create one key at once: a store that looks first and then writes is found."""
     barrier = threading.Barrier(RACERS)
-    outcomes: list[str] = []
+    winners: list[bytes] = []
     failures: list[StoreError] = []
 
-    def create(index: int) -> None:
+    def create(mark: bytes) -> None:
         barrier.wait()
         try:
-            store.put(key, str(index).encode(), if_absent=True)
-            outcomes.append(str(index))
+            store.put(key, mark, if_absent=True)
+            winners.append(mark)
         except AlreadyExists:
             pass
         except StoreError as error:
             failures.append(error)
 
-    threads = [threading.Thread(target=create, args=(index,)) for index in range(RACERS)]
+    threads = [threading.Thread(target=create, args=(b"%d" % index,)) for index in range(RACERS)]
     for thread in threads:
         thread.start()
     for thread in threads:
         thread.join()
+    if len(winners) > 1:
+        return False
     if failures:
         raise failures[0]
-    return len(outcomes) == 1 and store.get(key) == outcomes[0].encode()
+    return [store.get(key)] == winners

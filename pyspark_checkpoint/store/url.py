@@ -150,7 +150,7 @@ def _refuse_query(typed: str, rest: str) -> None:
 
 
 def _unknown_scheme(typed: str) -> SettingsError:
-    near = difflib.get_close_matches(typed, SCHEMES, n=1, cutoff=0.5)
+    near = difflib.get_close_matches(typed, SCHEMES, n=1, cutoff=0.6)
     hint = f"did you mean {near[0]}://? " if near else ""
     known = ", ".join(f"{name}://" for name in EXAMPLES)
     return SettingsError(f"unknown scheme {typed}://", hint=f"{hint}Known: {known} and plain paths")
