@@ -82,6 +82,11 @@ class CheckpointPaths:
         return f"{CheckpointPaths.checkpoint_dir(attempt)}pack-{_index(index)}.pack"
 
     @staticmethod
+    def file(attempt: CheckpointId, index: int) -> str:
+        """Where an artifact goes that has an object of its own and is not the only one of its partition."""
+        return f"{CheckpointPaths.checkpoint_dir(attempt)}file-{_index(index)}.bin"
+
+    @staticmethod
     def manifest(number: int) -> str:
         """Where manifest ``number`` is: see ``manifest_key``."""
         return manifest_key(number)

@@ -26,6 +26,7 @@ from pyspark_checkpoint.format.sealed import Mac, sha256_hex
 from pyspark_checkpoint.history import publish, rules
 from pyspark_checkpoint.history.control import ensure_control
 from pyspark_checkpoint.history.head import Head, find_head, head_from_bytes
+from pyspark_checkpoint.history.seal import carry_records
 from pyspark_checkpoint.store.base import ObjectStore
 
 _NOTHING: frozenset[str] = frozenset()
@@ -119,7 +120,9 @@ class Run:
             return None
         if head.manifest.run_id == self.run_id:
             return head.manifest
-        return self._publish(self._claim_draft(head), self.attempt(), ManifestKind.CLAIM)
+        claimed = self._publish(self._claim_draft(head), self.attempt(), ManifestKind.CLAIM)
+        carry_records(self.store, head.manifest, claimed, self.clock)
+        return claimed
 
     def attempt(self) -> CheckpointId:
         """A fresh place to stage the next checkpoint in. It can be published under that number only."""

@@ -26,6 +26,7 @@ from pyspark_checkpoint.history.head import Head, HeadLocation, locate_head
 from pyspark_checkpoint.history.pins import rollback_pin_name
 from pyspark_checkpoint.history.records_io import find_manifest, read_manifest
 from pyspark_checkpoint.history.savepoint import drop_pin, pin_checkpoint
+from pyspark_checkpoint.history.seal import carry_records
 from pyspark_checkpoint.store.base import ObjectStore
 
 
@@ -60,6 +61,7 @@ def rollback(
     except CheckpointError:
         drop_pin(store, name, clock)
         raise
+    carry_records(store, loaded.manifest, made, clock)
     drop_pin(store, name, clock)
     return made
 

@@ -1,0 +1,41 @@
+"""Many requests at once, never more than allowed, and never fewer results than requests."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from itertools import islice
+from typing import TypeVar
+
+T = TypeVar("T")
+R = TypeVar("R")
+
+DEFAULT_CONCURRENCY = 8
+
+
+def run_bounded(function: Callable[[T], R], items: Sequence[T], limit: int) -> list[R]:
+    """Call ``function`` for every item, at most ``limit`` at a time; results in the order of the items.
+
+    One result an item, or an error: the first one, after those under way have ended.
+    """
+    return list(iter_bounded(function, items, limit))
+
+
+def iter_bounded(function: Callable[[T], R], items: Iterable[T], limit: int) -> Iterator[R]:
+    """Like ``run_bounded``, yielding results in order while at most ``limit`` are under way or waiting."""
+    if limit < 1:
+        raise ValueError(f"at least one request at a time, not {limit}")
+    if limit == 1:
+        yield from map(function, items)
+        return
+    source = iter(items)
+    with ThreadPoolExecutor(limit) as pool:
+        window: list[Future[R]] = [pool.submit(function, item) for item in islice(source, limit)]
+        try:
+            while window:
+                result = window.pop(0).result()
+                window.extend(pool.submit(function, item) for item in islice(source, 1))
+                yield result
+        finally:
+            for future in window:
+                future.cancel()

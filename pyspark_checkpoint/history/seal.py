@@ -1,0 +1,93 @@
+"""Seals: what becomes known of a checkpoint only after it was committed, for a head that stays head.
+
+For Spark that is ``commits/N``. The next manifest carries it anyway; a seal is written when there is no
+next one soon: the query idles, stops, or makes a savepoint.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+from pyspark_checkpoint.clock import Clock
+from pyspark_checkpoint.errors import AlreadyExists, OutcomeUnknown, RefusedError
+from pyspark_checkpoint.format.keys import committed_key, seal_key
+from pyspark_checkpoint.format.manifest import CheckpointManifest
+from pyspark_checkpoint.format.records import Seal, SinkCommitStatus, decode_seal, encode_seal
+from pyspark_checkpoint.history.lookup import find_checkpoint
+from pyspark_checkpoint.history.records_io import exists, find_record
+from pyspark_checkpoint.history.status import belongs, read_status, record_status
+from pyspark_checkpoint.store.base import ObjectStore
+
+SealCheck = Callable[[CheckpointManifest, Mapping[str, bytes]], str | None]
+"""Says why the files do not belong to what the manifest names; None if they do."""
+_ATTEMPTS = 10
+
+
+def write_seal(
+    store: ObjectStore,
+    manifest: CheckpointManifest,
+    files: Mapping[str, bytes],
+    clock: Clock,
+    *,
+    check: SealCheck,
+) -> Seal:
+    """Seal a checkpoint with ``files``. Repeating it with the same files is harmless.
+
+    Rule 12: refused if ``check`` finds that the files speak of other state than the manifest names, if
+    the manifest is not the one in the store, or if it is sealed with other files.
+    """
+    reason = check(manifest, files)
+    if reason is not None:
+        raise RefusedError(f"checkpoint {manifest.checkpoint_id} cannot be sealed: {reason}")
+    found = find_checkpoint(store, manifest.checkpoint_id)
+    if found is None or not belongs(found.manifest.commit_nonce, manifest):
+        raise RefusedError(f"checkpoint {manifest.checkpoint_id} is not the one that is to be sealed")
+    return create_seal(store, manifest, files, clock)
+
+
+def create_seal(
+    store: ObjectStore, manifest: CheckpointManifest, files: Mapping[str, bytes], clock: Clock
+) -> Seal:
+    """Create the seal record; the one that is there must say the same."""
+    seal = Seal(manifest.checkpoint_id, manifest.commit_nonce, clock.now_ms(), dict(files))
+    key, nonce = seal_key(manifest.checkpoint_id), clock.nonce()
+    for attempt in range(_ATTEMPTS):
+        try:
+            store.put(key, encode_seal(seal), if_absent=True, nonce=nonce)
+            return seal
+        except OutcomeUnknown:
+            if attempt == _ATTEMPTS - 1:
+                raise
+        except AlreadyExists:
+            break
+    there = find_seal(store, manifest)
+    if there is None or dict(there.files) != dict(files):
+        raise RefusedError(f"checkpoint {manifest.checkpoint_id} is sealed with other files")
+    return there
+
+
+def find_seal(store: ObjectStore, manifest: CheckpointManifest) -> Seal | None:
+    """The seal of a checkpoint, None if it has none. One that carries another nonce is not its seal."""
+    key = seal_key(manifest.checkpoint_id)
+    data = find_record(store, key)
+    if data is None:
+        return None
+    seal = decode_seal(data, key)
+    return seal if belongs(seal.commit_nonce, manifest) else None
+
+
+def carry_records(
+    store: ObjectStore, parent: CheckpointManifest, child: CheckpointManifest, clock: Clock
+) -> None:
+    """Give ``child``, which names what ``parent`` names, the parent's seal and its sinks' commits.
+
+    Without that a claim or a rollback would forget them, and sinks would be driven again for nothing.
+    """
+    seal = find_seal(store, parent)
+    if seal is not None:
+        create_seal(store, child, seal.files, clock)
+    for sink in parent.sink_names:
+        if exists(store, committed_key(child.checkpoint_id, sink)):
+            continue
+        if read_status(store, parent, sink) is SinkCommitStatus.COMMITTED:
+            record_status(store, child, sink, SinkCommitStatus.COMMITTED, clock, message="carried over")

@@ -1,0 +1,109 @@
+"""What became of a checkpoint at its sinks: create-only records beside the manifest.
+
+No record means pending. ``committed`` wins over ``failed``, whichever was written first. A record
+counts only for the manifest whose nonce it carries. Names come from ``sink_names``; nothing is listed.
+"""
+
+from __future__ import annotations
+
+from itertools import count
+
+from pyspark_checkpoint.clock import Clock
+from pyspark_checkpoint.errors import AlreadyExists, FormatError, OutcomeUnknown, RefusedError
+from pyspark_checkpoint.format.keys import committed_key, failed_key
+from pyspark_checkpoint.format.manifest import CheckpointManifest
+from pyspark_checkpoint.format.records import (
+    SinkCommitStatus,
+    SinkStatusRecord,
+    decode_status,
+    encode_status,
+)
+from pyspark_checkpoint.history.records_io import find_record
+from pyspark_checkpoint.store.base import ObjectStore
+
+MAX_FAILURES = 1000
+_ATTEMPTS = 10
+
+
+def record_status(
+    store: ObjectStore,
+    manifest: CheckpointManifest,
+    sink: str,
+    status: SinkCommitStatus,
+    clock: Clock,
+    *,
+    message: str = "",
+) -> SinkStatusRecord:
+    """Record that ``sink`` has committed the checkpoint, or has failed to. Repeating it is harmless."""
+    if sink not in manifest.sink_names:
+        raise RefusedError(f"checkpoint {manifest.checkpoint_id} has no sink {sink!r}")
+    if status is SinkCommitStatus.PENDING:
+        raise RefusedError("pending is the absence of a record, and cannot be recorded")
+    record = SinkStatusRecord(
+        manifest.checkpoint_id, manifest.commit_nonce, sink, status, clock.now_ms(), message
+    )
+    if status is SinkCommitStatus.COMMITTED:
+        _create(store, committed_key(record.checkpoint_id, sink), record, clock)
+        return record
+    for failure in range(MAX_FAILURES):
+        if _create(store, failed_key(record.checkpoint_id, sink, failure), record, clock):
+            return record
+    raise RefusedError(f"sink {sink!r} has failed {MAX_FAILURES} times with one checkpoint")
+
+
+def _create(store: ObjectStore, key: str, record: SinkStatusRecord, clock: Clock) -> bool:
+    """Create a record; False if another one of this manifest is there."""
+    data, nonce = encode_status(record), clock.nonce()
+    for attempt in range(_ATTEMPTS):
+        try:
+            store.put(key, data, if_absent=True, nonce=nonce)
+            return True
+        except OutcomeUnknown:
+            if attempt == _ATTEMPTS - 1:
+                raise
+        except AlreadyExists:
+            break
+    found = find_record(store, key)
+    if found is None or found == data:
+        return True
+    other = decode_status(found, key)
+    if other.commit_nonce != record.commit_nonce:
+        raise FormatError(f"{key} is the record of another manifest than the one in the store")
+    return False
+
+
+def read_status(store: ObjectStore, manifest: CheckpointManifest, sink: str) -> SinkCommitStatus:
+    """How far ``sink`` is with a checkpoint. At most two requests, more only after failures."""
+    if _find(store, manifest, committed_key(manifest.checkpoint_id, sink)) is not None:
+        return SinkCommitStatus.COMMITTED
+    failed = _find(store, manifest, failed_key(manifest.checkpoint_id, sink, 0))
+    return SinkCommitStatus.PENDING if failed is None else SinkCommitStatus.FAILED
+
+
+def read_failures(store: ObjectStore, manifest: CheckpointManifest, sink: str) -> list[SinkStatusRecord]:
+    """All failures of ``sink`` with a checkpoint, oldest first."""
+    found: list[SinkStatusRecord] = []
+    for failure in count():
+        record = _find(store, manifest, failed_key(manifest.checkpoint_id, sink, failure))
+        if record is None:
+            return found
+        found.append(record)
+    return found
+
+
+def read_statuses(store: ObjectStore, manifest: CheckpointManifest) -> dict[str, SinkCommitStatus]:
+    """How far every sink is with a checkpoint."""
+    return {sink: read_status(store, manifest, sink) for sink in manifest.sink_names}
+
+
+def _find(store: ObjectStore, manifest: CheckpointManifest, key: str) -> SinkStatusRecord | None:
+    data = find_record(store, key)
+    if data is None:
+        return None
+    record = decode_status(data, key)
+    return record if belongs(record.commit_nonce, manifest) else None
+
+
+def belongs(commit_nonce: str, manifest: CheckpointManifest) -> bool:
+    """Rule 12: a record counts only for the manifest whose nonce it carries."""
+    return commit_nonce == manifest.commit_nonce
