@@ -1,8 +1,8 @@
 """Azure Blob Storage: ``az://``, ``abfss://``, ``wasbs://``. A version is a blob's ETag.
 
 Conditions are ``If-None-Match: *`` and ``If-Match``; the nonce is kept as metadata ``ckptnonce``; uploads
-carry an MD5 that the service verifies. Reads are one request each and exactly as long as announced;
-what they hold is for the caller's SHA-256 to prove.
+carry an MD5 that the service verifies. It keeps the MD5 of blobs that were put by one request, and whole
+reads of those are checked against it; larger ones are for the caller's SHA-256 to prove.
 """
 
 from __future__ import annotations

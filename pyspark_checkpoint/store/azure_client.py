@@ -19,6 +19,7 @@ from pyspark_checkpoint.store import azure_errors
 from pyspark_checkpoint.store.call import Call
 from pyspark_checkpoint.store.per_process import PerProcess
 from pyspark_checkpoint.store.settings import AzureSettings
+from pyspark_checkpoint.store.transport import close_session
 
 _POOL_CONNECTIONS = 64
 _READ_BLOCK_BYTES = 1024 * 1024
@@ -34,6 +35,7 @@ class AzureConnection:
     """A client of the container, and the token credential behind it, if that is how it signs in."""
 
     container: ContainerClient
+    session: requests.Session
     token: Any | None = None
 
 
@@ -93,7 +95,7 @@ class AzureContainer:
             connection_data_block_size=_READ_BLOCK_BYTES,
         )
         try:
-            connection = _open(settings, transport)
+            connection = _open(settings, session, transport)
         except ValueError as error:
             raise Call(f"az://{settings.container}", "open").invalid(
                 f"these settings make no client ({type(error).__name__})",
@@ -108,24 +110,22 @@ class AzureContainer:
         return connection
 
 
-def _open(settings: AzureSettings, transport: RequestsTransport) -> AzureConnection:
+def _open(
+    settings: AzureSettings, session: requests.Session, transport: RequestsTransport
+) -> AzureConnection:
     options: dict[str, Any] = {
         "transport": transport,
         "retry_total": 0,
         "max_single_put_size": _SINGLE_PUT_BYTES,
         "max_single_get_size": _SINGLE_GET_BYTES,
     }
+    name = settings.container
     if settings.connection_string is not None:
-        return AzureConnection(
-            ContainerClient.from_connection_string(
-                settings.connection_string, settings.container, **options
-            )
-        )
+        made = ContainerClient.from_connection_string(settings.connection_string, name, **options)
+        return AzureConnection(made, session)
     credential, token = _credential(settings)
-    container = ContainerClient(
-        _account_url(settings), settings.container, credential=credential, **options
-    )
-    return AzureConnection(container, token)
+    made = ContainerClient(_account_url(settings), name, credential=credential, **options)
+    return AzureConnection(made, session, token)
 
 
 def _account_url(settings: AzureSettings) -> str:
@@ -153,6 +153,7 @@ def _credential(settings: AzureSettings) -> tuple[Any, Any | None]:
 
 
 def _disconnect(connection: AzureConnection) -> None:
+    close_session(connection.session)
     connection.container.close()
     if connection.token is not None:
         connection.token.close()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
@@ -16,6 +17,7 @@ from pyspark_checkpoint.store.base import ObjectInfo, Stored, Version
 from pyspark_checkpoint.store.call import Call
 
 _FOLDER_FIELD = "hdi_isfolder"
+_DAMAGED = "the bytes that arrived do not match the object's MD5"
 _HIGH = re.compile("[\ud800-\U0010ffff]")
 
 
@@ -26,6 +28,8 @@ class _Range:
     data: bytes
     total_bytes: int
     etag: str
+    md5: bytes | None
+    """The digest of the whole blob, if the service keeps one: it does of blobs put by one request."""
 
 
 class AzureReader:
@@ -43,9 +47,11 @@ class AzureReader:
             return blob_info(found, key)
 
     def whole(self, call: Call, name: str) -> Stored:
-        """Read a blob by one request."""
+        """Read a blob by one request, and check it against its MD5 if the service keeps one."""
         found = self._download(call, name)
         assert found is not None  # without a range no offset can be beyond the end
+        if found.md5 is not None and _md5(found.data).digest() != found.md5:
+            raise call.damaged(_DAMAGED)
         return Stored(found.data, version_of(found.etag))
 
     def part(self, call: Call, name: str, key: str, start: int, end: int | None) -> bytes:
@@ -76,9 +82,16 @@ class AzureReader:
             if self.info(call, name, key).size_bytes:
                 raise call.unavailable("the object was replaced while it was read")
             return
-        yield first.data
-        for start in range(chunk_bytes, first.total_bytes, chunk_bytes):
-            yield self.pinned(call, name, start, min(start + chunk_bytes, first.total_bytes), first.etag)
+        digest, total, data = _md5(b""), first.total_bytes, first.data
+        for start in range(0, total, chunk_bytes):
+            end = min(start + chunk_bytes, total)
+            if start:
+                data = self.pinned(call, name, start, end, first.etag)
+            if first.md5 is not None:
+                digest.update(data)
+                if end == total and digest.digest() != first.md5:
+                    raise call.damaged(_DAMAGED)
+            yield data
 
     def _download(
         self,
@@ -109,7 +122,8 @@ class AzureReader:
             return None
         if len(data) != (total if end is None else min(end, total)) - begin:
             raise call.unavailable(f"{len(data)} bytes arrived, which is not the range asked for")
-        return _Range(data, total, str(found.etag))
+        md5 = found.content_settings.content_md5
+        return _Range(data, total, str(found.etag), None if md5 is None else bytes(md5))
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,6 +139,10 @@ class RemoteBody:
     def read(self, start: int, end: int) -> bytes:
         """Return exactly the bytes ``[start, end)``."""
         return self.reader.pinned(self.call, self.name, start, end, self.etag)
+
+
+def _md5(data: bytes) -> hashlib._Hash:
+    return hashlib.md5(data, usedforsecurity=False)
 
 
 def version_of(etag: object) -> Version:

@@ -27,6 +27,7 @@ from pyspark_checkpoint.store import gcs_errors
 from pyspark_checkpoint.store.call import Call
 from pyspark_checkpoint.store.per_process import PerProcess
 from pyspark_checkpoint.store.settings import GcsSettings
+from pyspark_checkpoint.store.transport import close_session
 
 _SCOPES = ("https://www.googleapis.com/auth/devstorage.read_write",)
 _POOL_CONNECTIONS = 64
@@ -176,4 +177,4 @@ def _credentials(settings: GcsSettings) -> Credentials:
 
 
 def _disconnect(connection: GcsConnection) -> None:
-    connection.session.close()
+    close_session(connection.session)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
@@ -24,6 +25,7 @@ from pyspark_checkpoint.store.upload_body import UploadBody
 SINGLE_REQUEST_BYTES = 1024 * 1024 * 1024
 """Up to here a body goes up in one request, streamed; beyond, in parts, one after the other."""
 
+_KEPT = re.compile(r"bytes=0-(\d+)")
 _PART_MULTIPLE = 256 * 1024
 _JOIN_BYTES = 256 * 1024
 _MEDIA_TYPE = "application/octet-stream"
@@ -203,8 +205,8 @@ class _Slice:
 def _persisted(response: requests.Response, call: Call, offset: int, end: int) -> int:
     """Return where to go on: the server may have kept less than was sent, though never nothing twice."""
     read_body(response)
-    kept = response.headers.get("Range", "").rpartition("-")[2]
-    reached = int(kept) + 1 if kept.isdigit() else 0
+    kept = _KEPT.fullmatch(response.headers.get("Range", ""))
+    reached = 0 if kept is None else int(kept[1]) + 1
     if not offset < reached <= end:
         raise call.unavailable("the upload session made no progress")
     return reached
