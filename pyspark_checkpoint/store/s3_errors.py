@@ -40,10 +40,11 @@ _SLOW_DOWN = frozenset(
 _DECLINED = frozenset(
     {"ConditionalRequestConflict", "OperationAborted", "RequestTimeout", "IncompleteBody"}
 )
+# Lists of parts and of keys have no checksum everywhere; a server that cannot follow ours got another.
 _DAMAGED = frozenset(
     {
         "BadDigest", "XAmzContentSHA256Mismatch", "XAmzContentChecksumMismatch",
-        "ContentSHA256Mismatch", "ChecksumMismatch",
+        "ContentSHA256Mismatch", "ChecksumMismatch", "MalformedXML", "InvalidPart", "InvalidPartOrder",
     }
 )  # fmt: skip
 _CREDENTIALS = frozenset(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import enum
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -30,6 +31,8 @@ class Fault(enum.Enum):
     """The server does its work; half of the answer comes, then nothing for ``seconds``."""
     TRUNCATE = "truncate"
     """The server does its work; half of the answer comes, then the connection ends."""
+    CUT_HEAD = "cut-head"
+    """The server does its work; the connection ends in the middle of the answer's head."""
     FLIP_REQUEST = "flip-request"
     """One bit in the middle of the request's body is flipped."""
     FLIP_RESPONSE = "flip-response"
@@ -74,6 +77,9 @@ class Host(Protocol):
 
     def choose(self, method: str, target: str) -> Rule | None:
         """Return the rule for this request, and use it up by one."""
+
+    def busy(self) -> AbstractContextManager[None]:
+        """A request is under way."""
 
     def record(self, request: Request) -> None:
         """Add a line to the log."""

@@ -39,6 +39,8 @@ class FaultProxy:
         self.upstream = (parts.hostname, parts.port)
         self.delay_seconds = delay_seconds
         self._lock = threading.Lock()
+        self._idle = threading.Condition(self._lock)
+        self._under_way = 0
         self._rules: list[list[Any]] = []
         self._requests: list[Request] = []
         self._open: set[socket.socket] = set()
@@ -70,8 +72,12 @@ class FaultProxy:
 
     @property
     def requests(self) -> list[Request]:
-        """What came by since the start or the last ``clear``, in the order of their ends."""
-        with self._lock:
+        """What came by since the start or the last ``clear``, in the order of their ends.
+
+        Waits a little for requests whose answer the client has, but which are not in the log yet.
+        """
+        with self._idle:
+            self._idle.wait_for(lambda: self._under_way == 0, timeout=2)
             return list(self._requests)
 
     def count(self, method: str | None = None, contains: str = "") -> int:
@@ -100,6 +106,18 @@ class FaultProxy:
                     entry[2] -= 1
                 return rule
         return None
+
+    @contextlib.contextmanager
+    def busy(self) -> Iterator[None]:
+        """A request is under way."""
+        with self._lock:
+            self._under_way += 1
+        try:
+            yield
+        finally:
+            with self._idle:
+                self._under_way -= 1
+                self._idle.notify_all()
 
     def record(self, request: Request) -> None:
         """Add a line to the log."""

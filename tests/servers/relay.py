@@ -14,6 +14,7 @@ from tests.servers.wire import Closed, Head, Piece, Wire
 
 _CONTINUE = b"HTTP/1.1 100 Continue\r\n\r\n"
 _DRIBBLES = 20
+_CUTTING = (Fault.LOSE_RESPONSE, Fault.CUT_HEAD, Fault.TRUNCATE, Fault.STALL)
 _REFUSALS = {
     Fault.ERROR_403: (403, "Forbidden"),
     Fault.ERROR_500: (500, "Internal Server Error"),
@@ -36,7 +37,9 @@ class Relay:
         """Serve the connection to its end."""
         try:
             while (head := self._client.read_head()) is not None:
-                if not self._serve(head):
+                with self._proxy.busy():
+                    goes_on = self._serve(head)
+                if not goes_on:
                     break
         finally:
             self._client.close()
@@ -128,18 +131,10 @@ class Relay:
         body = self._flipped(
             upstream.response_body(response, head.method), response, rule, Fault.FLIP_RESPONSE
         )
-        pieces = [piece.data for piece in body]
-        whole = b"".join(pieces)
+        whole = b"".join(piece.data for piece in body)
         self._response_bytes = len(whole)
-        if rule.fault is Fault.LOSE_RESPONSE:
-            self._client.close()
-            self._log(head, 0, rule)
-            return False
-        if rule.fault in (Fault.TRUNCATE, Fault.STALL):
-            # Of an answer without a body, half of the head is what can be cut.
-            self._client.send(
-                response.raw + whole[: len(whole) // 2] if whole else response.raw[: len(response.raw) // 2]
-            )
+        if rule.fault in _CUTTING:
+            self._client.send(_cut(response.raw, whole, rule.fault))
             if rule.fault is Fault.STALL:
                 self._wait_for_client(rule.seconds)
             self._client.close()
@@ -231,3 +226,12 @@ class Relay:
         self._proxy.record(
             Request(head.method, self._target, status, self._request_bytes, self._response_bytes, fault)
         )
+
+
+def _cut(head: bytes, body: bytes, fault: Fault) -> bytes:
+    """What of an answer arrives; of one without a body, half of its head is what can be cut."""
+    if fault is Fault.LOSE_RESPONSE:
+        return b""
+    if fault is Fault.CUT_HEAD or not body:
+        return head[: len(head) // 2]
+    return head + body[: len(body) // 2]
