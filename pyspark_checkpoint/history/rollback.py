@@ -18,13 +18,17 @@ from pyspark_checkpoint.errors import (
     RefusedError,
 )
 from pyspark_checkpoint.format.cipher import Cipher
+from pyspark_checkpoint.format.keys import manifest_key
 from pyspark_checkpoint.format.manifest import CheckpointManifest, QueryInfo
-from pyspark_checkpoint.format.sealed import sha256_hex
+from pyspark_checkpoint.format.sealed import Mac, sha256_hex
 from pyspark_checkpoint.history.commit import Run
+from pyspark_checkpoint.history.control import read_control
 from pyspark_checkpoint.history.delete import tombstone_of
 from pyspark_checkpoint.history.head import Head, HeadLocation, locate_head
 from pyspark_checkpoint.history.pins import rollback_pin_name
-from pyspark_checkpoint.history.records_io import find_manifest, read_manifest
+from pyspark_checkpoint.history.publish import who_leads
+from pyspark_checkpoint.history.records_io import LoadedManifest, find_manifest
+from pyspark_checkpoint.history.rules import fenced_by
 from pyspark_checkpoint.history.savepoint import drop_pin, pin_checkpoint
 from pyspark_checkpoint.history.seal import carry_records
 from pyspark_checkpoint.store.base import ObjectStore
@@ -53,7 +57,7 @@ def rollback(
     name = rollback_pin_name(attempt.number, attempt.uuid)
     pin_target(store, name, target, clock)
     try:
-        loaded = read_manifest(store, target, mac=run.mac)
+        loaded = read_pinned_target(store, name, target, attempt.number, run.mac)
         made = run.publish_rollback(loaded.manifest, attempt, loaded.manifest.paths())
     except (OutcomeUnknown, Denied, Invalid):
         # The manifest may still land. The pin names its number, and is dropped once that is taken.
@@ -69,6 +73,18 @@ def rollback(
 def pin_target(store: ObjectStore, name: str, target: int, clock: Clock) -> None:
     """Rule 8: a rollback pins its target before it reads it."""
     pin_checkpoint(store, name, target, clock)
+
+
+def read_pinned_target(
+    store: ObjectStore, name: str, target: int, number: int, mac: Mac | None
+) -> LoadedManifest:
+    """The target's manifest. A pin is dropped once its number is taken: then somebody was faster."""
+    loaded = find_manifest(store, target, mac=mac)
+    if loaded is not None:
+        return loaded
+    if name not in read_control(store).control.pins:
+        raise fenced_by(number, who_leads(store))
+    raise FormatError(f"{manifest_key(target)} is pinned, and missing", hint="run ckpt verify")
 
 
 def _find_parent(run: Run) -> Head | None:
