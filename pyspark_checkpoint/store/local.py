@@ -16,7 +16,7 @@ import errno
 import os
 import stat
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, contextmanager, suppress
 from pathlib import Path
 
 from pyspark_checkpoint.clock import SYSTEM_CLOCK, Clock
@@ -48,6 +48,7 @@ from pyspark_checkpoint.store.local_list import walk_keys
 from pyspark_checkpoint.store.url import local_url
 
 _COPY_FALLBACK = (errno.EXDEV, errno.ENOSYS, errno.EINVAL, errno.EOPNOTSUPP, errno.ENOTSUP, errno.EPERM)
+_ATTEMPTS = 1000
 
 
 class LocalStore(ObjectStore):
@@ -144,7 +145,7 @@ class LocalStore(ObjectStore):
                 self._replace(key, path, staged, if_match)
             version = _version(staged.status)
             try:
-                sync_directory(path.parent)
+                self._sync(path.parent)
             except OSError as error:
                 raise OutcomeUnknown(
                     f"put {key!r}: the object is there but its directory cannot be synced", key=key
@@ -153,14 +154,15 @@ class LocalStore(ObjectStore):
 
     def _create(self, key: str, path: Path, staged: StagedFile) -> bool:
         """Give a staged file its name if nobody has it; say whether we won."""
-        while True:
-            self._directories.ensure(path.parent)
+        for _ in range(_ATTEMPTS):
             try:
+                self._directories.ensure(path.parent)
                 os.link(staged.path, path)
                 return True
             except FileNotFoundError:
                 if not staged.path.exists():
-                    raise Unavailable(f"put {key!r}: the staged file was removed", key=key) from None
+                    break
+                continue  # whoever deleted the last object of the directory has removed it: make it again
             except FileExistsError:
                 if _is_same(path, staged):
                     return True  # NFS: the first answer was lost and the client asked again
@@ -171,6 +173,7 @@ class LocalStore(ObjectStore):
             except OSError:
                 self._directories.remove_empty(path.parent)
                 raise
+        raise Unavailable(f"put {key!r}: its directory or the staged file is removed all the time", key=key)
 
     def _replace(self, key: str, path: Path, staged: StagedFile, if_match: Version | None) -> None:
         """Give a staged file its name whatever is there, or only if ``if_match`` is."""
@@ -186,8 +189,8 @@ class LocalStore(ObjectStore):
                 return
 
     def _sync(self, directory: Path) -> None:
-        """Bring a deletion to the disk; a directory that another has removed meanwhile needs none."""
-        if directory.exists():
+        """Bring names to the disk; a directory that was removed since, with all its objects, has none."""
+        with suppress(FileNotFoundError):
             sync_directory(directory)
 
     def _path(self, key: str) -> Path:
