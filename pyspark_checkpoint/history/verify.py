@@ -1,0 +1,191 @@
+"""Proving a store: every record, the chain of manifests, every byte that a checkpoint needs.
+
+Works without keys, because digests are over stored bytes, and without Spark. With a cipher the
+manifests' authenticity is proved as well. Garbage that ``prune`` and ``cleanup_orphans`` will remove is
+not a finding.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+
+from pyspark_checkpoint.errors import FormatError
+from pyspark_checkpoint.format.key_record import decode_wrapped_key
+from pyspark_checkpoint.format.keys import (
+    CONTROL_KEY,
+    LATEST_KEY,
+    manifest_key,
+    parse_data_key_key,
+    parse_manifest_key,
+    parse_seal_key,
+    parse_status_key,
+)
+from pyspark_checkpoint.format.manifest import CheckpointManifest, ManifestKind
+from pyspark_checkpoint.format.records import Control, decode_latest, decode_seal, decode_status
+from pyspark_checkpoint.format.sealed import Mac, sha256_hex
+from pyspark_checkpoint.history.control import find_control_or_new
+from pyspark_checkpoint.history.findings import (
+    Finding,
+    Link,
+    check_link,
+    check_manifest,
+    check_names,
+    finding_of,
+    link_of,
+)
+from pyspark_checkpoint.history.head import locate_head
+from pyspark_checkpoint.history.parallel import DEFAULT_CONCURRENCY
+from pyspark_checkpoint.history.records_io import find_record, load_manifest_bytes
+from pyspark_checkpoint.history.verify_bytes import (
+    NeededObject,
+    check_inline,
+    check_objects,
+    collect_needed,
+)
+from pyspark_checkpoint.store.base import ObjectStore
+
+
+@dataclass(slots=True)
+class _Seen:
+    """What reading the manifests has shown so far."""
+
+    nonces: dict[int, str] = field(default_factory=dict)
+    needed: dict[str, NeededObject] = field(default_factory=dict)
+
+
+def verify_store(
+    store: ObjectStore,
+    *,
+    mac: Mac | None = None,
+    read_artifacts: bool = True,
+    max_concurrent_reads: int = DEFAULT_CONCURRENCY,
+) -> Iterator[Finding]:
+    """Yield everything that is not as it should be, as it is found. An unreachable store is an error.
+
+    ``read_artifacts=False`` checks records, manifests and chain only.
+    """
+    try:
+        state = find_control_or_new(store)
+        where = None if state is None else locate_head(store)
+    except FormatError as error:
+        yield finding_of(error, CONTROL_KEY)
+        return
+    if state is None or where is None:
+        yield from _check_new(store)
+        return
+    seen = _Seen()
+    yield from _check_manifests(store, where.control, where.number, mac, seen)
+    keys = {info.key: info.size_bytes for info in store.list()}
+    yield from check_names(keys, where.control, where.number)
+    yield from _check_records(store, keys, seen.nonces)
+    if read_artifacts:
+        objects = list(seen.needed.values())
+        yield from check_objects(store, objects, max_concurrent_reads=max_concurrent_reads)
+
+
+def verify_checkpoint(
+    store: ObjectStore, manifest: CheckpointManifest, *, max_concurrent_reads: int = DEFAULT_CONCURRENCY
+) -> list[Finding]:
+    """What is wrong with one checkpoint: its manifest's content and every byte that it needs."""
+    findings = [*check_manifest(manifest), *check_inline(manifest)]
+    needed = collect_needed([manifest]).values()
+    findings.extend(check_objects(store, needed, max_concurrent_reads=max_concurrent_reads))
+    return findings
+
+
+def _check_new(store: ObjectStore) -> Iterator[Finding]:
+    for info in store.list():
+        if parse_manifest_key(info.key) is not None:
+            yield Finding(info.key, "lies in a store without a first checkpoint")
+
+
+def _check_manifests(
+    store: ObjectStore, control: Control, head_number: int, mac: Mac | None, seen: _Seen
+) -> Iterator[Finding]:
+    parent: Link | None = None
+    for number in range(control.floor, head_number + 1):
+        link = yield from _check_one(store, control, number, mac, seen)
+        if parent is not None and link is not None:
+            yield from check_link(parent, link)
+        parent = link
+    for name, pin in sorted(control.pins.items()):
+        if pin.number > head_number:
+            yield Finding(CONTROL_KEY, f"pin {name!r} names checkpoint {pin.number}, which does not exist")
+            continue
+        link = yield from _check_one(store, control, pin.number, mac, seen)
+        if link is not None and link.sha256 != pin.sha256:
+            key = manifest_key(pin.number)
+            problem = f"is not the manifest that {name!r} pins"
+            yield Finding(key, problem, pin.number, expected=pin.sha256, actual=link.sha256)
+
+
+def _check_one(
+    store: ObjectStore, control: Control, number: int, mac: Mac | None, seen: _Seen
+) -> Generator[Finding, None, Link | None]:
+    """Check one manifest and remember what it needs; its place in the chain, None if it is unreadable."""
+    key = manifest_key(number)
+    data = find_record(store, key)
+    if data is None:
+        yield Finding(key, "is missing", number)
+        return None
+    try:
+        manifest = load_manifest_bytes(data, number, mac=mac).manifest
+    except FormatError as error:
+        yield finding_of(error, key, number)
+        return None
+    if number not in seen.nonces:
+        yield from check_manifest(manifest)
+        yield from check_inline(manifest)
+        if manifest.kind is ManifestKind.TOMBSTONE and number >= control.floor:
+            if number not in control.deleted:
+                yield Finding(key, "is a tombstone of a checkpoint that was not deleted", number)
+        elif number not in control.deleted:
+            collect_needed([manifest], seen.needed)
+        seen.nonces[number] = manifest.commit_nonce
+    return link_of(manifest, sha256_hex(data))
+
+
+def _check_records(store: ObjectStore, keys: Iterable[str], nonces: Mapping[int, str]) -> Iterator[Finding]:
+    """Check the small records: readable, and of the manifest that they lie beside."""
+    for key in keys:
+        try:
+            problem = _record_problem(store, key, nonces)
+        except FormatError as error:
+            yield finding_of(error, key)
+            continue
+        if problem is not None:
+            yield Finding(key, problem)
+
+
+def _record_problem(store: ObjectStore, key: str, nonces: Mapping[int, str]) -> str | None:
+    seal, status = parse_seal_key(key), parse_status_key(key)
+    is_data_key = parse_data_key_key(key) is not None
+    if seal is None and status is None and key != LATEST_KEY and not is_data_key:
+        return None
+    data = find_record(store, key)
+    if data is None:
+        return None
+    if key == LATEST_KEY:
+        decode_latest(data)
+        return None
+    if is_data_key:
+        decode_wrapped_key(data, key)
+        return None
+    if seal is not None:
+        record = decode_seal(data, key)
+        return _stray(record.checkpoint_id, record.commit_nonce, seal, nonces)
+    if status is not None:
+        sink = decode_status(data, key)
+        if sink.sink != status.sink:
+            return f"is the record of sink {sink.sink!r}"
+        return _stray(sink.checkpoint_id, sink.commit_nonce, status.number, nonces)
+    return None
+
+
+def _stray(checkpoint_id: int, nonce: str, number: int, nonces: Mapping[int, str]) -> str | None:
+    if checkpoint_id != number:
+        return f"is the record of checkpoint {checkpoint_id}"
+    if number in nonces and nonces[number] != nonce:
+        return "carries the nonce of another manifest"
+    return None
