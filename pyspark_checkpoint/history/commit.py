@@ -45,9 +45,13 @@ class Run:
         query: QueryInfo | None = None,
         cipher: Cipher | None = None,
         claimed: bool = False,
+        adopt_query: bool = False,
         settle_seconds: float = publish.SETTLE_SECONDS,
     ) -> None:
-        """``claimed`` says that this run has claimed the store before, in another process."""
+        """``claimed`` says that this run has claimed the store before, in another process.
+
+        ``adopt_query`` lets it go on with the history of another query, because the user said so.
+        """
         if not run_id:
             raise RefusedError("a run needs an id: Spark's runId, or one made by the clock")
         self.store = store
@@ -56,6 +60,7 @@ class Run:
         self.query = query or QueryInfo()
         self.clock = clock
         self.cipher = cipher
+        self._adopt_query = adopt_query
         self._settle_seconds = settle_seconds
         self._store_id: str | None = None
         self._head: Head | None = None
@@ -143,7 +148,8 @@ class Run:
         self._know_head()
         head = self._head
         draft = self._with_identity(draft, head)
-        rules.check_query(draft, head)
+        if not self._adopt_query:
+            rules.check_query(draft, head)
         kind = rules.choose_kind(draft, head)
         if head is not None and rules.says_the_same(draft, head, self.run_id):
             return self._confirm_head(head)
