@@ -67,10 +67,15 @@ def run_threads(work: Callable[[int], None], threads: int) -> None:
             failures.append(error)
 
     running = [threading.Thread(target=body, args=(index,)) for index in range(threads)]
-    for thread in running:
-        thread.start()
-    for thread in running:
-        thread.join()
+    interval = sys.getswitchinterval()
+    sys.setswitchinterval(1e-5)  # threads change places in the middle of things
+    try:
+        for thread in running:
+            thread.start()
+        for thread in running:
+            thread.join()
+    finally:
+        sys.setswitchinterval(interval)
     if failures:
         raise failures[0]
 

@@ -6,7 +6,6 @@ import io
 import os
 import subprocess
 import sys
-import threading
 from dataclasses import FrozenInstanceError
 from pathlib import Path
 from typing import Any
@@ -41,6 +40,7 @@ from pyspark_checkpoint.store.probe import (
     require_conditional_writes,
 )
 from tests.conftest import Place
+from tests.contract.racer import run_threads
 from tests.servers.launch import S3Server
 from tests.unit.fake_clock import FakeClock
 
@@ -104,13 +104,12 @@ def test_the_meter_counts_the_time_in_the_store_only() -> None:
 def test_threads_lose_no_count() -> None:
     """Many threads share a meter."""
     store = MeteredStore(MemoryStore())
-    threads = [
-        threading.Thread(target=lambda: [store.put("k", b"x") for _ in range(500)]) for _ in range(8)
-    ]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+
+    def work(_: int) -> None:
+        for _step in range(500):
+            store.put("k", b"x")
+
+    run_threads(work, 8)
     assert store.snapshot()["put"].requests == 4000
     assert store.snapshot()["put"].bytes_out == 4000
 
