@@ -48,7 +48,9 @@ PACK_MAGIC = b"CKPK"
 PACK_END_MAGIC = b"KPKC"
 PACK_VERSION = 1
 PACK_HEADER = PACK_MAGIC + bytes([PACK_VERSION, 0, 0, 0])
+PACK_SUFFIX = ".pack"
 _FOOTER = struct.Struct(">I4s")
+FOOTER_BYTES = _FOOTER.size
 
 
 @dataclass(frozen=True, slots=True)

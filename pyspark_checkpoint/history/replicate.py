@@ -1,0 +1,160 @@
+"""Copying a history, or chosen checkpoints of it, to another store on any cloud.
+
+``copy_plan`` says what holds at the target. The order makes it so: the control record, wrapped keys and
+artifacts first, then what is pinned below the floor, then manifests in ascending order, each with its
+seal and statuses, then pins, and the hint last. A copy that was interrupted is finished by the next one;
+one that follows a growing source brings what is new.
+
+Do not prune the target while a copy runs; pruning the source is fine: the plan is made again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from pyspark_checkpoint.clock import SYSTEM_CLOCK, Clock
+from pyspark_checkpoint.errors import FormatError, RefusedError
+from pyspark_checkpoint.format.crypto import MANIFEST_KEY_ID
+from pyspark_checkpoint.format.keys import LATEST_KEY, manifest_key
+from pyspark_checkpoint.format.records import decode_latest
+from pyspark_checkpoint.format.sealed import Mac
+from pyspark_checkpoint.history.control import find_control_or_new
+from pyspark_checkpoint.history.copy_execute import (
+    Progress,
+    SourceMoved,
+    execute_copy,
+    source_lacks,
+)
+from pyspark_checkpoint.history.copy_plan import (
+    Copied,
+    CopyPlan,
+    CopyWish,
+    Place,
+    SourceView,
+    TargetView,
+    numbers_to_read,
+    plan_copy,
+    view_of,
+)
+from pyspark_checkpoint.history.head import Head, find_head
+from pyspark_checkpoint.history.parallel import DEFAULT_CONCURRENCY
+from pyspark_checkpoint.history.records_io import LoadedManifest, exists, find_manifest, find_record
+from pyspark_checkpoint.store.base import ObjectStore
+
+_MAX_ROUNDS = 5
+
+
+def copy_store(
+    source: ObjectStore,
+    target: ObjectStore,
+    *,
+    numbers: Iterable[int] = (),
+    savepoint_names: Iterable[str] = (),
+    concurrency: int = DEFAULT_CONCURRENCY,
+    progress: Progress | None = None,
+    dry_run: bool = False,
+    mac: Mac | None = None,
+    clock: Clock = SYSTEM_CLOCK,
+) -> CopyPlan:
+    """Bring a store, or the chosen checkpoints of it, to ``target`` and return what was done.
+
+    Everything that is copied is verified on the way; damage at the source is an error, and nothing that
+    depends on it is published. ``mac`` authenticates the source's manifests as well. ``dry_run`` only
+    plans. Running it again is how a copy is resumed and how it follows its source.
+    """
+    if source.url == target.url and not source.url.startswith("memory://unnamed"):
+        raise RefusedError(f"source and target are the same store, {source.url}")
+    wish = CopyWish(frozenset(numbers), frozenset(savepoint_names))
+    for _ in range(_MAX_ROUNDS):
+        try:
+            there = read_target(target)
+            view = read_source(source, there, wish, mac=mac)
+            plan = plan_copy(view, there, wish)
+            if not dry_run:
+                execute_copy(
+                    source, target, view, plan, concurrency=concurrency, progress=progress, clock=clock
+                )
+        except SourceMoved:
+            continue
+        return plan
+    raise RefusedError(
+        "the source is pruned faster than it can be copied",
+        hint="make a savepoint and copy that, or keep more checkpoints",
+    )
+
+
+def read_target(target: ObjectStore) -> TargetView:
+    """What is at the target, an unfinished first copy included."""
+    state = find_control_or_new(target)
+    if state is None:
+        return TargetView()
+    head = None if _is_begun(target, state.control.floor) else find_head(target)
+    if head is None:
+        return TargetView(state.control)
+    return TargetView(head.control, view_of(head.manifest, head.sha256), head.manifest.paths())
+
+
+def _is_begun(target: ObjectStore, floor: int) -> bool:
+    """Whether a copy has set the floor and then stopped, before the first manifest came."""
+    if exists(target, manifest_key(floor)):
+        return False
+    hint = find_record(target, LATEST_KEY)
+    try:
+        return hint is None or decode_latest(hint) < floor
+    except FormatError:
+        return True
+
+
+def read_source(
+    source: ObjectStore, there: TargetView, wish: CopyWish, *, mac: Mac | None = None
+) -> SourceView:
+    """Read what the plan needs of the source, from one moment at which all of it existed."""
+    head = find_head(source, mac=mac)
+    if head is None:
+        raise RefusedError(f"{source.url} has no checkpoint to copy")
+    if there.control is not None and there.control.store_id != head.control.store_id:
+        return SourceView(head.control, view_of(head.manifest, head.sha256), {})
+    checkpoints: dict[int, Copied] = {}
+    places: dict[str, set[Place]] = {}
+    keys: set[str] = set()
+    wanted = numbers_to_read(head.control, head.number, there, wish)
+    ends_with = there.head.number if there.head is not None else 0
+    for number in wanted:
+        loaded = _read_living(source, head, number, mac)
+        checkpoints[number] = view_of(loaded.manifest, loaded.sha256)
+        _check_chain(checkpoints, loaded)
+        if number != ends_with:
+            _collect(loaded, places, keys)
+    frozen = {path: frozenset(found) for path, found in places.items()}
+    return SourceView(
+        head.control, view_of(head.manifest, head.sha256), checkpoints, frozen, frozenset(keys)
+    )
+
+
+def _read_living(source: ObjectStore, head: Head, number: int, mac: Mac | None) -> LoadedManifest:
+    loaded = find_manifest(source, number, mac=mac)
+    if loaded is None:
+        raise source_lacks(source, head.control, manifest_key(number))
+    if number < head.control.floor and not head.control.pinned(number, loaded.sha256):
+        raise FormatError(f"{manifest_key(number)} is not the manifest that its savepoint pins")
+    return loaded
+
+
+def _check_chain(checkpoints: dict[int, Copied], loaded: LoadedManifest) -> None:
+    parent = checkpoints.get(loaded.manifest.parent_id)
+    if parent is not None and parent.original_sha256 != loaded.manifest.parent_sha256:
+        raise FormatError(
+            f"{manifest_key(loaded.number)} does not follow {manifest_key(parent.number)}",
+            hint="the source's history is broken; run ckpt verify on it",
+        )
+
+
+def _collect(loaded: LoadedManifest, places: dict[str, set[Place]], keys: set[str]) -> None:
+    manifest = loaded.manifest
+    for ref in manifest.artifacts():
+        if ref.path is not None:
+            places.setdefault(ref.path, set()).add(Place(ref.path, ref.offset, ref.size_bytes, ref.sha256))
+        if ref.data_key_id is not None:
+            keys.add(ref.data_key_id)
+    if manifest.encryption_key_id is not None:
+        keys.add(MANIFEST_KEY_ID)
