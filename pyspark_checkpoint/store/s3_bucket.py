@@ -60,7 +60,7 @@ class S3Bucket:
             self._prove_bucket(call)
             raise
         size, modified = answer.get("ContentLength"), answer.get("LastModified")
-        if size is None or modified is None:
+        if size is None or modified is None or modified.tzinfo is None:
             raise call.unanswered("the answer was cut short")
         self._is_there = True
         return ObjectInfo(

@@ -227,6 +227,16 @@ class Matrix:
             if retrying:
                 _check_retried(verb, outcome, where)
 
+    def run_cut(self, verb: Verb, cut_at: float) -> None:
+        """End the connection at some byte of the head of the answer to the verb's last request."""
+        direct, disturbed = self._stores()
+        context = verb.prepare(direct)
+        last = self._count_requests(verb) - 1
+        self._proxy.clear()
+        self._proxy.add(Rule(Fault.CUT_HEAD, skip=last, cut_at=cut_at))
+        outcome = _outcome(verb, disturbed, context)
+        _check(verb, direct, context, outcome, f"{verb.name}, head cut at {cut_at:.3f}: {outcome!r}")
+
     def run_denied(self, verb: Verb) -> None:
         """A permission error at any request ends the verb at once, and nothing was done."""
         for broken in range(self._count_requests(verb)):
@@ -298,6 +308,8 @@ def _check(verb: Verb, direct: ObjectStore, context: Any, outcome: Any, where: s
         assert not done or verb.partly or isinstance(outcome, OutcomeUnknown), where
     else:
         assert done, where
+        if isinstance(outcome, Version):
+            assert outcome == direct.head("k").version, where
 
 
 def _check_retried(verb: Verb, outcome: Any, where: str) -> None:

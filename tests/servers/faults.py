@@ -52,6 +52,8 @@ class Rule:
     """How many matching requests pass first."""
     seconds: float = 1.0
     retry_after_seconds: int = 1
+    cut_at: float = 0.5
+    """Where a head or a body is cut, as a fraction of it."""
 
     def matches(self, method: str, target: str) -> bool:
         """Say whether this rule is about such a request."""

@@ -18,11 +18,17 @@ from tests.servers.s3 import S3Server, rclone_s3, seaweedfs
 class Server(Protocol):
     """A server that runs."""
 
-    name: str
-    endpoint: str
-    port: int
-    pid: int
-    options: dict[str, str]
+    @property
+    def name(self) -> str:
+        """What it is."""
+
+    @property
+    def endpoint(self) -> str:
+        """Its address."""
+
+    @property
+    def options(self) -> dict[str, str]:
+        """Store options to reach it."""
 
     def options_at(self, endpoint: str) -> dict[str, str]:
         """Store options for this server behind another endpoint, such as a proxy's."""

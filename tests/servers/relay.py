@@ -134,7 +134,7 @@ class Relay:
         whole = b"".join(piece.data for piece in body)
         self._response_bytes = len(whole)
         if rule.fault in _CUTTING:
-            self._client.send(_cut(response.raw, whole, rule.fault))
+            self._client.send(_cut(response.raw, whole, rule))
             if rule.fault is Fault.STALL:
                 self._wait_for_client(rule.seconds)
             self._client.close()
@@ -228,10 +228,10 @@ class Relay:
         )
 
 
-def _cut(head: bytes, body: bytes, fault: Fault) -> bytes:
-    """What of an answer arrives; of one without a body, half of its head is what can be cut."""
-    if fault is Fault.LOSE_RESPONSE:
+def _cut(head: bytes, body: bytes, rule: Rule) -> bytes:
+    """What of an answer arrives; of one without a body, its head is what can be cut."""
+    if rule.fault is Fault.LOSE_RESPONSE:
         return b""
-    if fault is Fault.CUT_HEAD or not body:
-        return head[: len(head) // 2]
-    return head + body[: len(body) // 2]
+    if rule.fault is Fault.CUT_HEAD or not body:
+        return head[: int(len(head) * rule.cut_at)]
+    return head + body[: int(len(body) * rule.cut_at)]
