@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping
 
 import orjson
 
-_PATHLIKE = re.compile(r"\[[^\]]*\]|\([^)]*\)|[a-z0-9]+:/+\S+|/\S+")
+_PATHLIKE = re.compile(r"\[[^\]]*\]|\([^)]*\)|[a-z0-9]+:/+\S+|/\S+|@[0-9a-f]+\b")
 
 
 def pipeline_hash(
@@ -36,5 +36,5 @@ def pipeline_hash(
 
 
 def without_paths(description: str) -> str:
-    """A source's or sink's description with what stands for a place taken out."""
+    """A source's or sink's description without what stands for a place, on disk or in memory."""
     return _PATHLIKE.sub("", description).strip()

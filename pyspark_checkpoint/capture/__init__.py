@@ -1,0 +1,1 @@
+"""Spark's own state: files of a checkpoint location into a store, and back. Needs no Spark."""

@@ -1,0 +1,118 @@
+"""What a manifest says of a query, from Spark's logs and from what its progress events told. Pure."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from pyspark_checkpoint.format.artifact import ArtifactRef
+from pyspark_checkpoint.format.manifest import (
+    CheckpointManifest,
+    ConnectorCheckpoint,
+    OperatorSnapshotEntry,
+    PartitionSnapshotEntry,
+    QueryInfo,
+    RequestCount,
+)
+from pyspark_checkpoint.sparkstate.capture import CapturedFile, CapturePlan
+from pyspark_checkpoint.sparkstate.logs import CommitLog, OffsetLog
+from pyspark_checkpoint.sparkstate.pipeline import pipeline_hash, without_paths
+from pyspark_checkpoint.sparkstate.restore import STATE_KIND
+
+PARTITIONS_CONF = "spark.sql.shuffle.partitions"
+_NOT_IN_A_NAME = re.compile(r"[^A-Za-z0-9_.$=-]+")
+
+
+@dataclass(frozen=True, slots=True)
+class QueryFacts:
+    """What is known of a running query besides its checkpoint location."""
+
+    query: QueryInfo
+    run_id: str
+    sources: tuple[str, ...] = ()
+    sink: str = ""
+    output_mode: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class CapturedLogs:
+    """The logs of the captured batch."""
+
+    offsets: OffsetLog
+    commit: CommitLog
+    schemas: Mapping[str, str] = field(default_factory=dict)
+    """Digests of the operators' schema files, by what is left of their names without ids."""
+
+
+def source_name(index: int) -> str:
+    """How a source is called in a manifest: by its place, since Spark does not name it."""
+    return f"source-{index}"
+
+
+def sink_name(description: str) -> str:
+    """How a sink is called in a manifest: its description without paths and addresses."""
+    name = _NOT_IN_A_NAME.sub("-", without_paths(description)).strip("-. ")
+    return name[-100:] or "sink"
+
+
+def draft_manifest(
+    plan: CapturePlan,
+    facts: QueryFacts,
+    logs: CapturedLogs,
+    refs: Mapping[str, ArtifactRef],
+    requests: RequestCount,
+) -> CheckpointManifest:
+    """Put a manifest together; ``refs`` says where each file of the plan is."""
+    sink = sink_name(facts.sink)
+    offsets = logs.offsets.offsets
+    names = [source_name(index) for index in range(len(offsets))]
+    conf = dict(logs.offsets.conf)
+    return CheckpointManifest(
+        checkpoint_id=0,
+        epoch=plan.epoch,
+        query=QueryInfo(
+            id=facts.query.id,
+            name=facts.query.name,
+            checkpoint_location=facts.query.checkpoint_location,
+            spark_version=facts.query.spark_version,
+            app_name=facts.query.app_name,
+            conf=conf,
+        ),
+        operators={operator.name: _entry(operator.partitions, refs) for operator in plan.operators},
+        files=tuple(refs[file.path] for file in plan.files),
+        source_offsets={
+            name: _connector(offset, plan.epoch, facts.sources, index)
+            for index, (name, offset) in enumerate(zip(names, offsets, strict=True))
+        },
+        source_names=tuple(sorted(names)),
+        watermark=logs.commit.next_watermark_ms or None,
+        sink_names=(sink,),
+        sink_epochs={sink: plan.epoch},
+        pipeline_hash=pipeline_hash(
+            (operator.name for operator in plan.operators),
+            logs.schemas,
+            facts.sources,
+            facts.sink,
+            facts.output_mode,
+        ),
+        partition_count=int(conf.get(PARTITIONS_CONF, "0") or 0),
+        requests=requests,
+    )
+
+
+def _entry(
+    partitions: Mapping[int, tuple[CapturedFile, ...]], refs: Mapping[str, ArtifactRef]
+) -> OperatorSnapshotEntry:
+    return OperatorSnapshotEntry(
+        tuple(
+            PartitionSnapshotEntry(partition, tuple(refs[file.path] for file in files))
+            for partition, files in sorted(partitions.items())
+        ),
+        kind=STATE_KIND,
+    )
+
+
+def _connector(offset: str | None, epoch: int, sources: tuple[str, ...], index: int) -> ConnectorCheckpoint:
+    metadata = {"description": sources[index]} if index < len(sources) else {}
+    return ConnectorCheckpoint({} if offset is None else {"offset": offset}, epoch, metadata)
