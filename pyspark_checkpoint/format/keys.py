@@ -82,6 +82,11 @@ class CheckpointPaths:
         return f"{CheckpointPaths.checkpoint_dir(attempt)}pack-{_index(index)}.pack"
 
     @staticmethod
+    def state(attempt: CheckpointId) -> str:
+        """Where an attempt's state sidecar goes."""
+        return f"{CheckpointPaths.checkpoint_dir(attempt)}state.bin"
+
+    @staticmethod
     def file(attempt: CheckpointId, index: int) -> str:
         """Where an artifact goes that has an object of its own and is not the only one of its partition."""
         return f"{CheckpointPaths.checkpoint_dir(attempt)}file-{_index(index)}.bin"

@@ -21,6 +21,7 @@ class ManifestSummary:
     epoch: int
     timestamp_ms: int
     kind: ManifestKind
+    attempt: str
     generation: int
     run_id: str
     query_name: str
@@ -39,6 +40,7 @@ def summarize_manifest(manifest: CheckpointManifest) -> ManifestSummary:
         epoch=manifest.epoch,
         timestamp_ms=manifest.timestamp_ms,
         kind=manifest.kind,
+        attempt=manifest.attempt,
         generation=manifest.generation,
         run_id=manifest.run_id,
         query_name=manifest.query.name,
@@ -61,6 +63,7 @@ def decode_summary(data: bytes, name: str) -> ManifestSummary:
             epoch=int(fields["epoch"]),
             timestamp_ms=int(fields["timestamp_ms"]),
             kind=ManifestKind(fields["kind"]),
+            attempt=str(fields["attempt"]),
             generation=int(fields["generation"]),
             run_id=str(fields["run_id"]),
             query_name=str(fields["query"]["name"]),

@@ -179,6 +179,7 @@ class Run:
     ) -> CheckpointManifest:
         head, nonce = self._head, self.clock.nonce()
         self._check_attempt(attempt)
+        rules.check_encryption(head, draft.encryption_key_id)
         rules.check_names(draft, attempt.number, head, held)
         manifest = rules.stamp(
             draft,

@@ -72,6 +72,20 @@ def check_query(draft: CheckpointManifest, head: Head | None) -> None:
         )
 
 
+def check_encryption(head: Head | None, key_id: str | None) -> None:
+    """Plain stores stay plain and encrypted ones encrypted: no reader has to trust half of a history."""
+    if head is None or (head.manifest.encryption_key_id is None) == (key_id is None):
+        return
+    if key_id is None:
+        raise RefusedError(
+            f"the store is encrypted (key {head.manifest.encryption_key_id}), and this writer has no key",
+            hint="give the key ring: encryptionKeyFile, or CKPT_KEY_FILE",
+        )
+    raise RefusedError(
+        "the store is plain, and stays plain", hint="write without a key ring, or begin a new store"
+    )
+
+
 def choose_kind(draft: CheckpointManifest, head: Head | None) -> ManifestKind:
     """Rule 7: a later epoch is new, the head's with the same offsets is replaced, others are refused."""
     if head is None or draft.epoch > head.manifest.epoch:

@@ -1,0 +1,71 @@
+"""A static share of the vnodes: which partitions belong to it. Pure.
+
+Partition p of an operator with P partitions owns the vnodes that are p modulo P. An instance that was
+given some vnodes reads and writes the partitions that own at least one of them, and no others.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Set
+from dataclasses import replace
+
+from pyspark_checkpoint.errors import RefusedError, SettingsError
+from pyspark_checkpoint.format.manifest import CheckpointManifest, OperatorSnapshotEntry
+
+
+def check_vnodes(vnodes: Set[int] | None, vnode_count: int) -> frozenset[int] | None:
+    """Return the share as a frozen set if it makes sense; None means all."""
+    if vnodes is None:
+        return None
+    if not vnodes or any(not 0 <= vnode < vnode_count for vnode in vnodes):
+        raise SettingsError(f"vnodes must be some of 0 to {vnode_count - 1}")
+    return frozenset(vnodes)
+
+
+def owns(partition: int, partition_count: int, vnodes: Set[int]) -> bool:
+    """Whether a partition has at least one of ``vnodes``."""
+    return any(vnode % partition_count == partition for vnode in vnodes)
+
+
+def partition_count_of(manifest: CheckpointManifest, entry: OperatorSnapshotEntry) -> int:
+    """How many partitions an operator has: as recorded, else by its highest partition."""
+    highest = max((part.partition_id for part in entry.partitions), default=0)
+    return max(manifest.partition_count, highest + 1)
+
+
+def select_share(manifest: CheckpointManifest, vnodes: Set[int] | None) -> CheckpointManifest:
+    """The manifest with the partitions of a share only; nothing else of it is then ever read."""
+    if vnodes is None:
+        return manifest
+    operators = {}
+    for name, entry in manifest.operators.items():
+        count = partition_count_of(manifest, entry)
+        mine = tuple(part for part in entry.partitions if owns(part.partition_id, count, vnodes))
+        operators[name] = replace(entry, partitions=mine)
+    return replace(manifest, operators=operators)
+
+
+def check_share(manifest: CheckpointManifest, vnodes: Set[int] | None) -> CheckpointManifest:
+    """Refuse a manifest with partitions outside of the share; return it saying what it covers."""
+    if vnodes is None:
+        return manifest
+    if manifest.operators and manifest.partition_count < 1:
+        raise RefusedError(
+            "an instance with a share of the vnodes must say how many partitions there are",
+            hint="set partition_count in the manifest",
+        )
+    for name, entry in manifest.operators.items():
+        for part in entry.partitions:
+            if not owns(part.partition_id, manifest.partition_count, vnodes):
+                raise RefusedError(
+                    f"partition {part.partition_id} of operator {name!r} has none of this instance's vnodes"
+                )
+    return replace(manifest, vnodes=tuple(sorted(vnodes)))
+
+
+def missing_vnodes(manifest: CheckpointManifest, vnodes: Set[int] | None) -> frozenset[int]:
+    """The vnodes of a share that a checkpoint does not cover."""
+    if manifest.vnodes is None:
+        return frozenset()
+    wanted = frozenset(range(manifest.vnode_count)) if vnodes is None else frozenset(vnodes)
+    return wanted - frozenset(manifest.vnodes)
