@@ -10,6 +10,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 from pyspark_checkpoint.clock import SYSTEM_CLOCK, Clock
@@ -44,6 +45,7 @@ from pyspark_checkpoint.store.base import (
     check_range,
 )
 from pyspark_checkpoint.store.call import Call
+from pyspark_checkpoint.store.concurrent import run_all
 from pyspark_checkpoint.store.settings import AzureSettings
 from pyspark_checkpoint.store.upload_body import UploadBody
 
@@ -124,12 +126,12 @@ class AzureStore(ObjectStore):
 
     def delete(self, keys: Iterable[str]) -> None:
         names = [(key, self._name(key)) for key in keys]
-        for first in range(0, len(names), _BATCH):
-            batch = names[first : first + _BATCH]
-            if len(batch) == 1:
-                self._delete_one(*batch[0])
-            else:
-                self._delete_batch(batch)
+        if len(names) > self._settings.max_concurrency:
+            for first in range(0, len(names), _BATCH):
+                self._delete_batch(names[first : first + _BATCH])
+        else:
+            # As fast as a batch, and a request without a body has no name that could be damaged.
+            run_all([partial(self._delete_one, key, name) for key, name in names], len(names))
 
     def copy(self, source_key: str, target_key: str, *, if_absent: bool = False) -> Version:
         """Copied by the service up to 256 MiB, its limit for doing it at once; beyond, through here.

@@ -6,8 +6,8 @@ the service compares (about 650 MB/s a core; it offers a cheaper CRC64, but emul
 
 from __future__ import annotations
 
-from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any, Protocol
 
 from azure.core import MatchConditions
@@ -16,6 +16,7 @@ from azure.storage.blob import BlobBlock
 from pyspark_checkpoint.clock import Clock
 from pyspark_checkpoint.store.azure_client import AzureContainer
 from pyspark_checkpoint.store.call import Call
+from pyspark_checkpoint.store.concurrent import run_all
 
 NONCE_FIELD = "ckptnonce"
 """Names of metadata are identifiers on Azure: no hyphen."""
@@ -121,17 +122,10 @@ def upload_blocks(
                 block, data, length=len(data), validate_content=True
             )
 
-    with ThreadPoolExecutor(max_concurrency) as pool:
-        staged: list[Future[None]] = [
-            pool.submit(stage, block, start, end)
-            for block, (start, end) in zip(blocks, ranges, strict=True)
-        ]
-        try:
-            for done in staged:
-                done.result()
-        except BaseException:
-            pool.shutdown(wait=False, cancel_futures=True)
-            raise
+    run_all(
+        [partial(stage, block, start, end) for block, (start, end) in zip(blocks, ranges, strict=True)],
+        max_concurrency,
+    )
     with container.asking(call) as client:
         answer = client.get_blob_client(wanted.name).commit_block_list(
             [BlobBlock(block) for block in blocks],

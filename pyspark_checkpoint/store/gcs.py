@@ -8,7 +8,7 @@ be neither finished nor cancelled is invisible and expires by itself after a wee
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 
 from pyspark_checkpoint.clock import SYSTEM_CLOCK, Clock
 from pyspark_checkpoint.errors import NotFound
@@ -25,6 +25,7 @@ from pyspark_checkpoint.store.base import (
     check_range,
 )
 from pyspark_checkpoint.store.call import Call
+from pyspark_checkpoint.store.concurrent import run_all
 from pyspark_checkpoint.store.gcs_api import GcsApi, read_body
 from pyspark_checkpoint.store.gcs_read import GcsReader, load_json, parse_info
 from pyspark_checkpoint.store.gcs_upload import SINGLE_REQUEST_BYTES, GcsUpload, upload
@@ -113,16 +114,8 @@ class GcsStore(ObjectStore):
 
     def delete(self, keys: Iterable[str]) -> None:
         wanted = [(key, self._name(key)) for key in keys]
-        if len(wanted) == 1:
-            self._delete_one(*wanted[0])
-        elif wanted:
-            with ThreadPoolExecutor(self._settings.max_concurrency) as pool:
-                try:
-                    for done in [pool.submit(self._delete_one, key, name) for key, name in wanted]:
-                        done.result()
-                except BaseException:
-                    pool.shutdown(wait=False, cancel_futures=True)
-                    raise
+        tasks = [partial(self._delete_one, key, name) for key, name in wanted]
+        run_all(tasks, self._settings.max_concurrency)
 
     def copy(self, source_key: str, target_key: str, *, if_absent: bool = False) -> Version:
         source, target = self._name(source_key), self._name(target_key)

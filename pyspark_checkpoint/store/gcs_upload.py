@@ -66,27 +66,29 @@ def upload(api: GcsApi, call: Call, wanted: GcsUpload, *, single_bytes: int, par
         # A key that is written cannot be absent; only its bucket can.
         raise missing_bucket(call) from None
     generation = str(resource.get("generation", ""))
-    if not generation.isdigit():
-        raise call.unanswered("the answer to the upload has no generation")
+    if not generation.isdigit() or resource.get("name") != wanted.name:
+        raise call.unanswered("the answer to the upload is not about this object")
     if resource.get(checksum.field, checksum.value) != checksum.value:
-        _take_back(api, call, wanted.name, generation)
+        raise _take_back(api, call, wanted.name, generation)
     return generation
 
 
-def _take_back(api: GcsApi, call: Call, name: str, generation: str) -> None:
-    """Remove what a server stored although the checksum that came with it was wrong, and say so.
+def _take_back(api: GcsApi, call: Call, name: str, generation: str) -> StoreError:
+    """Remove what a server created although the checksum that came with it was wrong; return the error.
 
-    Google refuses such an upload itself; emulators and other servers may not.
+    Google refuses such an upload itself; emulators and other servers may not. What was replaced by it
+    is lost there, and removing the damaged bytes would not bring it back.
     """
-    with api.send(
-        call,
-        "DELETE",
-        api.object_path(name),
-        params={"generation": generation, "ifGenerationMatch": generation},
-        accept=(200, 204, 404),
-    ) as response:
-        read_body(response)
-    raise call.damaged("the server stored other bytes than were sent; they were removed again")
+    detail = "the server stored other bytes than were sent, although their checksum came with them"
+    if call.if_absent:
+        pinned = {"generation": generation, "ifGenerationMatch": generation}
+        with (
+            contextlib.suppress(StoreError),
+            api.send(call, "DELETE", api.object_path(name), params=pinned, accept=(200, 204)) as response,
+        ):
+            read_body(response)
+            detail += "; they were removed again"
+    return call.damaged(detail)
 
 
 def _metadata(wanted: GcsUpload, checksum: GcsChecksum) -> bytes:

@@ -19,6 +19,7 @@ from __future__ import annotations
 import base64
 import contextlib
 import json
+import os
 import re
 import threading
 from collections.abc import Iterator
@@ -91,7 +92,26 @@ class StrictGcs:
         self.refuse_part: int | None = None
         """The status with which the second part of a session is refused, if any."""
         self._count = 0
-        self.endpoint = ""
+        self.name = "strict-gcs"
+        self.port = 0
+        self.pid = os.getpid()
+
+    @property
+    def endpoint(self) -> str:
+        return f"http://{LOOPBACK}:{self.port}"
+
+    @property
+    def options(self) -> dict[str, str]:
+        """Store options for this server."""
+        return self.options_at(self.endpoint)
+
+    def options_at(self, endpoint: str) -> dict[str, str]:
+        """Store options for this server behind another endpoint, such as a proxy's."""
+        return {"endpoint": endpoint, "anonymous": "true"}
+
+    def url(self, prefix: str = "") -> str:
+        """The URL of ``prefix`` in the bucket."""
+        return f"gs://{BUCKET}/{prefix}".rstrip("/")
 
     def next_number(self) -> int:
         self._count += 1
@@ -129,7 +149,7 @@ def strict_gcs() -> Iterator[StrictGcs]:
     state = StrictGcs()
     server = ThreadingHTTPServer((LOOPBACK, 0), type("Handler", (_Handler,), {"state": state}))
     server.daemon_threads = False
-    state.endpoint = f"http://{LOOPBACK}:{server.server_address[1]}"
+    state.port = server.server_address[1]
     thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.02})
     thread.start()
     try:
@@ -206,7 +226,7 @@ class _Handler(BaseHTTPRequestHandler):
         self.state.check(resource["name"], condition)
         upload_id = f"session-{self.state.next_number()}"
         self.state.sessions[upload_id] = Session(resource, condition)
-        location = f"{self.state.endpoint}/upload/storage/v1/b/{BUCKET}/o?upload_id={upload_id}"
+        location = f"http://{self.headers['Host']}/upload/storage/v1/b/{BUCKET}/o?upload_id={upload_id}"
         self._answer(200, {}, {"Location": location})
 
     def _session(self, upload_id: str, body: bytes) -> None:
