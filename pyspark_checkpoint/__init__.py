@@ -7,9 +7,13 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from pyspark_checkpoint import errors as errors
+    from pyspark_checkpoint.spark.source import CheckpointSinkSource as DefaultSource  # noqa: F401
     from pyspark_checkpoint.store.open import open_object_store as open_object_store
 
+__version__ = "0.1.0"
+
 _EXPORTS = {
+    "DefaultSource": ("pyspark_checkpoint.spark.source", "CheckpointSinkSource"),
     "errors": ("pyspark_checkpoint.errors", None),
     "open_object_store": ("pyspark_checkpoint.store.open", "open_object_store"),
 }
@@ -22,7 +26,14 @@ def __getattr__(name: str) -> Any:
     if name not in _EXPORTS:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     module_name, attribute = _EXPORTS[name]
-    module = importlib.import_module(module_name)
+    try:
+        module = importlib.import_module(module_name)
+    except ImportError as error:
+        if name != "DefaultSource":
+            raise
+        # Spark looks this name up in every package called pyspark_*; any other error than this one,
+        # for example with a Spark that is too old, would hide the data sources of all packages.
+        raise AttributeError(f"{name} cannot be loaded: {error}") from error
     value = module if attribute is None else getattr(module, attribute)
     globals()[name] = value
     return value

@@ -34,6 +34,7 @@ class FeedPosition:
     epoch: int
 
 
+_NEW_ROWS = (ManifestKind.REPLACEMENT, ManifestKind.EPOCH)
 NOTHING_SERVED = FeedPosition(0, -1)
 
 
@@ -58,7 +59,7 @@ def plan_feed(history: Sequence[FeedEntry], after: FeedPosition) -> tuple[FeedEn
             continue
         if not surviving or surviving[-1].epoch < entry.epoch:
             surviving.append(entry)
-        elif entry.kind in (ManifestKind.REPLACEMENT, ManifestKind.EPOCH):
+        elif entry.kind in _NEW_ROWS or surviving[-1].kind is ManifestKind.TOMBSTONE:
             surviving[-1] = entry
     if surviving and not any(e.final and e.epoch == surviving[-1].epoch for e in history):
         surviving.pop()
@@ -66,7 +67,7 @@ def plan_feed(history: Sequence[FeedEntry], after: FeedPosition) -> tuple[FeedEn
 
 
 def _refuse_gap(first: FeedEntry, after: FeedPosition) -> None:
-    if first.epoch > after.epoch + 1:
+    if first.checkpoint_id > after.checkpoint_id + 1 and first.epoch > after.epoch + 1:
         raise RefusedError(
             f"epoch {after.epoch + 1} was pruned: the oldest one left is epoch {first.epoch} "
             f"(checkpoint {first.checkpoint_id})",

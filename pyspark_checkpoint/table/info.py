@@ -31,6 +31,7 @@ class TableInfo:
 
     ``first_epoch`` is the epoch of Spark's batch 0 of the query that writes now; it is not 0 when a
     query has taken over the table of another. ``batch``: no streaming query wrote this epoch.
+    ``replaces``: this epoch replaced all rows.
     """
 
     operator: str
@@ -44,6 +45,7 @@ class TableInfo:
     vnodes: int = 0
     first_epoch: int = 0
     batch: bool = False
+    replaces: bool = False
 
     def to_json(self) -> dict[str, Any]:
         """What goes into the manifest."""
@@ -59,6 +61,7 @@ class TableInfo:
             "vnodes": self.vnodes,
             "first_epoch": self.first_epoch,
             "batch": self.batch,
+            "replaces": self.replaces,
         }
 
     @staticmethod
@@ -77,6 +80,7 @@ class TableInfo:
                 vnodes=int(fields["vnodes"]),
                 first_epoch=int(fields["first_epoch"]),
                 batch=bool(fields["batch"]),
+                replaces=bool(fields["replaces"]),
             )
         except (KeyError, TypeError, ValueError):
             raise FormatError("a manifest's table lacks a field, or has one of another type") from None

@@ -86,6 +86,16 @@ def _field(field: Mapping[str, Any]) -> Field:
     return Field(str(field["name"]), relaxed(field["type"]), bool(field["nullable"]), metadata)
 
 
+def raw_arrow_schema(schema: Mapping[str, Any]) -> pa.Schema:
+    """The Arrow schema that Spark expects for exactly this schema, nullability included."""
+    return pa.schema(
+        [
+            pa.field(f["name"], arrow_type(f["type"], f["name"]), nullable=bool(f["nullable"]))
+            for f in schema["fields"]
+        ]
+    )
+
+
 def check_schema(schema: TableSchema) -> None:
     """Refuse columns that cannot be stored: types without an Arrow form, and names that are ours."""
     if not schema.fields:

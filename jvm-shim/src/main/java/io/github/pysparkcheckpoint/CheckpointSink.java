@@ -64,6 +64,9 @@ public final class CheckpointSink extends PythonDataSourceV2 implements DataSour
     private static final String FACTS_MODULE = PythonEnvironment.PACKAGE + ".spark.messages";
     private static final String FACTS_CLASS = "query_facts";
 
+    private static final String RESOLUTION = "org.apache.spark.sql.catalyst.analysis.ResolveDataSource";
+    private static final String LOAD_BATCH = "loadV2Source";
+
     private UserDefinedPythonDataSource source;
     private Metadata layout;
     private boolean begun;
@@ -93,7 +96,23 @@ public final class CheckpointSink extends PythonDataSourceV2 implements DataSour
 
     @Override
     public StructType inferSchema(CaseInsensitiveStringMap options) {
-        return super.inferSchema(SinkOptions.with(options, hadoopConfs()));
+        Map<String, String> added = new HashMap<>(hadoopConfs());
+        added.put("streaming", Boolean.toString(isForStream()));
+        return super.inferSchema(SinkOptions.with(options, added));
+    }
+
+    /**
+     * Whether a stream is being resolved. Spark asks for the schema of a table and of a stream in the
+     * same way, but a stream of changes has two columns more; only the caller's name tells them apart.
+     */
+    private static boolean isForStream() {
+        return StackWalker.getInstance()
+                .walk(
+                        frames -> {
+                            List<StackWalker.StackFrame> all = frames.toList();
+                            return all.stream().anyMatch(f -> f.getClassName().startsWith(RESOLUTION))
+                                    && all.stream().noneMatch(f -> f.getMethodName().equals(LOAD_BATCH));
+                        });
     }
 
     @Override

@@ -1,0 +1,1 @@
+"""The only part that imports pyspark: the sink, its readers, and what watches queries."""

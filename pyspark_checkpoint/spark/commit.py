@@ -1,0 +1,152 @@
+"""The driver's part of a batch: planning it before the tasks, committing it after them."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Sequence
+from dataclasses import replace
+
+from pyspark_checkpoint.clock import SYSTEM_CLOCK
+from pyspark_checkpoint.errors import CheckpointError
+from pyspark_checkpoint.format.keys import CheckpointId
+from pyspark_checkpoint.format.manifest import CheckpointManifest, ManifestKind
+from pyspark_checkpoint.history.commit import Run
+from pyspark_checkpoint.history.head import Head
+from pyspark_checkpoint.history.living import SummaryCache
+from pyspark_checkpoint.history.retain import execute_prune, plan_prune, read_recent
+from pyspark_checkpoint.spark.draft import Batch, draft_manifest, gather, query_info
+from pyspark_checkpoint.spark.facts import QueryFacts
+from pyspark_checkpoint.spark.options import WriteOptions
+from pyspark_checkpoint.spark.plan import SinkPlan, check_owner, other_owner, plan_sink
+from pyspark_checkpoint.spark.session import (
+    OpenTable,
+    ProcessCache,
+    find_planning_head,
+    open_for_writing,
+    open_run,
+    remember_head,
+    store_key,
+)
+from pyspark_checkpoint.spark.sparklogs import read_offsets
+from pyspark_checkpoint.table.schema import TableSchema
+
+_LOG = logging.getLogger(__name__)
+_PRUNED: ProcessCache[SummaryCache] = ProcessCache()
+_PRUNING = threading.Lock()
+
+
+def plan_batch(options: WriteOptions, schema: TableSchema, *, streaming: bool, overwrite: bool) -> SinkPlan:
+    """Plan the next batch on the newest head; a run that is new claims the table first."""
+    opened = open_for_writing(options.shared)
+    head = find_planning_head(options.shared, opened)
+    head = _claimed(options, opened, head, streaming=streaming)
+    plan = plan_sink(
+        head, options, schema, streaming=streaming, overwrite=overwrite, store_id=opened.store_id
+    )
+    if opened.cipher is not None:
+        keys = {ref.data_key_id for refs in plan.chains.values() for ref in refs if ref.data_key_id}
+        plan = replace(plan, cipher=opened.cipher.task_cipher(sorted(keys)))
+    return plan
+
+
+def _claimed(
+    options: WriteOptions, opened: OpenTable, head: Head | None, *, streaming: bool
+) -> Head | None:
+    """Rule 6: claim the table for this run, if the run is known and takes nothing over from a query.
+
+    A query that takes over another one's table does so by its first commit, in which its epochs begin.
+    """
+    facts = options.facts
+    if head is None or not streaming or not facts.run_id or head.manifest.run_id == facts.run_id:
+        return head
+    if check_owner(head, options, streaming=streaming):
+        return head
+    run = open_run(
+        options.shared,
+        opened,
+        facts.run_id,
+        query_info(facts, batch=False),
+        begun=facts.begun,
+        adopt=options.take_over,
+    )
+    run.claim()
+    remember_head(options.shared, run.head)
+    return run.head
+
+
+def commit_batch(
+    options: WriteOptions, messages: Sequence[object], *, run_id: str | None = None
+) -> CheckpointManifest:
+    """Publish what the tasks of a batch have staged: two PUTs and one GET when nothing is unusual."""
+    batch = gather(messages, options.facts)
+    if run_id is not None:
+        batch = replace(batch, facts=replace(batch.facts, run_id=run_id))
+    batch = replace(batch, facts=_with_offsets(batch))
+    opened = open_for_writing(options.shared)
+    query = query_info(batch.facts, batch=batch.plan.table.batch)
+    run = open_run(
+        options.shared,
+        opened,
+        batch.facts.run_id,
+        query,
+        begun=batch.facts.begun,
+        adopt=options.take_over,
+    )
+    if run.head is None or run.head.number != batch.plan.number - 1:
+        run.refresh()
+    _refuse_other_owner(run, query.id, options)
+    draft = draft_manifest(batch, run.head)
+    manifest = run.publish(draft, CheckpointId(batch.plan.number, SYSTEM_CLOCK.uuid7()))
+    prune_if_due(options, run)
+    return manifest
+
+
+def _refuse_other_owner(run: Run, query_id: str, options: WriteOptions) -> None:
+    """Without the jar it is only now known which query this is."""
+    owner = "" if run.head is None else run.head.manifest.query.id
+    if owner and query_id and owner != query_id and not options.take_over:
+        raise other_owner(owner, query_id)
+
+
+def _with_offsets(batch: Batch) -> QueryFacts:
+    facts = batch.facts
+    if facts.offsets or batch.batch_id < 0 or not facts.checkpoint_location:
+        return facts
+    return replace(facts, offsets=read_offsets(facts.checkpoint_location, batch.batch_id))
+
+
+def prune_if_due(options: WriteOptions, run: Run) -> None:
+    """Remove old epochs now and then, beside the query; at once if far too many have gathered.
+
+    A failure to prune never fails a batch: the next prune finishes what this one left.
+    """
+    head = run.head
+    if head is None or options.retain is None:
+        return
+    length = head.number - head.control.floor + 1
+    slack = max(10, options.retain // 2)
+    if length <= options.retain + slack:
+        return
+    if length > 3 * (options.retain + slack):
+        _prune(options, run, head)
+    elif _PRUNING.acquire(blocking=False):
+        _PRUNING.release()
+        threading.Thread(target=_prune, args=(options, run, head), daemon=True).start()
+
+
+def _prune(options: WriteOptions, run: Run, head: Head) -> None:
+    with _PRUNING:
+        cache = _PRUNED.get(store_key(options.shared), dict)
+        try:
+            recent = read_recent(run.store, head, keep=options.retain, cache=cache)
+            plan = plan_prune(recent, head.control, keep=options.retain)
+            execute_prune(run.store, plan, run.clock, cache=cache)
+        except CheckpointError as error:
+            # Old epochs stay a little longer; the table is whole, and so the query goes on.
+            _LOG.warning("pruning %s failed: %s", options.shared.path, error)
+
+
+def is_repetition(manifest: CheckpointManifest) -> bool:
+    """Whether the batch had been committed before and was replaced now."""
+    return manifest.kind is ManifestKind.REPLACEMENT

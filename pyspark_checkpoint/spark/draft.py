@@ -1,0 +1,162 @@
+"""From the messages of the tasks to the manifest of the batch. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from pyspark_checkpoint.errors import RefusedError, StaleAttempt
+from pyspark_checkpoint.format.artifact import ArtifactRef
+from pyspark_checkpoint.format.manifest import (
+    DEFAULT_VNODE_COUNT,
+    CheckpointManifest,
+    ConnectorCheckpoint,
+    OperatorSnapshotEntry,
+    PartitionSnapshotEntry,
+    QueryInfo,
+    RequestCount,
+)
+from pyspark_checkpoint.history.head import Head
+from pyspark_checkpoint.spark.facts import QueryFacts
+from pyspark_checkpoint.spark.messages import DriverFacts, StagedPartition
+from pyspark_checkpoint.spark.plan import BATCH_QUERY_ID, SinkPlan
+from pyspark_checkpoint.sparkstate.logs import decode_offset_log
+from pyspark_checkpoint.table.info import TABLE_KIND
+
+
+@dataclass(frozen=True, slots=True)
+class Batch:
+    """All messages of one batch, checked to belong together."""
+
+    plan: SinkPlan
+    facts: QueryFacts
+    epoch: int
+    batch_id: int
+    parts: tuple[StagedPartition, ...]
+
+
+def gather(messages: Sequence[object], known: QueryFacts) -> Batch:
+    """Join the messages of a batch with what is known of its query."""
+    parts = tuple(m for m in messages if isinstance(m, StagedPartition))
+    if len(parts) != sum(1 for m in messages if not isinstance(m, DriverFacts)):
+        raise RefusedError("a task's message is missing, so that its rows would be lost")
+    plan = next((part.plan for part in parts if part.plan is not None), None)
+    if plan is None:
+        raise RefusedError("no task sent the plan of its batch")
+    facts = next((m.facts for m in messages if isinstance(m, DriverFacts)), known)
+    task = parts[0].task
+    facts = replace(facts, query_id=facts.query_id or task.query_id, run_id=facts.run_id or task.run_id)
+    if any(part.parent_sha256 != plan.parent_sha256 or part.epoch != parts[0].epoch for part in parts):
+        raise RefusedError("tasks of different batches were committed together")
+    return Batch(plan, facts, parts[0].epoch, task.batch_id, parts)
+
+
+def draft_manifest(batch: Batch, head: Head | None) -> CheckpointManifest:
+    """The manifest that commits a batch on top of ``head``; ``Run.publish`` stamps the rest.
+
+    ``StaleAttempt`` if the batch was planned on another head: what its tasks rewrote is not the head's.
+    """
+    plan, manifest = batch.plan, None if head is None else head.manifest
+    if plan.parent_sha256 != ("" if head is None else head.sha256):
+        raise StaleAttempt(
+            "the table has moved on while the batch ran", hint="start the query again; it plans anew"
+        )
+    _refuse_gap(batch, manifest)
+    operator = OperatorSnapshotEntry(_partitions(batch, manifest), TABLE_KIND)
+    table = replace(plan.table, replaces=plan.replaces)
+    if not plan.follows and batch.batch_id >= 0:
+        table = replace(table, first_epoch=batch.epoch - batch.batch_id)
+    sources, watermark = _sources(batch, manifest)
+    return CheckpointManifest(
+        checkpoint_id=plan.number,
+        epoch=batch.epoch,
+        query=query_info(batch.facts, batch=plan.table.batch),
+        operators={plan.table.operator: operator},
+        source_offsets=sources,
+        source_names=tuple(sorted(sources)),
+        watermark=watermark,
+        sink_names=(plan.table.operator,),
+        sink_epochs={plan.table.operator: batch.epoch},
+        vnode_count=plan.table.vnodes or DEFAULT_VNODE_COUNT,
+        partition_count=len(operator.partitions),
+        table=table.to_json(),
+        requests=_requests(batch.parts),
+    )
+
+
+def query_info(facts: QueryFacts, *, batch: bool) -> QueryInfo:
+    """Who writes, for the manifest."""
+    return QueryInfo(
+        id=BATCH_QUERY_ID if batch else facts.query_id,
+        name=facts.query_name,
+        checkpoint_location=facts.checkpoint_location,
+        spark_version=facts.spark_version,
+        app_name=facts.app_name,
+    )
+
+
+def _refuse_gap(batch: Batch, manifest: CheckpointManifest | None) -> None:
+    """Rows of an epoch that never reached the table would be missing for good."""
+    if manifest is None or not batch.plan.follows or batch.epoch <= manifest.epoch + 1:
+        return
+    raise RefusedError(
+        f"the table ends with epoch {manifest.epoch}, and this batch is epoch {batch.epoch}: the rows in "
+        "between are not in the table",
+        hint="the checkpoint location is ahead of the store; restore it to the store's epoch with "
+        "ckpt restore, or write to another path",
+    )
+
+
+def _partitions(batch: Batch, manifest: CheckpointManifest | None) -> tuple[PartitionSnapshotEntry, ...]:
+    chains = _base_chains(batch, manifest)
+    for part in batch.parts:
+        chain = chains.get(part.task.partition, ())
+        if part.rewritten is not None:
+            new = part.rewritten
+            chain = (*chain[: new.first], new.ref, *chain[new.end :])
+        if part.ref is not None:
+            chain = (*chain, part.ref)
+        chains[part.task.partition] = chain
+    return tuple(PartitionSnapshotEntry(number, chains[number]) for number in sorted(chains))
+
+
+def _base_chains(batch: Batch, manifest: CheckpointManifest | None) -> dict[int, tuple[ArtifactRef, ...]]:
+    """What the batch adds to: the head's chains without this epoch's own rows, which it replaces."""
+    plan = batch.plan
+    if manifest is None or plan.replaces or plan.old_partitions is not None:
+        return {}
+    entry = manifest.operators.get(plan.table.operator)
+    return {
+        part.partition_id: tuple(ref for ref in part.artifacts if ref.epoch < batch.epoch)
+        for part in (entry.partitions if entry is not None else ())
+    }
+
+
+def _sources(
+    batch: Batch, manifest: CheckpointManifest | None
+) -> tuple[dict[str, ConnectorCheckpoint], int | None]:
+    """Where the sources stand after this batch, and the watermark that it used, as far as known.
+
+    When they are known on one side only, a repeated epoch is taken to be the same by its query and
+    number alone: the other side's offsets, or none, are taken over.
+    """
+    again = manifest is not None and manifest.epoch == batch.epoch and batch.plan.follows
+    if manifest is not None and again and (not batch.facts.offsets or not manifest.source_offsets):
+        return dict(manifest.source_offsets), manifest.watermark
+    if not batch.facts.offsets:
+        return {}, None
+    log = decode_offset_log(batch.facts.offsets.encode("utf-8"), f"offsets/{batch.batch_id}")
+    sources = {
+        f"source-{at}": ConnectorCheckpoint({"offset": offset}, epoch=batch.epoch)
+        for at, offset in enumerate(log.offsets)
+        if offset is not None
+    }
+    return sources, log.watermark_ms
+
+
+def _requests(parts: Sequence[StagedPartition]) -> RequestCount:
+    return RequestCount(
+        puts=sum(part.requests.puts for part in parts),
+        gets=sum(part.requests.gets for part in parts),
+        bytes=sum(part.requests.bytes for part in parts),
+    )

@@ -1,0 +1,103 @@
+"""What is known about the query that writes: from the jar, or, without it, from the tasks.
+
+With the jar the driver knows everything before the batch. Without it the tasks read the ids from their
+local properties and the commit learns them from the messages.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+FACT_PREFIX = "__ckpt."
+_QUERY_ID = "sql.streaming.queryId"
+_RUN_ID = "spark.jobGroup.id"
+_BATCH_ID = "streaming.sql.batchId"
+
+
+@dataclass(frozen=True, slots=True)
+class QueryFacts:
+    """Facts about a query; empty where nobody has said. ``by_jar``: the jar is on the class path."""
+
+    by_jar: bool = False
+    query_id: str = ""
+    run_id: str = ""
+    query_name: str = ""
+    output_mode: str = ""
+    checkpoint_location: str = ""
+    spark_version: str = ""
+    app_name: str = ""
+    shuffle_partitions: int = 0
+    partitions: int = 0
+    """What the jar has asked Spark to bring the rows to; 0 for a table without keys."""
+    begun: bool = False
+    """Whether this run has committed before."""
+    offsets: str = ""
+    """The text of ``offsets/N``."""
+
+
+def facts_from_options(options: Mapping[str, str]) -> QueryFacts:
+    """Read the facts among the options of a data source."""
+    lower = {name.lower(): str(value) for name, value in options.items()}
+    found = {
+        name.removeprefix(FACT_PREFIX): value
+        for name, value in lower.items()
+        if name.startswith(FACT_PREFIX)
+    }
+    facts = facts_from_fields(found)
+    if facts.checkpoint_location and facts.query_name:
+        return facts
+    return QueryFacts(
+        by_jar=facts.by_jar,
+        query_id=facts.query_id,
+        run_id=facts.run_id,
+        query_name=facts.query_name or lower.get("queryname", ""),
+        output_mode=facts.output_mode,
+        checkpoint_location=facts.checkpoint_location or lower.get("checkpointlocation", ""),
+        spark_version=facts.spark_version,
+        app_name=facts.app_name,
+        shuffle_partitions=facts.shuffle_partitions,
+        partitions=facts.partitions,
+        begun=facts.begun,
+        offsets=facts.offsets,
+    )
+
+
+def facts_from_fields(fields: Mapping[str, str]) -> QueryFacts:
+    """Read what the jar wrote down, in options or in its commit message."""
+    return QueryFacts(
+        by_jar=bool(fields.get("spark_version")),
+        query_id=fields.get("query_id", ""),
+        run_id=fields.get("run_id", ""),
+        query_name=fields.get("query_name", ""),
+        output_mode=fields.get("output_mode", ""),
+        checkpoint_location=fields.get("checkpoint_location", ""),
+        spark_version=fields.get("spark_version", ""),
+        app_name=fields.get("app_name", ""),
+        shuffle_partitions=int(fields.get("shuffle_partitions") or 0),
+        partitions=int(fields.get("partitions") or 0),
+        begun=fields.get("begun", "") == "true",
+        offsets=fields.get("offsets", ""),
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class TaskFacts:
+    """What a task knows: its place, the batch, and whose it is."""
+
+    partition: int
+    task_attempt_id: int
+    batch_id: int
+    query_id: str
+    run_id: str
+
+
+def task_facts(properties: Mapping[str, str | None], *, partition: int, task_attempt_id: int) -> TaskFacts:
+    """Read the facts from a task's local properties; ``batch_id`` is -1 outside of a stream."""
+    return TaskFacts(
+        partition=partition,
+        task_attempt_id=task_attempt_id,
+        batch_id=int(properties.get(_BATCH_ID) or -1),
+        query_id=properties.get(_QUERY_ID) or "",
+        run_id=properties.get(_RUN_ID) or "",
+    )

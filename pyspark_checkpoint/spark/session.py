@@ -1,0 +1,160 @@
+"""What a Python worker of the driver keeps between batches: open stores, the head, the run.
+
+Spark plans a batch in one process and commits it in another, and keeps both for the next batch. Both
+may be replaced at any time by a fresh fork, so nothing here is more than a cache: the store has the truth.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Generic, TypeVar
+
+from pyspark_checkpoint.clock import SYSTEM_CLOCK
+from pyspark_checkpoint.format.manifest import QueryInfo
+from pyspark_checkpoint.history.cipher import StoreCipher
+from pyspark_checkpoint.history.commit import Run
+from pyspark_checkpoint.history.control import ensure_control, find_control_or_new
+from pyspark_checkpoint.history.head import Head, find_head
+from pyspark_checkpoint.history.keyring import find_key_ring
+from pyspark_checkpoint.history.records_io import find_manifest
+from pyspark_checkpoint.spark.options import SharedOptions
+from pyspark_checkpoint.store.base import ObjectStore
+from pyspark_checkpoint.store.open import open_object_store, parse_store_settings
+from pyspark_checkpoint.store.probe import require_conditional_writes
+
+T = TypeVar("T")
+_MAX_CACHED = 64
+_Key = tuple[object, ...]
+
+
+class ProcessCache(Generic[T]):
+    """Values by key, of this process only: what a parent process had before a fork is left alone."""
+
+    def __init__(self) -> None:
+        self._values: dict[_Key, T] = {}
+
+    def get(self, key: _Key, make: Callable[[], T]) -> T:
+        """The value of ``key``, made if this process has none."""
+        full = (os.getpid(), *key)
+        if full not in self._values:
+            if len(self._values) >= _MAX_CACHED:
+                self._values.pop(next(iter(self._values)))
+            self._values[full] = make()
+        return self._values[full]
+
+    def find(self, key: _Key) -> T | None:
+        """The value of ``key``, None if this process has none."""
+        return self._values.get((os.getpid(), *key))
+
+    def put(self, key: _Key, value: T) -> None:
+        """Remember a value."""
+        self._values[(os.getpid(), *key)] = value
+
+    def drop(self, key: _Key) -> None:
+        """Forget a value."""
+        self._values.pop((os.getpid(), *key), None)
+
+
+@dataclass(frozen=True, slots=True)
+class OpenTable:
+    """A store that is open in this process, and its cipher if it is encrypted."""
+
+    store: ObjectStore
+    store_id: str
+    cipher: StoreCipher | None
+
+
+_STORES: ProcessCache[ObjectStore] = ProcessCache()
+_TABLES: ProcessCache[OpenTable] = ProcessCache()
+_HEADS: ProcessCache[Head | None] = ProcessCache()
+_RUNS: ProcessCache[Run] = ProcessCache()
+
+
+def store_key(shared: SharedOptions) -> _Key:
+    """What tells stores apart."""
+    return (shared.path, tuple(sorted(shared.store_options.items())), shared.key_file)
+
+
+def open_store(shared: SharedOptions) -> ObjectStore:
+    """The store, opened once per process."""
+    return _STORES.get(store_key(shared), lambda: open_object_store(shared.path, shared.store_options))
+
+
+def open_for_writing(shared: SharedOptions) -> OpenTable:
+    """The store, made if it is new, and known to keep two drivers apart."""
+    return _TABLES.get(store_key(shared), lambda: _open_for_writing(shared))
+
+
+def _open_for_writing(shared: SharedOptions) -> OpenTable:
+    store = open_store(shared)
+    settings = parse_store_settings(shared.path, shared.store_options)
+    require_conditional_writes(store, settings.allow_unsafe_store)
+    store_id = ensure_control(store, SYSTEM_CLOCK).control.store_id
+    return OpenTable(store, store_id, _cipher(shared, store, store_id))
+
+
+def open_for_reading(shared: SharedOptions) -> OpenTable | None:
+    """The store if anything was ever committed to it. Writes nothing."""
+    store = open_store(shared)
+    state = find_control_or_new(store)
+    if state is None:
+        return None
+    store_id = state.control.store_id
+    return OpenTable(store, store_id, _cipher(shared, store, store_id))
+
+
+def _cipher(shared: SharedOptions, store: ObjectStore, store_id: str) -> StoreCipher | None:
+    ring = find_key_ring(shared.key_file)
+    return None if ring is None else StoreCipher(store, store_id, ring)
+
+
+def find_planning_head(shared: SharedOptions, opened: OpenTable) -> Head | None:
+    """The head to plan on, with one request when the batch before was committed by this run.
+
+    Looks one number further than last time. A head that is out of date is noticed at the commit, which
+    creates the next number or loses it.
+    """
+    key, mac = store_key(shared), None if opened.cipher is None else opened.cipher.mac
+    known = _HEADS.find(key)
+    head: Head | None = None
+    if known is not None:
+        found = find_manifest(opened.store, known.number + 1, mac=mac)
+        if found is not None and found.manifest.run_id == known.manifest.run_id:
+            head = Head(found.manifest, found.sha256, known.control, found.data)
+    if head is None:
+        head = find_head(opened.store, cached=known, mac=mac, store_id=opened.store_id)
+    _HEADS.put(key, head)
+    return head
+
+
+def remember_head(shared: SharedOptions, head: Head | None) -> None:
+    """Plan the next batch on this head."""
+    _HEADS.put(store_key(shared), head)
+
+
+def open_run(
+    shared: SharedOptions, opened: OpenTable, run_id: str, query: QueryInfo, *, begun: bool, adopt: bool
+) -> Run:
+    """The run in this process; one that was taken over is fenced. ``begun``: it has committed before."""
+    key = (*store_key(shared), run_id)
+    return _RUNS.get(key, lambda: _new_run(opened, run_id, query, begun=begun, adopt=adopt))
+
+
+def _new_run(opened: OpenTable, run_id: str, query: QueryInfo, *, begun: bool, adopt: bool) -> Run:
+    run = Run(
+        opened.store,
+        run_id,
+        query=query,
+        cipher=opened.cipher,
+        claimed=begun,
+        adopt_query=adopt,
+    )
+    run.refresh()
+    return run
+
+
+def forget_run(shared: SharedOptions, run_id: str) -> None:
+    """Look at the store again before this run commits again."""
+    _RUNS.drop((*store_key(shared), run_id))
