@@ -70,8 +70,9 @@ def test_artifact_keys_are_read_back_and_accepted(
         CheckpointPaths.snapshot(attempt, operator, partition),
         CheckpointPaths.delta(attempt, operator, partition),
         CheckpointPaths.pack(attempt, partition),
+        CheckpointPaths.file(attempt, partition),
     ]
-    assert len(set(made)) == 3
+    assert len(set(made)) == 4
     for key in made:
         parsed = keys.parse_attempt_key(key)
         assert parsed is not None

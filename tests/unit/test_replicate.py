@@ -549,11 +549,12 @@ def test_a_crash_at_any_call_leaves_the_old_or_a_newer_whole_history(
     crashes = 0
     for index in range(len(counting.calls)):
         source, target = scenario()
+        before = shown(target) if contents(target) else {}
         dying = FaultyStore(target, fault_at(index, kind))
         with contextlib.suppress(SimulatedCrash):
             copy(source, dying)
         crashes += dying.crashed
-        check_between(source, target)
+        check_between(source, target, before)
         copy(source, target)
         assert shown(target) == wanted
         assert findings(target) == []
@@ -564,7 +565,7 @@ def test_a_crash_at_any_call_leaves_the_old_or_a_newer_whole_history(
     assert crashes > 10
 
 
-def check_between(source: MemoryStore, target: MemoryStore) -> None:
+def check_between(source: MemoryStore, target: MemoryStore, before: dict[int, bytes]) -> None:
     """What a reader of a half-finished copy may see: nothing, an error, or whole checkpoints."""
     try:
         head = find_head(target)
@@ -573,6 +574,7 @@ def check_between(source: MemoryStore, target: MemoryStore) -> None:
     if head is None:
         return
     at_source = contents(source)
+    assert {*before} & {*shown(source)} <= {*shown(target)}
     for number, data in shown(target).items():
         original = at_source.get(manifest_key(number))
         deleted = number in read_control(source).control.deleted
