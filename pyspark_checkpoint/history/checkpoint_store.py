@@ -55,18 +55,18 @@ class CheckpointStore(StoreAccess):
 
     def claim(self) -> CheckpointManifest | None:
         """Take the store over now, before the first save; None if there is nothing to take over."""
-        return self._writer().claim()
+        return self.writer().claim()
 
     def attempt(self) -> CheckpointId:
         """Where artifacts of the next checkpoint are staged; the same until it is saved."""
-        run = self._writer()
+        run = self.writer()
         if self._attempt is None or self._attempt.number != rules.next_number(run.head):
             self._attempt, self._sidecar = run.attempt(), None
         return self._attempt
 
     def stage(self, items: Sequence[StagedItem]) -> Staged:
         """Make artifacts of the next checkpoint durable, in few requests. Once a checkpoint."""
-        run, attempt = self._writer(), self.attempt()
+        run, attempt = self.writer(), self.attempt()
         return stage(
             self.store,
             attempt,
@@ -82,7 +82,7 @@ class CheckpointStore(StoreAccess):
 
         Its number must be the next one, or 0 for "the next one". See ``Run.publish`` for the errors.
         """
-        run, attempt = self._writer(), self.attempt()
+        run, attempt = self.writer(), self.attempt()
         if manifest.checkpoint_id not in (0, attempt.number):
             raise RefusedError(
                 f"checkpoint {manifest.checkpoint_id} is not the next: that is {attempt.number}"
@@ -110,7 +110,7 @@ class CheckpointStore(StoreAccess):
 
     def save_state_data(self, checkpoint_id: int, chunks: Iterable[bytes]) -> str:
         """Stage the state sidecar of the next checkpoint, which ``save`` then commits; its digest."""
-        run, attempt = self._writer(), self.attempt()
+        run, attempt = self.writer(), self.attempt()
         if checkpoint_id not in (0, attempt.number):
             raise RefusedError(
                 f"checkpoint {checkpoint_id} is not the next one", hint="state is saved before its manifest"

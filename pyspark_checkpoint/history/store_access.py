@@ -85,7 +85,7 @@ class StoreAccess:
         """Release connections."""
         self.store.close()
 
-    def _writer(self) -> Run:
+    def writer(self) -> Run:
         """The run that this object commits for. Makes the control record of a store that is new."""
         if self._run is None:
             require_conditional_writes(self.store, self._accept_unsafe, clock=self._clock)

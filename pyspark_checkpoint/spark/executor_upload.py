@@ -1,0 +1,70 @@
+"""Uploading state files from the executors: one Spark job, a group of files a task."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+from pyspark.sql import SparkSession
+
+from pyspark_checkpoint.capture.location import FileGone, LocationSpec
+from pyspark_checkpoint.capture.upload import UploadedGroup, UploadTarget, upload_group
+from pyspark_checkpoint.capture.uploads import UploadItem
+from pyspark_checkpoint.format.cipher import Cipher
+from pyspark_checkpoint.history.cipher import StoreCipher
+from pyspark_checkpoint.store.open import open_object_store
+
+JOB_DESCRIPTION = "checkpoint upload"
+
+
+@dataclass(frozen=True, slots=True)
+class _TaskTarget:
+    """``UploadTarget`` as it travels: the store by its URL, the cipher with data keys only."""
+
+    url: str
+    number: int
+    store_id: str
+    cipher: Cipher | None = field(repr=False)
+    options: Mapping[str, str] = field(default_factory=dict, repr=False)
+
+    def open(self) -> UploadTarget:
+        return UploadTarget(
+            open_object_store(self.url, self.options), self.number, self.store_id, self.cipher
+        )
+
+
+class ExecutorUploader:
+    """Uploads groups of state files in tasks of a Spark job of its own."""
+
+    def __init__(
+        self, spark: SparkSession, location: LocationSpec, url: str, options: Mapping[str, str]
+    ) -> None:
+        self._spark = spark
+        self._location = location
+        self._url = url
+        self._options = options
+
+    def __call__(
+        self, groups: Sequence[tuple[UploadItem, ...]], target: UploadTarget
+    ) -> list[UploadedGroup]:
+        """Upload every group in a task; a task that runs twice leaves an orphan, never a mix."""
+        cipher = target.cipher.task_cipher() if isinstance(target.cipher, StoreCipher) else target.cipher
+        sent = _TaskTarget(self._url, target.number, target.store_id, cipher, self._options)
+        location = self._location
+
+        def work(group: tuple[UploadItem, ...]) -> UploadedGroup | str:
+            try:
+                return upload_group(location.open(), sent.open(), group)
+            except FileGone as error:
+                return str(error)
+
+        context = self._spark.sparkContext
+        context.setJobDescription(JOB_DESCRIPTION)
+        answers = context.parallelize(list(groups), len(groups)).map(work).collect()
+        gone = [answer for answer in answers if isinstance(answer, str)]
+        if gone:
+            raise FileGone(
+                f"an executor does not find a file of the checkpoint location: {gone[0]}",
+                hint="with a file: location every node must see the same path",
+            )
+        return [answer for answer in answers if not isinstance(answer, str)]
