@@ -4,16 +4,21 @@ from __future__ import annotations
 
 import hashlib
 import json
-import resource
 import sys
 from pathlib import Path
 
 from pyspark_checkpoint import open_object_store
 
 
-def peak_bytes() -> int:
-    """The most memory that this process has had at once."""
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+def memory_bytes(field: str) -> int:
+    """What the kernel says of this process: VmRSS is what it has, VmHWM the most that it ever had.
+
+    Not getrusage: its maximum begins with what the parent had when it started this process.
+    """
+    for line in Path("/proc/self/status").read_text().splitlines():
+        if line.startswith(f"{field}:"):
+            return int(line.split()[1]) * 1024
+    raise RuntimeError(f"the kernel does not say {field}")
 
 
 def main() -> None:
@@ -21,10 +26,10 @@ def main() -> None:
     store = open_object_store(task["url"], task["options"], env={})
     store.put("warm-up", b"x" * 100_000)
     b"".join(store.stream("warm-up"))
-    before = peak_bytes()
+    before = memory_bytes("VmRSS")
     with Path(task["file"]).open("rb") as body:
         store.put("large", body, if_absent=True)
-    after_put = peak_bytes()
+    after_put = memory_bytes("VmHWM")
     digest = hashlib.sha256()
     for chunk in store.stream("large"):
         digest.update(chunk)
@@ -32,7 +37,7 @@ def main() -> None:
         json.dumps(
             {
                 "put_bytes": after_put - before,
-                "stream_bytes": peak_bytes() - before,
+                "stream_bytes": memory_bytes("VmHWM") - before,
                 "size_bytes": store.head("large").size_bytes,
                 "sha256": digest.hexdigest(),
             }
