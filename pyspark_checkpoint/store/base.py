@@ -132,7 +132,7 @@ class ObjectStore(abc.ABC):
     def copy(self, source_key: str, target_key: str, *, if_absent: bool = False) -> Version:
         """Copy within the store, by the server where it can, without the bytes passing through here."""
 
-    def close(self) -> None:
+    def close(self) -> None:  # noqa: B027 - a store without connections has nothing to release
         """Release connections. A store that was closed may be used again; it reconnects."""
 
 

@@ -157,19 +157,17 @@ class LocalStore(ObjectStore):
         for _ in range(_ATTEMPTS):
             try:
                 self._directories.ensure(path.parent)
-                os.link(staged.path, path)
-                return True
+                rival = _link(staged, path)
+                if rival is None:
+                    return True
+                if not stat.S_ISDIR(rival.st_mode):
+                    return False
+                if not self._directories.remove_empty_tree(path):
+                    raise beside(key)
             except FileNotFoundError:
                 if not staged.path.exists():
                     break
-                continue  # whoever deleted the last object of the directory has removed it: make it again
-            except FileExistsError:
-                if _is_same(path, staged):
-                    return True  # NFS: the first answer was lost and the client asked again
-                if not path.is_dir():
-                    return False
-                if not self._directories.remove_empty_tree(path):
-                    raise beside(key) from None
+                # Whoever deleted the last object of the directory has removed it: make it again.
             except OSError:
                 self._directories.remove_empty(path.parent)
                 raise
@@ -247,6 +245,17 @@ def _copy_all(source: int, target: int, size_bytes: int) -> None:
             _write_all(target, _read_range(source, done, min(done + CHUNK_BYTES, size_bytes), "source"))
             copied = min(CHUNK_BYTES, size_bytes - done)
         done += copied
+
+
+def _link(staged: StagedFile, path: Path) -> os.stat_result | None:
+    """Give a staged file a second name; return the status of what has that name instead, if so."""
+    try:
+        os.link(staged.path, path)
+        return None
+    except FileExistsError:
+        found = path.stat()
+    # Ours: on NFS the first answer can be lost, and then the client asks again.
+    return None if os.path.samestat(found, staged.status) else found
 
 
 def _rename(staged: StagedFile, path: Path) -> None:

@@ -53,7 +53,10 @@ class Directories:
         self._durable: dict[Path, tuple[int, int]] = {}
 
     def ensure(self, directory: Path) -> None:
-        """Make ``directory`` and all above it, so that they survive a power cut."""
+        """Make ``directory`` and all above it, so that they survive a power cut.
+
+        ``FileNotFoundError`` means that another has just removed one of them as empty: try again.
+        """
         known = self._durable.get(directory)
         if known is not None and known == _identity(directory):
             return
@@ -63,9 +66,11 @@ class Directories:
             directory.mkdir()
         except FileNotFoundError:
             self.ensure(directory.parent)
-            directory.mkdir(exist_ok=True)
+            self.ensure(directory)
+            return
         except FileExistsError:
-            if not directory.is_dir():
+            # Not is_dir(): one that was removed this very moment is not a file, and the caller tries again.
+            if not stat.S_ISDIR(directory.stat().st_mode):
                 raise NotADirectoryError(errno.ENOTDIR, "not a directory", str(directory)) from None
         if directory != directory.parent:
             with suppress(PermissionError):  # a parent that we may not read was not made by us
