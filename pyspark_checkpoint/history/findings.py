@@ -132,7 +132,7 @@ def is_known_name(key: str) -> bool:
 def check_names(keys: Mapping[str, int], control: Control, head_number: int) -> Iterator[Finding]:
     """Objects that do not belong: strange names, and manifests beyond the head."""
     for key in keys:
-        number = parse_manifest_key(key)
+        number = parse_manifest_key(key) or parse_seal_key(key)
         if not is_known_name(key):
             yield Finding(key, "is no object of this store")
         elif number is not None and number > head_number:

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 
 from pyspark_checkpoint.errors import FormatError, Unavailable
 from pyspark_checkpoint.format.keys import LATEST_KEY, MAX_NUMBER, manifest_key
-from pyspark_checkpoint.format.manifest import CheckpointManifest
+from pyspark_checkpoint.format.manifest import CheckpointManifest, ManifestKind
 from pyspark_checkpoint.format.records import Control, decode_latest
 from pyspark_checkpoint.format.sealed import Mac
 from pyspark_checkpoint.history.control import ControlState, find_control_or_new, read_control
@@ -72,6 +72,11 @@ def find_head(
 def head_from_bytes(data: bytes, number: int, control: Control, *, mac: Mac | None = None) -> Head:
     """Make a head of the bytes of its manifest, which another process may have found; no request."""
     loaded = load_manifest_bytes(data, number, mac=mac)
+    if loaded.manifest.kind is ManifestKind.TOMBSTONE or number in control.deleted:
+        raise FormatError(
+            f"{manifest_key(number)} is the newest manifest, but that checkpoint was deleted",
+            hint="newer manifests are missing; run ckpt verify, or go back with ckpt rollback",
+        )
     return Head(loaded.manifest, loaded.sha256, control, data)
 
 

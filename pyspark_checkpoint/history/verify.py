@@ -17,7 +17,6 @@ from pyspark_checkpoint.format.keys import (
     LATEST_KEY,
     manifest_key,
     parse_data_key_key,
-    parse_manifest_key,
     parse_seal_key,
     parse_status_key,
 )
@@ -63,20 +62,25 @@ def verify_store(
 ) -> Iterator[Finding]:
     """Yield everything that is not as it should be, as it is found. An unreachable store is an error.
 
+    The listing comes before the head, so that commits made meanwhile are not taken for strays.
     ``read_artifacts=False`` checks records, manifests and chain only.
     """
     try:
         state = find_control_or_new(store)
+        pointer = None if state is None else _find_pointer(store)
+        keys = {info.key: info.size_bytes for info in store.list()}
         where = None if state is None else locate_head(store)
     except FormatError as error:
         yield finding_of(error, CONTROL_KEY)
         return
-    if state is None or where is None:
-        yield from _check_new(store)
+    if where is None:
+        yield from check_names(keys, Control(""), 0)
         return
+    if pointer is not None and pointer > where.number:
+        problem = f"names checkpoint {pointer}, but the newest one is {where.number}"
+        yield Finding(LATEST_KEY, problem, pointer)
     seen = _Seen()
     yield from _check_manifests(store, where.control, where.number, mac, seen)
-    keys = {info.key: info.size_bytes for info in store.list()}
     yield from check_names(keys, where.control, where.number)
     yield from _check_records(store, keys, seen.nonces)
     if read_artifacts:
@@ -94,10 +98,13 @@ def verify_checkpoint(
     return findings
 
 
-def _check_new(store: ObjectStore) -> Iterator[Finding]:
-    for info in store.list():
-        if parse_manifest_key(info.key) is not None:
-            yield Finding(info.key, "lies in a store without a first checkpoint")
+def _find_pointer(store: ObjectStore) -> int | None:
+    """What the pointer says, read before the head: it is moved after the manifest that it names."""
+    data = find_record(store, LATEST_KEY)
+    try:
+        return None if data is None else decode_latest(data)
+    except FormatError:
+        return None
 
 
 def _check_manifests(
