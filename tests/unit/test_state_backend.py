@@ -213,10 +213,7 @@ def test_a_share_reads_only_its_partitions(tmp_path: Path) -> None:
     assert share.load_partition(full, "agg", 1) == [b"x" * 600 + b"\x01"]
     with pytest.raises(CheckpointError):
         share.load_partition(full, "agg", 2)
-    others = {
-        part.artifacts[0].offset for part in full.operators["agg"].partitions if part.partition_id != 1
-    }
-    assert others
+    assert len([call for call in counting.calls if ".pack" in call.key]) == 1
     assert not [call for call in counting.calls if call.verb == "put"]
 
 
