@@ -21,6 +21,7 @@ import contextlib
 import json
 import os
 import re
+import socket
 import threading
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -147,8 +148,7 @@ def crc32c(data: bytes) -> str:
 def strict_gcs() -> Iterator[StrictGcs]:
     """A running strict fake with one empty bucket."""
     state = StrictGcs()
-    server = ThreadingHTTPServer((LOOPBACK, 0), type("Handler", (_Handler,), {"state": state}))
-    server.daemon_threads = False
+    server = _Server((LOOPBACK, 0), type("Handler", (_Handler,), {"state": state}))
     state.port = server.server_address[1]
     thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.02})
     thread.start()
@@ -157,7 +157,28 @@ def strict_gcs() -> Iterator[StrictGcs]:
     finally:
         server.shutdown()
         thread.join()
+        server.drop_connections()
         server.server_close()
+
+
+class _Server(ThreadingHTTPServer):
+    daemon_threads = False
+    request_queue_size = 128
+
+    def __init__(self, address: tuple[str, int], handler: type[BaseHTTPRequestHandler]) -> None:
+        self._accepted: list[socket.socket] = []
+        super().__init__(address, handler)
+
+    def get_request(self) -> tuple[socket.socket, Any]:
+        accepted = super().get_request()
+        self._accepted.append(accepted[0])
+        return accepted
+
+    def drop_connections(self) -> None:
+        """End connections that a client keeps open, so that their threads end."""
+        for accepted in self._accepted:
+            with contextlib.suppress(OSError):
+                accepted.shutdown(socket.SHUT_RDWR)
 
 
 class _Handler(BaseHTTPRequestHandler):
