@@ -7,12 +7,16 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from pyspark_checkpoint import errors as errors
+    from pyspark_checkpoint.format.manifest import CheckpointManifest as CheckpointManifest
+    from pyspark_checkpoint.history.checkpoint_store import CheckpointStore as CheckpointStore
     from pyspark_checkpoint.spark.source import CheckpointSinkSource as DefaultSource  # noqa: F401
     from pyspark_checkpoint.store.open import open_object_store as open_object_store
 
 __version__ = "0.1.0"
 
 _EXPORTS = {
+    "CheckpointManifest": ("pyspark_checkpoint.format.manifest", "CheckpointManifest"),
+    "CheckpointStore": ("pyspark_checkpoint.history.checkpoint_store", "CheckpointStore"),
     "DefaultSource": ("pyspark_checkpoint.spark.source", "CheckpointSinkSource"),
     "errors": ("pyspark_checkpoint.errors", None),
     "open_object_store": ("pyspark_checkpoint.store.open", "open_object_store"),
