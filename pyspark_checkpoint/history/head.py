@@ -66,7 +66,13 @@ def find_head(
         return None
     if cached is not None and found.data is cached.data:
         return Head(cached.manifest, cached.sha256, found.control, cached.data)
-    return head_from_bytes(found.data, found.number, found.control, mac=mac)
+    try:
+        return head_from_bytes(found.data, found.number, found.control, mac=mac)
+    except FormatError as error:
+        error.hint = (
+            error.hint or "ckpt verify shows the damage, ckpt rollback goes back to a good checkpoint"
+        )
+        raise
 
 
 def head_from_bytes(data: bytes, number: int, control: Control, *, mac: Mac | None = None) -> Head:
