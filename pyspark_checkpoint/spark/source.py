@@ -20,7 +20,7 @@ from pyspark_checkpoint.spark.commit import plan_batch
 from pyspark_checkpoint.spark.facts import FACT_PREFIX
 from pyspark_checkpoint.spark.locate import read_table
 from pyspark_checkpoint.spark.options import parse_read_options, parse_write_options
-from pyspark_checkpoint.spark.plan import plan_layout, recorded_table
+from pyspark_checkpoint.spark.plan import plan_sink
 from pyspark_checkpoint.spark.reader import FilteringTableReader, TableReader
 from pyspark_checkpoint.spark.session import find_planning_head, open_for_writing
 from pyspark_checkpoint.spark.stream_reader import CHANGE_TYPE_COLUMN, EPOCH_COLUMN, ChangeReader
@@ -89,10 +89,17 @@ class CheckpointSinkSource(DataSource):
 
     def _layout(self) -> StructType:
         """What the jar asks before it plans: the answer is the metadata of a column."""
-        options = parse_write_options({k: v for k, v in self.options.items() if k != f"{FACT_PREFIX}ask"})
-        head = find_planning_head(options.shared, open_for_writing(options.shared))
-        partitions, vnodes = plan_layout(recorded_table(head, options.shared.operator), options)
-        metadata = {"partitions": partitions, "vnodes": vnodes}
+        options = parse_write_options(self.options)
+        opened = open_for_writing(options.shared)
+        plan = plan_sink(
+            find_planning_head(options.shared, opened),
+            options,
+            TableSchema.from_json(json.loads(self.options[f"{FACT_PREFIX}schema"])),
+            streaming=bool(options.facts.query_id),
+            overwrite=options.facts.output_mode == "complete",
+            store_id=opened.store_id,
+        )
+        metadata = {"partitions": plan.table.partitions, "vnodes": plan.table.vnodes}
         return StructType([StructField("layout", StringType(), True, metadata)])
 
 

@@ -1,0 +1,96 @@
+"""Which epochs a stream of changes serves, and when it must not go on."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pyspark_checkpoint.errors import RefusedError
+from pyspark_checkpoint.format.manifest import ManifestKind
+from pyspark_checkpoint.table.feed import NOTHING_SERVED, FeedEntry, FeedPosition, plan_feed
+
+E, R, B, C, T = (
+    ManifestKind.EPOCH,
+    ManifestKind.REPLACEMENT,
+    ManifestKind.ROLLBACK,
+    ManifestKind.CLAIM,
+    ManifestKind.TOMBSTONE,
+)
+
+
+def history(*steps: tuple[ManifestKind, int], first: int = 1, final: bool = False) -> list[FeedEntry]:
+    entries = [FeedEntry(first + at, epoch, kind) for at, (kind, epoch) in enumerate(steps)]
+    if final:
+        last = entries[-1]
+        entries[-1] = FeedEntry(last.checkpoint_id, last.epoch, last.kind, final=True)
+    return entries
+
+
+def served(entries: list[FeedEntry], after: FeedPosition = NOTHING_SERVED) -> list[tuple[int, int]]:
+    return [(entry.epoch, entry.checkpoint_id) for entry in plan_feed(entries, after)]
+
+
+def test_the_newest_epoch_waits_until_it_is_final() -> None:
+    """It may still be replaced; a later epoch, or a seal, makes it final."""
+    assert served(history((E, 0), (E, 1))) == [(0, 1)]
+    assert served(history((E, 0), (E, 1), final=True)) == [(0, 1), (1, 2)]
+
+
+def test_a_claim_makes_nothing_final() -> None:
+    """The run that claims may run the head's epoch again."""
+    assert served(history((E, 0), (C, 0))) == []
+    assert served(history((E, 0), (C, 0), (E, 1))) == [(0, 1)]
+
+
+def test_a_replacement_is_served_instead_of_what_it_replaced() -> None:
+    """The consumer gets the rows that count, once."""
+    assert served(history((E, 0), (E, 1), (C, 1), (R, 1), (E, 2))) == [(0, 1), (1, 4)]
+
+
+def test_epochs_that_were_rolled_back_unserved_are_left_out() -> None:
+    """What never happened is not told."""
+    entries = history((E, 0), (E, 1), (E, 2), (B, 0), (E, 1), (E, 2))
+    assert served(entries) == [(0, 1), (1, 5)]
+    assert served(entries[1:], FeedPosition(1, 0)) == [(1, 5)]
+
+
+def test_a_rollback_below_what_was_served_stops_the_consumer() -> None:
+    """It has seen what never happened; the message says what to do."""
+    with pytest.raises(RefusedError, match="rolled back to epoch 0") as caught:
+        served(history((E, 2), (B, 0), first=3), FeedPosition(2, 1))
+    assert "new checkpoint location" in str(caught.value)
+
+
+def test_a_pruned_epoch_is_an_error_that_names_it() -> None:
+    """Serving the next one that is left would lose rows in silence."""
+    with pytest.raises(RefusedError, match="epoch 3 was pruned: the oldest one left is epoch 7"):
+        served(history((E, 7), (E, 8), first=30), FeedPosition(10, 2))
+
+
+def test_numbers_without_a_hole_are_never_taken_for_pruned() -> None:
+    """Epochs may skip numbers where checkpoints do not."""
+    assert served(history((E, 7), (E, 8), first=11), FeedPosition(10, 2)) == [(7, 11)]
+
+
+def test_a_deleted_checkpoint_gives_way_to_one_with_the_same_rows() -> None:
+    """A claim names what its parent named."""
+    assert served(history((T, 0), (C, 0), (E, 1))) == [(0, 2)]
+
+
+@given(st.lists(st.sampled_from(["epoch", "again", "claim"]), max_size=20), st.integers(0, 20))
+def test_serving_in_pieces_serves_each_epoch_once(steps: list[str], cut: int) -> None:
+    """Wherever a consumer stops and goes on, it gets every final epoch exactly once, in order."""
+    entries: list[FeedEntry] = []
+    epoch = -1
+    for step in steps:
+        if step == "epoch" or epoch < 0:
+            epoch += 1
+            kind = E
+        else:
+            kind = R if step == "again" else C
+        entries.append(FeedEntry(len(entries) + 1, epoch, kind))
+    first = plan_feed(entries[:cut], NOTHING_SERVED)
+    position = FeedPosition(first[-1].checkpoint_id, first[-1].epoch) if first else NOTHING_SERVED
+    rest = plan_feed([e for e in entries if e.checkpoint_id > position.checkpoint_id], position)
+    assert [e.epoch for e in (*first, *rest)] == list(range(max(epoch, 0)))

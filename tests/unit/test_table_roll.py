@@ -1,0 +1,112 @@
+"""The rolling rule, played through for many epochs: short chains, few bytes, nobody pays at once."""
+
+from __future__ import annotations
+
+import pytest
+
+from pyspark_checkpoint.errors import FormatError
+from pyspark_checkpoint.table.roll import (
+    SETTLED_BYTES,
+    Link,
+    RollPlan,
+    has_turn,
+    level_name,
+    parse_level,
+    plan_roll,
+)
+
+
+class Played:
+    """A partition whose deltas have a size and whose snapshot never grows beyond one."""
+
+    def __init__(self, partition: int, *, keyed: bool, delta: int, table: int, max_deltas: int) -> None:
+        self.partition, self.keyed, self.max_deltas = partition, keyed, max_deltas
+        self.delta, self.table = delta, table
+        self.chain: list[Link] = []
+        self.changed = self.written = self.longest = 0
+
+    def play(self, epoch: int) -> bool:
+        plan = plan_roll(
+            self.chain,
+            keyed=self.keyed,
+            partition=self.partition,
+            epoch=epoch,
+            max_deltas=self.max_deltas,
+        )
+        if plan is not None:
+            size = sum(link.size_bytes for link in self.chain[plan.first : plan.end])
+            if self.keyed:
+                size = min(size, self.table)
+            merged = Link(size, plan.level is not None, plan.level or 0)
+            self.chain[plan.first : plan.end] = [merged]
+            self.written += size
+        self.chain.append(Link(self.delta, True))
+        self.changed += self.delta
+        self.written += self.delta
+        self.longest = max(self.longest, len(self.chain))
+        return plan is not None
+
+
+@pytest.mark.parametrize("table", [100, 10_000, 1_000_000])
+@pytest.mark.parametrize("max_deltas", [4, 10])
+def test_keyed_chains_stay_short_and_writing_stays_cheap(table: int, max_deltas: int) -> None:
+    """Deltas of 100 bytes on tables of up to 10,000 times that: never more than a few times the change."""
+    played = Played(0, keyed=True, delta=100, table=table, max_deltas=max_deltas)
+    for epoch in range(5_000):
+        played.play(epoch)
+    assert played.written <= 8 * played.changed
+    assert played.longest <= max_deltas * 6
+
+
+def test_rolling_whenever_deltas_are_many_would_not_be_cheap() -> None:
+    """The same play with a full snapshot at each turn: this is what the levels are for."""
+    written = changed = 0
+    for epoch in range(5_000):
+        written += 100 + (1_000_000 if has_turn(0, epoch, 10) else 0)
+        changed += 100
+    assert written > 500 * changed
+
+
+def test_without_keys_nothing_large_is_rewritten() -> None:
+    """Artifacts that are large enough are left alone for good, so that memory stays bounded."""
+    played = Played(0, keyed=False, delta=SETTLED_BYTES // 64, table=0, max_deltas=4)
+    for epoch in range(2_000):
+        played.play(epoch)
+    assert max(link.size_bytes for link in played.chain) <= SETTLED_BYTES * 1.1
+    assert played.written <= 6 * played.changed
+    assert len(played.chain) <= 2_000 // 8
+
+
+def test_no_epoch_pays_for_all_partitions() -> None:
+    """Forty partitions that look alike take turns: never more than an eighth of them at once."""
+    partitions = [Played(p, keyed=True, delta=100, table=5_000, max_deltas=10) for p in range(40)]
+    for epoch in range(500):
+        assert sum(partition.play(epoch) for partition in partitions) <= 5
+
+
+def test_deltas_that_outweigh_the_snapshot_become_the_snapshot() -> None:
+    """And lighter ones are merged among themselves."""
+    heavy = [Link(100, False), Link(60, True), Link(60, True)]
+    assert plan_roll(heavy, keyed=True, partition=0, epoch=10, max_deltas=10) == RollPlan(0, 3, None)
+    light = [Link(100, False), Link(6, True), Link(6, True)]
+    assert plan_roll(light, keyed=True, partition=0, epoch=10, max_deltas=10) == RollPlan(1, 3, 1)
+
+
+def test_a_full_level_goes_up_together() -> None:
+    """Nine deltas of level 1 and the new ones make one of level 2."""
+    chain = [Link(10**6, False), *[Link(10, True, 1)] * 9, Link(1, True), Link(1, True)]
+    assert plan_roll(chain, keyed=True, partition=0, epoch=10, max_deltas=10) == RollPlan(1, 12, 2)
+
+
+def test_out_of_turn_and_without_deltas_nothing_is_rewritten() -> None:
+    """Reading a chain that needs nothing costs nothing."""
+    assert plan_roll([Link(1, True)] * 9, keyed=True, partition=0, epoch=11, max_deltas=10) is None
+    assert plan_roll([Link(1, False)], keyed=True, partition=0, epoch=10, max_deltas=10) is None
+
+
+def test_levels_are_told_by_names() -> None:
+    """Built and parsed as a pair; another name is damage."""
+    for level in range(5):
+        assert parse_level(level_name(level)) == level
+    with pytest.raises(FormatError):
+        parse_level("partition-3")
