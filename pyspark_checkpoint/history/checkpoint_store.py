@@ -246,7 +246,7 @@ class CheckpointStore(StoreAccess):
         """The newest good checkpoint, and a report of what was passed over and what is to be done."""
         wanted = expected or recover.Expected()
         if wanted.vnode_count is None:
-            wanted = replace(wanted, vnode_count=self._vnode_count)
+            wanted = replace(wanted, vnode_count=self._vnode_count, vnodes=self.vnodes)
         return recover.recover_latest_validated(
             self.store, self._clock, mac=self._mac(), expected=wanted, select=self._select
         )

@@ -180,6 +180,7 @@ class Run:
         head, nonce = self._head, self.clock.nonce()
         self._check_attempt(attempt)
         rules.check_encryption(head, draft.encryption_key_id)
+        rules.check_user_names(draft)
         rules.check_names(draft, attempt.number, head, held)
         manifest = rules.stamp(
             draft,

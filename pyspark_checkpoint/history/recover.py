@@ -22,6 +22,7 @@ from pyspark_checkpoint.history.lookup import is_visible, visible_numbers
 from pyspark_checkpoint.history.parallel import DEFAULT_CONCURRENCY
 from pyspark_checkpoint.history.records_io import find_record, load_manifest_bytes
 from pyspark_checkpoint.history.status import read_statuses
+from pyspark_checkpoint.history.subset import missing_vnodes
 from pyspark_checkpoint.history.verify import verify_checkpoint
 from pyspark_checkpoint.store.base import ObjectStore
 
@@ -51,6 +52,8 @@ class Expected:
     sink_names: tuple[str, ...] | None = None
     pipeline_hash: int | None = None
     vnode_count: int | None = None
+    vnodes: frozenset[int] | None = None
+    """The share of the vnodes that recovers; None means all."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -207,3 +210,6 @@ def changes_since(manifest: CheckpointManifest, expected: Expected) -> Iterator[
             f"the checkpoint has {manifest.vnode_count} vnodes, the runtime {expected.vnode_count}: "
             "keys do not map to the same partitions"
         )
+    missing = missing_vnodes(manifest, expected.vnodes)
+    if missing:
+        yield f"the checkpoint does not cover {len(missing)} of the vnodes, from {min(missing)} on"

@@ -8,7 +8,7 @@ from typing import Any
 
 from pyspark_checkpoint.errors import FencedError, RefusedError
 from pyspark_checkpoint.format.artifact import ArtifactRef
-from pyspark_checkpoint.format.keys import CheckpointId, parse_attempt_key
+from pyspark_checkpoint.format.keys import CheckpointId, check_name, parse_attempt_key
 from pyspark_checkpoint.format.manifest import CheckpointManifest, ManifestKind, RequestCount
 from pyspark_checkpoint.history.head import Head
 
@@ -59,6 +59,14 @@ def check_names(draft: CheckpointManifest, number: int, head: Head | None, held:
                 f"checkpoint {number} may not name {path!r}",
                 hint="it was staged for another checkpoint, and nothing keeps it from being deleted",
             )
+
+
+def check_user_names(draft: CheckpointManifest) -> None:
+    """Refuse names of operators and sinks that could not be part of a key on every store."""
+    for operator in draft.operators:
+        check_name(operator, "operator")
+    for sink in draft.sink_names:
+        check_name(sink, "sink")
 
 
 def check_query(draft: CheckpointManifest, head: Head | None) -> None:

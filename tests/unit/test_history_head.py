@@ -5,9 +5,11 @@ from __future__ import annotations
 import pytest
 
 from pyspark_checkpoint.errors import FormatError
+from pyspark_checkpoint.format import sealed
 from pyspark_checkpoint.format.keys import LATEST_KEY, manifest_key
+from pyspark_checkpoint.format.manifest_json import manifest_fields
 from pyspark_checkpoint.format.records import encode_latest
-from pyspark_checkpoint.history import lookup
+from pyspark_checkpoint.history import lookup, records_io
 from pyspark_checkpoint.history.head import find_head, locate_head
 from tests.history_kit import History, commit, history_of
 
@@ -68,3 +70,28 @@ def test_checkpoints_are_found_by_epoch_and_by_time() -> None:
     assert lookup.find_number_by_epoch(history.inner, 9) is None
     assert lookup.find_number_by_time(history.inner, times[1]) == 4
     assert lookup.find_number_by_time(history.inner, times[0] - 1) is None
+
+
+@pytest.mark.parametrize("damage", ["empty", "truncated", "huge", "newer version", "escaping path"])
+def test_a_strange_newest_manifest_is_a_clear_error(damage: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It names the object, is never read beyond the largest size, and the store is not taken for empty."""
+    history, _ = history_of(2)
+    key = manifest_key(2)
+    good = history.inner.get(key)
+    fields = manifest_fields(history.head())
+    if damage == "huge":
+        monkeypatch.setattr(records_io, "MAX_SEALED_BYTES", 5000)
+        monkeypatch.setattr(sealed, "MAX_SEALED_BYTES", 5000)
+    bad = {
+        "empty": b"",
+        "truncated": good[: len(good) // 2],
+        "huge": b"x" * 1_000_000,
+        "newer version": sealed.encode_sealed({**fields, "version": 2}),
+        "escaping path": sealed.encode_sealed({**fields, "objects": ["checkpoints/../../etc/passwd"]}),
+    }[damage]
+    history.inner.put(key, bad)
+    with pytest.raises(FormatError, match="manifest-0000000002"):
+        find_head(history.inner)
+    with pytest.raises(FormatError):
+        history.run("run-b").claim()
+    assert history.numbers() == [1, 2]

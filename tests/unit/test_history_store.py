@@ -213,6 +213,9 @@ def test_a_share_of_the_vnodes_has_real_effect() -> None:
     mine = opened(history, vnode_count=8, vnodes={1, 5, 6}, instance_id="i-1")
     saved = mine.save(share_manifest(mine, [1, 2]))
     assert (saved.vnodes, saved.instance_id) == ((1, 5, 6), "i-1")
+    assert mine.recover_latest_validated().warnings == ()
+    whole = opened(history, vnode_count=8).recover_latest_validated()
+    assert "does not cover 5 of the vnodes" in whole.report
     with pytest.raises(SettingsError):
         opened(history, vnode_count=8, vnodes={8})
 
@@ -370,4 +373,8 @@ def test_operator_names_that_no_store_could_hold_are_refused(operator: str) -> N
     attempt = point.new_id()
     with pytest.raises(RefusedError):
         point.save_snapshot(attempt, operator, 0, b"data")
-    assert history.keys("checkpoints/") == []
+    inline = CheckpointManifest(checkpoint_id=0, epoch=1, operators={operator: OperatorSnapshotEntry()})
+    for bad in (inline, replace(CheckpointManifest.new(0, 1), sink_names=(operator,))):
+        with pytest.raises(RefusedError):
+            point.save_manifest(bad, attempt)
+    assert history.keys("checkpoints/") == history.keys("manifests/") == []
