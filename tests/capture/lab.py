@@ -1,0 +1,230 @@
+"""Streaming queries whose every batch is kept, so that two runs can be compared batch by batch."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import pandas as pd
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+from pyspark.sql.streaming import StatefulProcessor
+from pyspark.sql.streaming.query import StreamingQuery
+from pyspark.sql.streaming.state import GroupStateTimeout
+
+from pyspark_checkpoint.capture.describe import QueryFacts
+from pyspark_checkpoint.capture.location import LocationSpec
+from pyspark_checkpoint.capture.take import QueryCapture
+from pyspark_checkpoint.format.manifest import QueryInfo
+from pyspark_checkpoint.history.checkpoint_store import CheckpointStore
+from pyspark_checkpoint.sparkstate.logs import decode_query_id
+
+SCHEMA = "id long, k long, ts long"
+ROWS = 30
+PROVIDER = "spark.sql.streaming.stateStore.providerClass"
+CHANGELOG = "spark.sql.streaming.stateStore.rocksdb.changelogCheckpointing.enabled"
+FORMAT = "spark.sql.streaming.stateStore.checkpointFormatVersion"
+_STATE = "org.apache.spark.sql.execution.streaming.state."
+HDFS = {PROVIDER: f"{_STATE}HDFSBackedStateStoreProvider", CHANGELOG: "false", FORMAT: "1"}
+ROCKSDB = {PROVIDER: f"{_STATE}RocksDBStateStoreProvider", CHANGELOG: "false", FORMAT: "1"}
+ROCKSDB_CHANGELOG = {**ROCKSDB, CHANGELOG: "true"}
+ROCKSDB_CHANGELOG_2 = {**ROCKSDB_CHANGELOG, FORMAT: "2"}
+PROVIDERS = {
+    "hdfs": HDFS,
+    "rocksdb": ROCKSDB,
+    "rocksdb-changelog": ROCKSDB_CHANGELOG,
+    "rocksdb-changelog-v2": ROCKSDB_CHANGELOG_2,
+}
+
+
+def write_inputs(directory: Path, numbers: Iterable[int]) -> None:
+    """One file a number; event times move on by ten seconds from file to file."""
+    for number in numbers:
+        lines = (
+            json.dumps(
+                {"id": number * ROWS + row, "k": (number * ROWS + row) * 7 % 11, "ts": 1_000 + number * 10}
+            )
+            for row in range(ROWS)
+        )
+        hidden = directory / f".{number:03d}.json"
+        hidden.write_text("\n".join(lines))
+        hidden.rename(directory / f"{number:03d}.json")
+
+
+class Counter(StatefulProcessor):
+    """A value, a list and a map for each key, and a timer that reports late."""
+
+    def init(self, handle) -> None:
+        self._handle = handle
+        self._count = handle.getValueState("count", "n long")
+        self._seen = handle.getListState("seen", "id long")
+        self._by_ts = handle.getMapState("byTs", "ts long", "n long")
+
+    def handleInputRows(self, key, rows, timer_values):
+        count = self._count.get()[0] if self._count.exists() else 0
+        for frame in rows:
+            count += len(frame)
+            for id_, ts in zip(frame["id"], frame["ts"], strict=True):
+                self._seen.appendValue((int(id_),))
+                before = self._by_ts.getValue((int(ts),))[0] if self._by_ts.containsKey((int(ts),)) else 0
+                self._by_ts.updateValue((int(ts),), (before + 1,))
+        self._count.update((count,))
+        if timer_values.getCurrentWatermarkInMs() > 0:
+            self._handle.registerTimer(timer_values.getCurrentWatermarkInMs() + 15_000)
+        total = sum(row[0] for row in self._seen.get())
+        times = sum(1 for _ in self._by_ts.iterator())
+        yield pd.DataFrame({"k": [key[0]], "n": [count], "total": [total], "times": [times]})
+
+    def handleExpiredTimer(self, key, timer_values, expired_timer_info):
+        yield pd.DataFrame({"k": [key[0]], "n": [-1], "total": [-1], "times": [-1]})
+
+    def close(self) -> None:
+        pass
+
+
+def _grouped_state(key, frames, state):
+    count = state.get[0] if state.exists else 0
+    for frame in frames:
+        count += len(frame)
+    state.update((count,))
+    yield pd.DataFrame({"k": [key[0]], "n": [count]})
+
+
+def _events(lab: Lab) -> DataFrame:
+    frame = lab.spark.readStream.schema(SCHEMA).option("maxFilesPerTrigger", 1).json(str(lab.inputs))
+    return frame.withColumn("t", F.timestamp_seconds("ts"))
+
+
+def _late(lab: Lab) -> DataFrame:
+    return _events(lab).withWatermark("t", "20 seconds")
+
+
+def _join(lab: Lab) -> DataFrame:
+    left = _late(lab).where("id % 3 = 0").select("id", "k", F.col("t").alias("lt"))
+    right = (
+        _late(lab)
+        .where("id % 5 = 0")
+        .select(F.col("id").alias("rid"), F.col("k").alias("rk"), F.col("t").alias("rt"))
+    )
+    condition = F.expr("k = rk and rt >= lt and rt <= lt + interval 20 seconds")
+    return left.withWatermark("lt", "20 seconds").join(
+        right.withWatermark("rt", "20 seconds"), condition, "leftOuter"
+    )
+
+
+QUERIES: dict[str, tuple[Callable[[Lab], DataFrame], str]] = {
+    "aggregation": (
+        lambda lab: (
+            _late(lab)
+            .groupBy(F.window("t", "20 seconds"), "k")
+            .agg(F.count("*").alias("n"), F.sum("id").alias("s"))
+        ),
+        "update",
+    ),
+    "aggregation-append": (
+        lambda lab: _late(lab).groupBy(F.window("t", "20 seconds"), "k").count(),
+        "append",
+    ),
+    "global-aggregation": (lambda lab: _events(lab).groupBy().agg(F.count("*").alias("n")), "complete"),
+    "join": (_join, "append"),
+    "deduplication": (lambda lab: _late(lab).dropDuplicates(["k", "t"]).select("k", "t"), "append"),
+    "deduplication-within-watermark": (
+        lambda lab: _late(lab).dropDuplicatesWithinWatermark(["k"]).select("k", "t"),
+        "append",
+    ),
+    "session-window": (
+        lambda lab: _late(lab).groupBy(F.session_window("t", "12 seconds"), "k").count(),
+        "append",
+    ),
+    "two-operators": (
+        lambda lab: (
+            _late(lab).dropDuplicates(["id", "t"]).groupBy(F.window("t", "20 seconds"), "k").count()
+        ),
+        "append",
+    ),
+    "grouped-state": (
+        lambda lab: (
+            _events(lab)
+            .groupBy("k")
+            .applyInPandasWithState(
+                _grouped_state, "k long, n long", "n long", "update", GroupStateTimeout.NoTimeout
+            )
+        ),
+        "update",
+    ),
+    "transform-with-state": (
+        lambda lab: (
+            _late(lab)
+            .select("k", "id", "ts", "t")
+            .groupBy("k")
+            .transformWithStateInPandas(
+                Counter(), "k long, n long, total long, times long", "update", "eventTime"
+            )
+        ),
+        "update",
+    ),
+    "limit": (lambda lab: _events(lab).limit(200).select("id"), "append"),
+    "stateless": (lambda lab: _events(lab).select("id", "k"), "append"),
+}
+
+
+@dataclass
+class Lab:
+    """A session, its input, and the directories of one test."""
+
+    spark: SparkSession
+    inputs: Path
+    directory: Path
+    batches: dict[int, list[str]] = field(default_factory=dict)
+
+    def start(self, query: str, location: Path | str, confs: dict[str, str], **options: str) -> Run:
+        """Start a query on a checkpoint location; it ends when the input is used up."""
+        for name, value in confs.items():
+            self.spark.conf.set(name, value)
+        build, mode = QUERIES[query]
+        batches: dict[int, list[str]] = {}
+
+        def keep(frame: DataFrame, batch: int) -> None:
+            rows = frame.select(F.to_json(F.struct("*"))).collect()
+            batches[batch] = sorted(row[0] for row in rows)
+
+        writer = (
+            build(self).writeStream.outputMode(mode).foreachBatch(keep).queryName(query.replace("-", "_"))
+        )
+        started = (
+            writer.option("checkpointLocation", str(location))
+            .options(**options)
+            .trigger(availableNow=True)
+            .start()
+        )
+        return Run(started, batches)
+
+    def run(self, query: str, location: Path | str, confs: dict[str, str]) -> dict[int, list[str]]:
+        """Run a query to the end of its input and return what each batch put out."""
+        run = self.start(query, location, confs)
+        run.query.awaitTermination(120)
+        assert run.query.exception() is None
+        return run.batches
+
+    def capture(
+        self, location: Path | str, store: Path | str, epochs: Iterable[int], **settings
+    ) -> list[int]:
+        """Capture these epochs of a location into a store, as the listener would; return their numbers."""
+        spec = LocationSpec(str(location))
+        opened = spec.open()
+        info = QueryInfo(id=decode_query_id(opened.read("metadata")), checkpoint_location=str(location))
+        history = CheckpointStore.open(str(store), query=info, **settings)
+        run = history.writer()
+        run.claim()
+        taker = QueryCapture(opened, run, QueryFacts(info, history.run_id, (), "test", "update"))
+        return [taker.capture(epoch).checkpoint_id for epoch in epochs]
+
+
+@dataclass
+class Run:
+    """A running query and what its batches have put out so far."""
+
+    query: StreamingQuery
+    batches: dict[int, list[str]]

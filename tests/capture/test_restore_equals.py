@@ -1,0 +1,66 @@
+"""A restored query goes on as if nothing had happened: every later batch is the undisturbed run's."""
+
+from __future__ import annotations
+
+import os
+import shutil
+
+import pytest
+
+from pyspark_checkpoint.capture.operations import restore
+from tests.capture.lab import PROVIDERS, QUERIES, Lab
+
+ROCKSDB_ONLY = ("transform-with-state",)
+QUICK = [
+    *[("aggregation", provider) for provider in PROVIDERS],
+    ("aggregation-append", "rocksdb-changelog-v2"),
+    ("global-aggregation", "hdfs"),
+    ("join", "hdfs"),
+    ("join", "rocksdb-changelog-v2"),
+    ("deduplication", "rocksdb"),
+    ("deduplication-within-watermark", "hdfs"),
+    ("session-window", "rocksdb-changelog"),
+    ("two-operators", "hdfs"),
+    ("grouped-state", "hdfs"),
+    ("transform-with-state", "rocksdb-changelog"),
+    ("transform-with-state", "rocksdb-changelog-v2"),
+    ("limit", "hdfs"),
+    ("stateless", "hdfs"),
+]
+WHOLE = [
+    (query, provider)
+    for query in QUERIES
+    for provider in PROVIDERS
+    if (query not in ROCKSDB_ONLY or provider != "hdfs") and (query, provider) not in QUICK
+]
+
+
+def check(lab: Lab, query: str, provider: str, epochs: list[int] | None) -> None:
+    """Run undisturbed, capture, lose the location, restore at each epoch, go on, compare."""
+    location, store = lab.directory / "location", lab.directory / "store"
+    undisturbed = lab.run(query, location, PROVIDERS[provider])
+    newest = max(undisturbed)
+    assert newest >= 11
+    wanted = epochs or list(range(newest))
+    numbers = lab.capture(location, store, [*wanted, newest])
+    shutil.rmtree(location)
+    for epoch, number in zip([*wanted, newest], numbers, strict=True):
+        fresh = lab.directory / f"restored-{epoch}"
+        report = restore(str(store), str(fresh), at=number, clone=True)
+        assert report.epoch == epoch
+        again = lab.run(query, fresh, PROVIDERS["hdfs"])
+        later = {batch: rows for batch, rows in undisturbed.items() if batch > epoch}
+        assert again == later, f"restored at epoch {epoch}"
+
+
+@pytest.mark.parametrize(("query", "provider"), QUICK)
+def test_every_later_batch_is_that_of_an_undisturbed_run(lab: Lab, query: str, provider: str) -> None:
+    """Restored at an early, a middle and the newest epoch, on a session that has another provider set."""
+    check(lab, query, provider, [1, 6])
+
+
+@pytest.mark.soak
+@pytest.mark.parametrize(("query", "provider"), [*QUICK, *WHOLE])
+def test_every_epoch_of_every_query_and_provider(lab: Lab, query: str, provider: str) -> None:
+    """The whole matrix, restored at every epoch."""
+    check(lab, query, provider, [0, 3, 9] if "EPOCHS" not in os.environ else None)
