@@ -23,7 +23,6 @@ from pyspark_checkpoint.store.azure_read import (
     blob_info,
     in_key_order,
     is_folder,
-    version_of,
 )
 from pyspark_checkpoint.store.azure_upload import (
     SINGLE_PUT_BYTES,
@@ -31,6 +30,7 @@ from pyspark_checkpoint.store.azure_upload import (
     conditions_for,
     upload_blocks,
     upload_single,
+    version_of,
 )
 from pyspark_checkpoint.store.base import (
     CHUNK_BYTES,
@@ -169,8 +169,8 @@ class AzureStore(ObjectStore):
 
     def _upload(self, call: Call, wanted: AzureUpload) -> Version:
         if wanted.body.size_bytes <= self._single_put_bytes:
-            return version_of(upload_single(self._container, call, wanted))
-        etag = upload_blocks(
+            return upload_single(self._container, call, wanted)
+        return upload_blocks(
             self._container,
             call,
             wanted,
@@ -178,7 +178,6 @@ class AzureStore(ObjectStore):
             part_bytes=self._settings.part_size_bytes,
             max_concurrency=self._settings.max_concurrency,
         )
-        return version_of(etag)
 
     def _copy_through(self, call: Call, source: ObjectInfo, target: str) -> Version:
         reading = self._call("copy", source.key)

@@ -11,17 +11,15 @@ from typing import Any
 import requests
 from azure.core.pipeline.transport import RequestsTransport
 from azure.storage.blob import BlobSasPermissions, ContainerClient, generate_blob_sas
-from requests.adapters import HTTPAdapter
 
 from pyspark_checkpoint.clock import Clock
 from pyspark_checkpoint.errors import MissingExtra
 from pyspark_checkpoint.store import azure_errors
 from pyspark_checkpoint.store.call import Call
+from pyspark_checkpoint.store.http_session import close_session, mount_adapters, settle_environment
 from pyspark_checkpoint.store.per_process import PerProcess
 from pyspark_checkpoint.store.settings import AzureSettings
-from pyspark_checkpoint.store.transport import close_session
 
-_POOL_CONNECTIONS = 64
 _READ_BLOCK_BYTES = 1024 * 1024
 _SINGLE_GET_BYTES = 1024 * 1024 * 1024 * 1024
 """No object is larger than this, so that every read is one request and its bytes are of one version."""
@@ -86,8 +84,7 @@ class AzureContainer:
     def _connect(self) -> AzureConnection:
         settings = self._settings
         session = requests.Session()
-        for scheme in ("https://", "http://"):
-            session.mount(scheme, HTTPAdapter(pool_maxsize=_POOL_CONNECTIONS, max_retries=0))
+        mount_adapters(session)
         transport = RequestsTransport(
             session=session,
             connection_timeout=settings.timeout_seconds,
@@ -101,12 +98,7 @@ class AzureContainer:
                 f"these settings make no client ({type(error).__name__})",
                 "check accountName, endpoint, connectionString and the credential",
             ) from None
-        # Proxies and certificates come from the environment once: to look for them again in each
-        # request takes a quarter of its time.
-        found = session.merge_environment_settings(connection.container.url, {}, None, None, None)
-        session.proxies = dict(found["proxies"])
-        session.trust_env = False
-        transport.connection_config.verify = found["verify"]
+        transport.connection_config.verify = settle_environment(session, connection.container.url)
         return connection
 
 

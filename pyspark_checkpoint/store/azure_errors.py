@@ -1,7 +1,8 @@
 """The one place where what the Azure SDK raises becomes our errors.
 
 The SDK raises ``AzureError`` and its subclasses, a plain ``ValueError`` for answers that it cannot
-read, and now and then lets an exception of its transport, ``requests``, through.
+read, and now and then lets an exception of its transport, ``requests``, through. Over an answer whose
+head was cut, so that headers are missing, it stumbles with whatever Python raises.
 """
 
 from __future__ import annotations
@@ -22,11 +23,12 @@ from pyspark_checkpoint.errors import StoreError
 from pyspark_checkpoint.store.call import Call, describe_status, error_code, parse_retry_after
 from pyspark_checkpoint.store.transport import is_never_sent, is_untrusted, root_cause
 
+_UNREADABLE = (ValueError, TypeError, AttributeError, LookupError)
 FOREIGN = (
     AzureError,
-    ValueError,
     requests.RequestException,
     urllib3.exceptions.HTTPError,
+    *_UNREADABLE,
 )
 """Everything that a call of the SDK can raise."""
 
@@ -61,6 +63,8 @@ def translate(error: BaseException, call: Call) -> StoreError:
         return call.untrusted()
     if is_never_sent(error) or (isinstance(error, ServiceRequestError) and root_cause(error) is error):
         return call.unavailable(f"no connection ({type(root_cause(error)).__name__})")
+    if isinstance(error, _UNREADABLE) and not isinstance(error, requests.RequestException):
+        return call.unanswered(f"the answer cannot be read ({name})")
     return call.unanswered(f"connection broken ({name})")
 
 
@@ -74,7 +78,7 @@ def translate_answer(status: int, code: str, headers: Mapping[str, str], call: C
     if status == 412:
         # A lease, or the source of a copy, is not our condition.
         return call.lost_race() if code in _CONDITION else call.unavailable(detail)
-    if status == 400 and code in _DAMAGED and call.writes:
+    if status == 400 and code in _DAMAGED and call.verb == "put":
         return call.damaged("the checksum does not match the bytes that arrived; nothing was stored")
     if status == 400 and code in _BLOCKS_GONE:
         return call.unavailable(detail)

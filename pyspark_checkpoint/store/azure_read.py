@@ -12,8 +12,8 @@ from azure.core.exceptions import HttpResponseError
 
 from pyspark_checkpoint.errors import NotFound
 from pyspark_checkpoint.store.azure_client import AzureContainer
-from pyspark_checkpoint.store.azure_upload import NONCE_FIELD, conditions_for
-from pyspark_checkpoint.store.base import ObjectInfo, Stored, Version
+from pyspark_checkpoint.store.azure_upload import NONCE_FIELD, conditions_for, version_of
+from pyspark_checkpoint.store.base import ObjectInfo, Stored
 from pyspark_checkpoint.store.call import Call
 
 _FOLDER_FIELD = "hdi_isfolder"
@@ -117,6 +117,7 @@ class AzureReader:
             if is_folder(found):
                 raise call.absent()
             total = int(str(found.content_range).rpartition("/")[2])
+            version_of(found.etag)
         begin = start or 0
         if start is not None and begin >= total:
             return None
@@ -143,11 +144,6 @@ class RemoteBody:
 
 def _md5(data: bytes) -> hashlib._Hash:
     return hashlib.md5(data, usedforsecurity=False)
-
-
-def version_of(etag: object) -> Version:
-    """The version that an ETag stands for. Listings give it without quotes, everything else with."""
-    return Version(str(etag).strip('"'))
 
 
 def is_folder(properties: Any) -> bool:

@@ -15,6 +15,7 @@ from azure.storage.blob import BlobBlock
 
 from pyspark_checkpoint.clock import Clock
 from pyspark_checkpoint.store.azure_client import AzureContainer
+from pyspark_checkpoint.store.base import Version
 from pyspark_checkpoint.store.call import Call
 from pyspark_checkpoint.store.concurrent import run_all
 
@@ -71,6 +72,16 @@ def plan_blocks(size_bytes: int, part_bytes: int) -> BlockPlan:
     return BlockPlan(size_bytes, max(part_bytes, -(-size_bytes // _MAX_BLOCKS)))
 
 
+def version_of(etag: object) -> Version:
+    """The version that an ETag stands for. Listings give it without quotes, everything else with.
+
+    An answer without one is ``ValueError``: it proves nothing.
+    """
+    if not isinstance(etag, str) or not etag.strip('"'):
+        raise ValueError("no ETag")
+    return Version(etag.strip('"'))
+
+
 def conditions_for(if_absent: bool, etag: str | None) -> dict[str, Any]:
     """The SDK's arguments for a condition."""
     if if_absent:
@@ -80,8 +91,8 @@ def conditions_for(if_absent: bool, etag: str | None) -> dict[str, Any]:
     return {}
 
 
-def upload_single(container: AzureContainer, call: Call, wanted: AzureUpload) -> str:
-    """Store the body by one request and return its ETag."""
+def upload_single(container: AzureContainer, call: Call, wanted: AzureUpload) -> Version:
+    """Store the body by one request and return its version."""
     data = wanted.body.read(0, wanted.body.size_bytes)
     with container.asking(call) as client:
         answer = client.get_blob_client(wanted.name).upload_blob(
@@ -92,7 +103,7 @@ def upload_single(container: AzureContainer, call: Call, wanted: AzureUpload) ->
             validate_content=True,
             **wanted.conditions,
         )
-        return str(answer["etag"])
+        return version_of(answer["etag"])
 
 
 def upload_blocks(
@@ -103,8 +114,8 @@ def upload_blocks(
     clock: Clock,
     part_bytes: int,
     max_concurrency: int,
-) -> str:
-    """Stage the body in blocks, commit them by one request with the condition, and return the ETag.
+) -> Version:
+    """Stage the body in blocks, commit them by one request with the condition, and return the version.
 
     The names of the blocks are this attempt's own, so that two writers of one key never mix. Blocks of
     an attempt that failed are no object; nobody can remove them, and Azure does after a week, or when
@@ -133,4 +144,4 @@ def upload_blocks(
             validate_content=True,
             **wanted.conditions,
         )
-        return str(answer["etag"])
+        return version_of(answer["etag"])

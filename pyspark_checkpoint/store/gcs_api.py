@@ -20,17 +20,16 @@ import requests
 from google.auth.credentials import AnonymousCredentials, Credentials
 from google.auth.transport.requests import AuthorizedSession
 from google.oauth2.service_account import Credentials as ServiceAccountCredentials
-from requests.adapters import HTTPAdapter
 
 from pyspark_checkpoint.errors import StoreError
 from pyspark_checkpoint.store import gcs_errors
 from pyspark_checkpoint.store.call import Call
+from pyspark_checkpoint.store.http_session import close_session, mount_adapters, settle_environment
 from pyspark_checkpoint.store.per_process import PerProcess
 from pyspark_checkpoint.store.settings import GcsSettings
-from pyspark_checkpoint.store.transport import close_session
 
 _SCOPES = ("https://www.googleapis.com/auth/devstorage.read_write",)
-_POOL_CONNECTIONS = 64
+_LENGTH_HEADERS = ("Content-Length", "Transfer-Encoding")
 
 # google-auth has no types for these three.
 _Session: Any = AuthorizedSession
@@ -139,18 +138,18 @@ class GcsApi:
         credentials = _credentials(settings)
         endpoint = settings.endpoint or f"https://storage.{credentials.universe_domain}"
         session: requests.Session = _Session(credentials, refresh_timeout=settings.timeout_seconds)
-        for scheme in ("https://", "http://"):
-            session.mount(scheme, HTTPAdapter(pool_maxsize=_POOL_CONNECTIONS, max_retries=0))
-        # Proxies and certificates come from the environment once: to look for them again in each
-        # request takes a third of its time.
-        found = session.merge_environment_settings(endpoint, {}, None, None, None)
-        session.proxies, session.verify = dict(found["proxies"]), found["verify"]
-        session.trust_env = False
+        mount_adapters(session)
+        settle_environment(session, endpoint)
         return GcsConnection(session, endpoint.rstrip("/"))
 
 
 def read_body(response: requests.Response) -> bytes:
-    """Return the whole body, exactly as long as announced; a shorter one raises."""
+    """Return the whole body, exactly as long as announced; a shorter one raises.
+
+    A body that only the end of the connection ends could be of any length, so that it raises as well.
+    """
+    if response.status_code != 204 and not any(name in response.headers for name in _LENGTH_HEADERS):
+        raise requests.exceptions.ChunkedEncodingError("a body of unknown length")
     body: bytes = response.raw.read(decode_content=False)
     return body
 

@@ -19,20 +19,6 @@ NEVER_SENT = (
 _MAX_DEPTH = 8
 
 
-def close_session(session: requests.Session) -> None:
-    """Close a session's idle connections now.
-
-    ``requests`` only forgets its pools, which live on as long as some exception's traceback knows them.
-    """
-    for adapter in session.adapters.values():
-        pools = getattr(getattr(adapter, "poolmanager", None), "pools", {})
-        for name in tuple(pools.keys()):
-            pool = pools.get(name)
-            if pool is not None:
-                pool.close()
-    session.close()
-
-
 def root_cause(error: BaseException) -> BaseException:
     """Unwrap an exception down to one that ``NEVER_SENT`` names, or to the innermost."""
     for _ in range(_MAX_DEPTH):
