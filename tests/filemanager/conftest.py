@@ -9,7 +9,8 @@ from pathlib import Path
 import pytest
 
 from tests.filemanager.jvm import Jvm, Manager, running_jvm
-from tests.servers.hadoop import build_jar, s3a_conf, s3a_jars
+from tests.harness.driver import Driver
+from tests.servers.hadoop import build_jar, s3a_conf, s3a_jars, spark_conf
 from tests.servers.launch import S3Server, seaweedfs
 from tests.servers.proxy import FaultProxy
 
@@ -57,6 +58,15 @@ def jvm(jar: Path, _proxy: FaultProxy, tmp_path_factory: pytest.TempPathFactory)
     }
     with running_jvm(s3a_jars(), conf, log) as running:
         yield running
+
+
+@pytest.fixture(scope="session")
+def workbench(jar: Path, _proxy: FaultProxy, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Driver]:
+    """A driver for the queries of all tests that do not kill it; maintenance runs every second."""
+    conf = {**spark_conf(_proxy.endpoint), "spark.sql.streaming.stateStore.maintenanceInterval": "1s"}
+    log = tmp_path_factory.mktemp("workbench") / "driver.log"
+    with Driver(log, conf=conf, class_path=[jar, *s3a_jars()]) as driver:
+        yield driver
 
 
 @pytest.fixture(params=["local", "s3"])

@@ -12,7 +12,7 @@ from tests.servers.hadoop import s3a_conf, s3a_jars
 from tests.servers.launch import S3Server
 
 THREADS = 16
-ROUNDS = 15
+ROUNDS = 6
 
 
 class Racer:
@@ -22,8 +22,10 @@ class Racer:
         conf = [f"{name}={value}" for name, value in s3a_conf(endpoint).items()]
         self._log = log.open("wb")
         self._process = subprocess.Popen(
-            ["java", "-Xmx256m", "-cp", class_path(s3a_jars()), "io.github.pysparkcheckpoint.CreateRace"]
-            + [directory, str(THREADS), *conf],
+            [
+                *("java", "-Xmx256m", "-cp", class_path(s3a_jars())),
+                *("io.github.pysparkcheckpoint.CreateRace", directory, str(THREADS), *conf),
+            ],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=self._log,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import os
+import fcntl
 import shutil
 import subprocess
 import tempfile
@@ -37,10 +37,14 @@ def hadoop_cloud_jars() -> list[Path]:
 
 def build_jar() -> Path:
     """Build the jar of ``jvm-shim`` if a source is newer than it, and return its path."""
-    sources = [ROOT / "jvm-shim" / "pom.xml", *(ROOT / "jvm-shim" / "src").rglob("*")]
-    newest = max(path.stat().st_mtime for path in sources if path.is_file())
-    if not JAR.exists() or not TEST_JAR.exists() or JAR.stat().st_mtime < newest:
-        run_maven(["-f", str(ROOT / "jvm-shim" / "pom.xml"), "clean", "package"])
+    tools = ROOT / ".tools"
+    tools.mkdir(exist_ok=True)
+    with (tools / "jar.lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        sources = [ROOT / "jvm-shim" / "pom.xml", *(ROOT / "jvm-shim" / "src").rglob("*")]
+        newest = max(path.stat().st_mtime for path in sources if path.is_file())
+        if not JAR.exists() or not TEST_JAR.exists() or JAR.stat().st_mtime < newest:
+            run_maven(["-f", str(ROOT / "jvm-shim" / "pom.xml"), "clean", "package"])
     return JAR
 
 
@@ -71,6 +75,14 @@ def s3a_conf(endpoint: str, *, bucket: str | None = None) -> dict[str, str]:
     return {prefix + name: value for name, value in values.items()}
 
 
+def spark_conf(endpoint: str, *, file_manager: str | None = FILE_MANAGER) -> dict[str, str]:
+    """Spark confs for checkpoint locations on a test server; ``None`` is Spark's own manager."""
+    conf = {f"spark.hadoop.{name}": value for name, value in s3a_conf(endpoint).items()}
+    if file_manager is not None:
+        conf["spark.sql.streaming.checkpointFileManagerClass"] = file_manager
+    return conf
+
+
 def _jars(name: str, hadoop_version: str, profiles: tuple[str, ...]) -> list[Path]:
     target = ROOT / ".tools" / "jars" / name
     if not target.exists():
@@ -89,7 +101,7 @@ def _jars(name: str, hadoop_version: str, profiles: tuple[str, ...]) -> list[Pat
                 ]
             )
             if not target.exists():
-                os.replace(work, target)
+                work.replace(target)
         finally:
             shutil.rmtree(work, ignore_errors=True)
     return sorted(target.glob("*.jar"))

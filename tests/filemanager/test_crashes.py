@@ -1,0 +1,60 @@
+"""Drivers killed at random, with the checkpoint on S3: the results are those of an undisturbed run."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from tests.harness import outcome
+from tests.harness.crash import run_with_kills
+from tests.harness.driver import Driver
+from tests.harness.queries import HDFS, ROCKSDB, ROCKSDB_CHANGELOG, ROCKSDB_V2, QuerySpec
+from tests.servers.hadoop import s3a_jars, spark_conf
+from tests.servers.launch import S3Server
+
+KILLS = int(os.environ.get("KILLS", "6"))
+SEED = int(os.environ.get("SEED", "6"))
+BATCHES = max(12, 2 * KILLS)
+
+QUERIES = {
+    "count-hdfs": ("count", HDFS),
+    "total-rocksdb": ("total", ROCKSDB),
+    "count-changelog": ("count-append", ROCKSDB_CHANGELOG),
+    "total-v2": ("total", ROCKSDB_V2),
+    "join-hdfs": ("join", HDFS),
+    "dedup-v2": ("dedup", ROCKSDB_V2),
+    "sessions-changelog": ("sessions", ROCKSDB_CHANGELOG),
+    "processor-changelog": ("processor", ROCKSDB_CHANGELOG),
+}
+
+
+def specs(root: str, results: Path) -> list[QuerySpec]:
+    """Every provider and every kind of operator, eight queries for one driver."""
+    return [
+        QuerySpec(name, kind, f"{root}/{name}", str(results / name), BATCHES, conf, rows=60)
+        for name, (kind, conf) in QUERIES.items()
+    ]
+
+
+@pytest.mark.timeout(600 + 200 * KILLS)
+def test_killed_drivers_lose_and_double_nothing(jar: Path, s3_server: S3Server, tmp_path: Path) -> None:
+    """SIGKILL at random moments; every batch of every query equals that of an undisturbed run."""
+    undisturbed = specs(f"file://{tmp_path}/locations", tmp_path / "expected")
+    with Driver(tmp_path / "undisturbed.log") as driver:
+        driver.run(*undisturbed, timeout_seconds=600)
+    killed = specs(f"s3a://{s3_server.bucket}/crashes", tmp_path / "found")
+
+    def start() -> Driver:
+        return Driver(
+            tmp_path / "killed.log",
+            conf=spark_conf(s3_server.endpoint),
+            class_path=[jar, *s3a_jars()],
+        )
+
+    report = run_with_kills(start, killed, kills=KILLS, seed=SEED, timeout_seconds=600)
+    print(f"seed {SEED}: {report}")
+    assert report.batches_at_kill[-1] < BATCHES * len(killed), "killed only when all was done"
+    found = [line for pair in zip(undisturbed, killed, strict=True) for line in outcome.differences(*pair)]
+    assert found == [], f"seed {SEED}"

@@ -1,0 +1,74 @@
+"""What is fenced and what is not, and stores that cannot fence."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from py4j.protocol import Py4JJavaError
+
+from tests.filemanager.jvm import Jvm, Manager, java_error, running_jvm
+from tests.filemanager.test_contract import EXISTS
+from tests.servers.hadoop import s3a_conf, s3a_jars
+from tests.servers.launch import rclone_s3
+
+UNFENCED = {"ckpt.fileManager.allowUnfenced": "true"}
+WITHOUT_CONDITION = {"fs.s3a.bucket.ckpt-plain.create.conditional.enabled": "false"}
+
+
+@pytest.fixture(scope="module")
+def careless(jar: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Jvm]:
+    """A JVM whose S3 server ignores conditions, and whose connector does not know them for a bucket."""
+    with rclone_s3() as server:
+        client = server.client()
+        client.create_bucket(Bucket="ckpt-plain")
+        client.close()
+        conf = {**s3a_conf(server.endpoint), **WITHOUT_CONDITION}
+        with running_jvm(s3a_jars(), conf, tmp_path_factory.mktemp("careless") / "stderr.log") as jvm:
+            yield jvm
+
+
+@pytest.mark.parametrize(
+    ("bucket", "reason"),
+    [("ckpt-test", "ignored If-None-Match"), ("ckpt-plain", "does not offer conditional create")],
+)
+def test_a_store_that_cannot_fence_is_refused(careless: Jvm, bucket: str, reason: str) -> None:
+    """The message says why, and what to do; nothing of the query has been written."""
+    manager = careless.manager(f"s3a://{bucket}/refused")
+    for _ in range(2):
+        with pytest.raises(Py4JJavaError) as error:
+            manager.write("metadata", b"x")
+        message = str(error.value.java_exception.getMessage())
+        assert reason in message
+        assert "spark.hadoop.ckpt.fileManager.allowUnfenced=true" in message
+    assert not manager.exists("metadata")
+
+
+@pytest.mark.parametrize("bucket", ["ckpt-test", "ckpt-plain"])
+def test_a_user_can_choose_to_run_without_a_fence(careless: Jvm, bucket: str) -> None:
+    """Files are written all the same; one that is seen to exist is still not overwritten."""
+    manager = careless.manager(f"s3a://{bucket}/accepted", UNFENCED)
+    manager.write("offsets/0", b"first")
+    with pytest.raises(Py4JJavaError) as error:
+        manager.write("offsets/0", b"second")
+    assert java_error(error.value) == EXISTS
+    assert manager.read("offsets/0") == b"first"
+
+
+def test_logs_of_a_stalled_driver_are_fenced_and_its_state_of_format_v1_is_not(
+    jvm: Jvm, s3_manager: Manager
+) -> None:
+    """The hole that the documentation names: a late task overwrites a state file, as Spark lets it."""
+    old, new = s3_manager, jvm.manager(s3_manager.root)
+    stalled_state = old.create("state/0/0/5.delta", overwrite=True)
+    stalled_state.write(bytearray(b"of the old driver"))
+    stalled_log = old.create("offsets/5")
+    stalled_log.write(bytearray(b"of the old driver"))
+    new.write("offsets/5", b"of the new driver")
+    new.write("state/0/0/5.delta", b"of the new driver", overwrite=True)
+    with pytest.raises(Py4JJavaError):
+        stalled_log.close()
+    stalled_state.close()
+    assert new.read("offsets/5") == b"of the new driver"
+    assert new.read("state/0/0/5.delta") == b"of the old driver"

@@ -1,0 +1,145 @@
+"""The queries that a test driver can run. Every batch of each is the same in every run.
+
+A query is given as a dictionary, so that it can go over a wire; see ``QuerySpec``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+from pyspark.sql.streaming import StatefulProcessor, StatefulProcessorHandle
+
+_STATE = "spark.sql.streaming.stateStore."
+_PROVIDERS = "org.apache.spark.sql.execution.streaming.state."
+HDFS = {f"{_STATE}providerClass": f"{_PROVIDERS}HDFSBackedStateStoreProvider"}
+ROCKSDB = {f"{_STATE}providerClass": f"{_PROVIDERS}RocksDBStateStoreProvider"}
+ROCKSDB_CHANGELOG = {**ROCKSDB, f"{_STATE}rocksdb.changelogCheckpointing.enabled": "true"}
+ROCKSDB_V2 = {**ROCKSDB_CHANGELOG, f"{_STATE}checkpointFormatVersion": "2"}
+
+
+@dataclass(frozen=True)
+class QuerySpec:
+    """A query to run: what it computes, where its checkpoint is, where its results go, how far."""
+
+    name: str
+    kind: str
+    location: str
+    results: str
+    batches: int
+    conf: dict[str, str] = field(default_factory=dict)
+    rows: int = 200
+    interval_ms: int = 0
+    format: str = ""
+    """A sink to write to; without one, each batch becomes a file in ``results``."""
+    options: dict[str, str] = field(default_factory=dict)
+
+    def as_dict(self) -> dict[str, Any]:
+        """What goes over the wire."""
+        return asdict(self)
+
+
+def rates(session: SparkSession, rows: int) -> DataFrame:
+    """One second of event time and ``rows`` consecutive numbers a batch."""
+    return (
+        session.readStream.format("rate-micro-batch")
+        .option("rowsPerBatch", rows)
+        .option("numPartitions", 2)
+        .option("startTimestamp", 1_700_000_000_000)
+        .option("advanceMillisPerBatch", 1000)
+        .load()
+    )
+
+
+def _count(session: SparkSession, spec: QuerySpec) -> DataFrame:
+    numbers = rates(session, spec.rows).withWatermark("timestamp", "3 seconds")
+    keys = (F.window("timestamp", "2 seconds"), (F.col("value") % 37).alias("key"))
+    return numbers.groupBy(*keys).agg(F.count("*").alias("n"), F.sum("value").alias("sum"))
+
+
+def _total(session: SparkSession, spec: QuerySpec) -> DataFrame:
+    """State that only grows: every key is updated in every batch."""
+    keys = (F.col("value") % spec.rows).alias("key")
+    return rates(session, spec.rows).groupBy(keys).agg(F.sum("value").alias("sum"))
+
+
+def _dedup(session: SparkSession, spec: QuerySpec) -> DataFrame:
+    numbers = rates(session, spec.rows).withWatermark("timestamp", "5 seconds")
+    coarse = numbers.select("timestamp", (F.col("value") % (3 * spec.rows // 2)).alias("key"))
+    return coarse.dropDuplicatesWithinWatermark(["key"])
+
+
+def _join(session: SparkSession, spec: QuerySpec) -> DataFrame:
+    left = rates(session, spec.rows).withWatermark("timestamp", "2 seconds")
+    left = left.select(F.col("timestamp").alias("left_time"), F.col("value").alias("left"))
+    right = rates(session, spec.rows // 2).withWatermark("timestamp", "2 seconds")
+    right = right.select(F.col("timestamp").alias("right_time"), (F.col("value") * 3).alias("right"))
+    second = F.expr("INTERVAL 1 SECOND")
+    near = F.col("right_time").between(F.col("left_time") - second, F.col("left_time") + second)
+    return left.join(right, (F.col("left") == F.col("right")) & near, "leftOuter")
+
+
+def _sessions(session: SparkSession, spec: QuerySpec) -> DataFrame:
+    numbers = rates(session, spec.rows).withWatermark("timestamp", "2 seconds")
+    turns = (F.floor(F.col("value") / spec.rows) % 3).alias("turn")
+    keys = (F.session_window("timestamp", "1 second"), turns, (F.col("value") % 11).alias("key"))
+    return numbers.groupBy(*keys).agg(F.count("*").alias("n"))
+
+
+def total_after(batch_id: int, rows: int) -> dict[int, int]:
+    """What a query of kind ``total`` has for each key after a batch: computed without Spark."""
+    return {key: sum(batch * rows + key for batch in range(batch_id + 1)) for key in range(rows)}
+
+
+class _Counter(StatefulProcessor):  # type: ignore[misc]
+    """Counts rows by key, with a value, a list and a map."""
+
+    def init(self, handle: StatefulProcessorHandle) -> None:
+        self._total = handle.getValueState("total", "n LONG")
+        self._seen = handle.getListState("seen", "n LONG")
+        self._last = handle.getMapState("last", "name STRING", "n LONG")
+
+    def handleInputRows(self, key: Any, rows: Iterator[Any], timers: Any) -> Iterator[Any]:
+        from pyspark.sql import Row
+
+        values = sorted(row.value for row in rows)
+        before = self._total.get()[0] if self._total.exists() else 0
+        self._total.update((before + len(values),))
+        self._seen.appendValue((values[-1],))
+        self._last.updateValue(("last",), (values[-1],))
+        yield Row(key=key[0], n=before + len(values), seen=sum(1 for _ in self._seen.get()))
+
+    def close(self) -> None:
+        pass
+
+
+def _processor(session: SparkSession, spec: QuerySpec) -> DataFrame:
+    numbers = rates(session, spec.rows).select((F.col("value") % 5).alias("key"), "value")
+    return numbers.groupBy("key").transformWithState(
+        statefulProcessor=_Counter(),
+        outputStructType="key LONG, n LONG, seen LONG",
+        outputMode="Update",
+        timeMode="None",
+    )
+
+
+def _files(session: SparkSession, spec: QuerySpec) -> DataFrame:
+    """One file a batch from ``options["input"]``; the names of the files say which."""
+    source = session.readStream.format("text").option("maxFilesPerTrigger", 1)
+    lines = source.load(spec.options["input"])
+    return lines.groupBy((F.length("value") % 5).alias("key")).agg(F.count("*").alias("n"))
+
+
+KINDS: dict[str, tuple[Callable[[SparkSession, QuerySpec], DataFrame], str]] = {
+    "count": (_count, "update"),
+    "count-append": (_count, "append"),
+    "total": (_total, "update"),
+    "dedup": (_dedup, "append"),
+    "join": (_join, "append"),
+    "sessions": (_sessions, "append"),
+    "processor": (_processor, "update"),
+    "files": (_files, "update"),
+}
