@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pyspark_checkpoint.errors import RefusedError
@@ -78,6 +78,7 @@ def test_a_deleted_checkpoint_gives_way_to_one_with_the_same_rows() -> None:
     assert served(history((T, 0), (C, 0), (E, 1))) == [(0, 2)]
 
 
+@settings(deadline=None)
 @given(st.lists(st.sampled_from(["epoch", "again", "claim"]), max_size=20), st.integers(0, 20))
 def test_serving_in_pieces_serves_each_epoch_once(steps: list[str], cut: int) -> None:
     """Wherever a consumer stops and goes on, it gets every final epoch exactly once, in order."""

@@ -7,7 +7,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pyspark_checkpoint.errors import RefusedError
@@ -39,6 +39,7 @@ def as_dict(rows: pa.Table) -> dict[Any, int]:
     return found
 
 
+@settings(deadline=None)
 @given(st.lists(epoch, max_size=6), st.integers(0, 6))
 def test_deltas_on_a_snapshot_give_what_a_dictionary_gives(epochs: list[Any], cut: int) -> None:
     """Upserts and deletes in order, with null keys; merging some deltas first changes nothing."""
@@ -74,6 +75,7 @@ def test_a_key_twice_without_sequence_is_an_error_that_names_it() -> None:
     assert "sequenceColumn" in str(caught.value)
 
 
+@settings(deadline=None)
 @given(st.lists(st.tuples(key, st.one_of(st.none(), st.integers(0, 3))), max_size=12))
 def test_the_greatest_sequence_wins_and_null_is_least(rows: list[Any]) -> None:
     """One row per key; the value is told by the sequence, so that equal ones are equal rows."""

@@ -80,7 +80,7 @@ def test_reserved_and_ambiguous_names_are_refused() -> None:
 def test_columns_are_found_in_any_case_of_letters() -> None:
     """As in Spark; one that is not there is an error that shows the others."""
     assert resolve_columns(schema_of(("Key", "long")), ["KEY"], "keyColumns") == ("Key",)
-    with pytest.raises(SettingsError, match="no column kee .*the columns are Key"):
+    with pytest.raises(SettingsError, match=r"no column kee .*the columns are Key"):
         resolve_columns(schema_of(("Key", "long")), ["kee"], "keyColumns")
 
 

@@ -1,0 +1,159 @@
+"""A query without Spark: plans, tasks and commits run in this process, each when a test says so.
+
+The code is the sink's own; only the moving of rows to partitions and the calls in Spark's order are
+done here. That makes crashes between any two steps a matter of not taking the next one.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from pyspark_checkpoint.clock import SYSTEM_CLOCK
+from pyspark_checkpoint.format.manifest import CheckpointManifest
+from pyspark_checkpoint.history.reading import ArtifactReader
+from pyspark_checkpoint.spark import session
+from pyspark_checkpoint.spark.chain import ChainReader
+from pyspark_checkpoint.spark.commit import commit_batch, plan_batch
+from pyspark_checkpoint.spark.facts import TaskFacts, facts_from_fields
+from pyspark_checkpoint.spark.locate import read_table
+from pyspark_checkpoint.spark.messages import DriverFacts, StagedPartition
+from pyspark_checkpoint.spark.options import parse_read_options, parse_write_options
+from pyspark_checkpoint.spark.plan import SinkPlan
+from pyspark_checkpoint.spark.task import SinkTask
+from pyspark_checkpoint.table.schema import TableSchema
+from pyspark_checkpoint.table.vnode import vnodes_of
+
+SCHEMA = TableSchema.from_json(
+    {
+        "type": "struct",
+        "fields": [
+            {"name": "k", "type": "long", "nullable": True, "metadata": {}},
+            {"name": "v", "type": "long", "nullable": True, "metadata": {}},
+        ],
+    }
+)
+ARROW = SCHEMA.arrow()
+
+
+def rows_from(pairs: Sequence[tuple[int | None, int]]) -> pa.Table:
+    """Rows of keys and values."""
+    return pa.table(
+        {"k": pa.array([k for k, _ in pairs], pa.int64()), "v": pa.array([v for _, v in pairs], pa.int64())}
+    )
+
+
+def offsets_text(batch_id: int, note: str = "") -> str:
+    """What Spark writes to ``offsets/N``."""
+    head = json.dumps({"batchWatermarkMs": 0, "batchTimestampMs": batch_id, "conf": {}})
+    return f"v1\n{head}\n{json.dumps({'at': f'{batch_id}{note}'})}"
+
+
+def forget_everything() -> None:
+    """What happens to a process that is replaced by a fresh one: it remembers nothing."""
+    for cache in (session._STORES, session._TABLES, session._HEADS, session._RUNS):
+        cache._values.clear()  # type: ignore[attr-defined]
+
+
+@dataclass
+class Query:
+    """A start of a streaming query (a run), or a batch job when ``query_id`` is empty."""
+
+    path: str
+    query_id: str = "query"
+    run_id: str = field(default_factory=SYSTEM_CLOCK.uuid7)
+    keys: str = "k"
+    jar: bool = True
+    output_mode: str = "append"
+    options: dict[str, str] = field(default_factory=dict)
+    schema: TableSchema = SCHEMA
+    tasks: int = 2
+    begun: bool = False
+
+    def facts(self) -> dict[str, str]:
+        """What the jar would say."""
+        if not self.jar:
+            return {}
+        facts = {"spark_version": "4.3.0", "shuffle_partitions": str(self.tasks)}
+        if self.query_id:
+            facts |= {"query_id": self.query_id, "run_id": self.run_id, "output_mode": self.output_mode}
+            facts |= {"begun": str(self.begun).lower()}
+        return facts
+
+    def parsed(self) -> Any:
+        """The options as the sink sees them."""
+        facts = {f"__ckpt.{name}": value for name, value in self.facts().items()}
+        keys = {"keyColumns": self.keys} if self.keys else {}
+        return parse_write_options({"path": self.path, **keys, **self.options, **facts})
+
+    def plan(self, *, overwrite: bool = False) -> SinkPlan:
+        """What the driver does before the tasks."""
+        overwrite = overwrite or self.output_mode == "complete"
+        return plan_batch(self.parsed(), self.schema, streaming=bool(self.query_id), overwrite=overwrite)
+
+    def write(self, plan: SinkPlan, batch_id: int, rows: pa.Table) -> list[StagedPartition]:
+        """What the tasks do; call it twice for a batch whose tasks all ran twice."""
+        return [self.task(plan, batch_id, part, at) for at, part in enumerate(self.split(plan, rows))]
+
+    def split(self, plan: SinkPlan, rows: pa.Table) -> list[pa.Table]:
+        """The rows of each task, as Spark's own distribution brings them."""
+        table = plan.table
+        if not table.routed:
+            return [
+                rows.filter(pa.array(np.arange(rows.num_rows) % self.tasks == at))
+                for at in range(self.tasks)
+            ]
+        owners = vnodes_of([rows.column(key) for key in table.keys], table.vnodes) % table.partitions
+        return [rows.filter(pa.array(owners == at)) for at in range(table.partitions)]
+
+    def task(self, plan: SinkPlan, batch_id: int, rows: pa.Table, at: int) -> StagedPartition:
+        """One attempt of one task."""
+        options = self.parsed()
+        facts = TaskFacts(at, 0, batch_id if self.query_id else -1, self.query_id, self.run_id)
+        task = SinkTask(plan, facts, session.open_store(options.shared), options.compression)
+        return task.run(iter(rows.to_batches(max_chunksize=3)))
+
+    def commit(self, messages: Sequence[object], batch_id: int, *, note: str = "") -> CheckpointManifest:
+        """What the driver does after the tasks."""
+        if self.jar:
+            fields = {**self.facts(), "offsets": offsets_text(batch_id, note) if self.query_id else ""}
+            messages = [*messages, DriverFacts(facts_from_fields(fields))]
+        run_id = None if self.query_id else self.run_id
+        manifest = commit_batch(self.parsed(), messages, run_id=run_id)
+        self.begun = True
+        return manifest
+
+    def epoch(
+        self,
+        batch_id: int,
+        pairs: Sequence[tuple[int | None, int]],
+        *,
+        overwrite: bool = False,
+        note: str = "",
+    ) -> CheckpointManifest:
+        """A whole batch."""
+        plan = self.plan(overwrite=overwrite)
+        return self.commit(self.write(plan, batch_id, rows_from(pairs)), batch_id, note=note)
+
+
+def read_rows(path: str, **options: str) -> list[dict[str, Any]]:
+    """The table's rows, read without Spark, in any order."""
+    found = read_table(parse_read_options({"path": path, **options}))
+    reader = ChainReader(ArtifactReader(found.opened.store, store_id=found.opened.store_id), found.table)
+    rows: list[dict[str, Any]] = []
+    for chain in found.chains():
+        rows += reader.rows(chain).to_pylist()
+    return rows
+
+
+def read_pairs(path: str, **options: str) -> list[tuple[int | None, int]]:
+    """The same as sorted pairs."""
+    found = [(row["k"], row["v"]) for row in read_rows(path, **options)]
+    return sorted(
+        found, key=lambda pair: (pair[0] is not None, *(pair if pair[0] is not None else (0, pair[1])))
+    )

@@ -1,0 +1,178 @@
+"""The stream of changes: final epochs only, each once, restartable, honest about what is gone."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from pyspark_checkpoint import open_object_store
+from pyspark_checkpoint.clock import SYSTEM_CLOCK
+from pyspark_checkpoint.errors import RefusedError, SettingsError
+from pyspark_checkpoint.history.rollback import rollback
+from pyspark_checkpoint.history.seal import write_seal
+from pyspark_checkpoint.spark.options import parse_read_options
+from pyspark_checkpoint.spark.stream_reader import ChangeReader
+from pyspark_checkpoint.table.schema import TableSchema
+from tests.sink.kit import SCHEMA, Query, forget_everything, rows_from
+
+ADDED = [
+    {"name": "_change_type", "type": "string", "nullable": False, "metadata": {}},
+    {"name": "_epoch", "type": "long", "nullable": False, "metadata": {}},
+]
+
+
+class Consumer:
+    """A streaming query over the changes, with Spark's order of calls and an offset of its own."""
+
+    def __init__(self, path: str, **options: str) -> None:
+        schema = SCHEMA.to_json()
+        schema["fields"] += ADDED
+        self._make = lambda: ChangeReader(parse_read_options({"path": path, **options}), schema)
+        self._reader = self._make()
+        self.offset: dict[str, Any] | None = None
+
+    def restart(self) -> None:
+        """A new process with the offset of the old one."""
+        self._reader = self._make()
+
+    def batch(self) -> list[tuple[Any, ...]]:
+        """One batch: the rows of everything that is new."""
+        start = self.offset if self.offset is not None else self._reader.initialOffset()
+        end = self._reader.latestOffset(start, None)
+        found: list[tuple[Any, ...]] = []
+        if end != start:
+            for split in self._reader.partitions(start, end):
+                for batch in self._reader.read(split):
+                    found += [tuple(row.values()) for row in batch.to_pylist()]
+        self.offset = end
+        return sorted(found, key=repr)
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> str:
+    """Where the table is."""
+    return str(tmp_path / "table")
+
+
+def test_the_feed_begins_with_the_table_and_goes_on_with_changes(path: str) -> None:
+    """The newest epoch waits until the next one makes it final."""
+    query, consumer = Query(path), Consumer(path)
+    query.epoch(0, [(1, 10), (2, 20)])
+    assert consumer.batch() == []
+    query.epoch(1, [(2, 21)])
+    query.epoch(2, [(3, 30)])
+    assert consumer.batch() == [(1, 10, "upsert", 1), (2, 21, "upsert", 1)]
+    assert consumer.batch() == []
+    query.epoch(3, [(1, 11)])
+    consumer.restart()
+    assert consumer.batch() == [(3, 30, "upsert", 2)]
+
+
+def test_every_epoch_is_served_once_whatever_happens_to_the_writer(path: str) -> None:
+    """Claims, replacements and rolled chains between them."""
+    consumer = Consumer(path, startingEpoch="earliest")
+    query = Query(path, options={"maxDeltas": "1"})
+    served: list[tuple[Any, ...]] = []
+    for batch_id in range(8):
+        query.epoch(batch_id, [(batch_id, 0)])
+        served += consumer.batch()
+        if batch_id % 3 == 1:
+            forget_everything()
+            query = Query(path, options={"maxDeltas": "1"})
+            query.epoch(batch_id, [(batch_id, 1)])
+            served += consumer.batch()
+    assert served == [(n, int(n % 3 == 1), "upsert", n) for n in range(7)]
+
+
+def test_deletes_inserts_and_replacements_are_told_apart(path: str, tmp_path: Path) -> None:
+    """By one word a row."""
+    fields = [
+        *SCHEMA.to_json()["fields"],
+        {"name": "op", "type": "string", "nullable": True, "metadata": {}},
+    ]
+    schema = TableSchema.from_json({"type": "struct", "fields": fields})
+    query = Query(path, schema=schema, options={"opColumn": "op"})
+    for batch_id, op in enumerate(["u", "d", "u"]):
+        rows = rows_from([(1, batch_id)]).append_column("op", pa.array([op]))
+        query.commit(query.write(query.plan(), batch_id, rows), batch_id)
+    changes = Consumer(path, startingEpoch="0").batch()
+    assert [row[2:] for row in changes] == [("upsert", 0), ("delete", 1)]
+    plain, whole = str(tmp_path / "plain"), str(tmp_path / "whole")
+    for table, arguments in ((plain, {"keys": ""}), (whole, {"keys": "", "output_mode": "complete"})):
+        query = Query(table, **arguments)  # type: ignore[arg-type]
+        for batch_id in range(3):
+            query.epoch(batch_id, [(batch_id, batch_id)])
+    assert Consumer(plain, startingEpoch="1").batch() == [(1, 1, "insert", 1)]
+    assert Consumer(whole, startingEpoch="0").batch() == [(0, 0, "replace", 0), (1, 1, "replace", 1)]
+
+
+def test_a_seal_or_a_batch_job_makes_the_newest_epoch_final(path: str, tmp_path: Path) -> None:
+    """Nobody can run it again."""
+    manifest = Query(path).epoch(0, [(1, 1)])
+    consumer = Consumer(path)
+    assert consumer.batch() == []
+    write_seal(open_object_store(path), manifest, {}, SYSTEM_CLOCK, check=lambda *_: None)
+    assert consumer.batch() == [(1, 1, "upsert", 0)]
+    job = str(tmp_path / "job")
+    Query(job, query_id="").epoch(0, [(1, 1)])
+    assert Consumer(job).batch() == [(1, 1, "upsert", 0)]
+
+
+def test_only_what_comes_from_now_on(path: str) -> None:
+    """``latest`` leaves out what is final already."""
+    query = Query(path)
+    query.epoch(0, [(1, 1)])
+    query.epoch(1, [(2, 2)])
+    consumer = Consumer(path, startingEpoch="latest")
+    assert consumer.batch() == []
+    query.epoch(2, [(3, 3)])
+    assert consumer.batch() == [(2, 2, "upsert", 1)]
+
+
+def test_a_pruned_epoch_is_an_error_that_names_it(path: str) -> None:
+    """A consumer that was away for too long, and one that asks for what is gone, are told so."""
+    query = Query(path, options={"retain": "2"})
+    query.epoch(0, [(0, 0)])
+    query.epoch(1, [(1, 1)])
+    late = Consumer(path)
+    late.batch()
+    for batch_id in range(2, 50):
+        query.epoch(batch_id, [(batch_id, 0)])
+    with pytest.raises(RefusedError, match="epoch 1 was pruned: the oldest one left is epoch"):
+        late.batch()
+    with pytest.raises(RefusedError, match="epoch 3 was pruned"):
+        Consumer(path, startingEpoch="3").batch()
+
+
+def test_a_rollback_below_what_was_served_stops_the_consumer(path: str) -> None:
+    """One that had not come so far goes on with the new course of things."""
+    query = Query(path)
+    ahead, behind = Consumer(path, startingEpoch="0"), Consumer(path, startingEpoch="0")
+    for batch_id in range(2):
+        query.epoch(batch_id, [(batch_id, 0)])
+    assert behind.batch() == [(0, 0, "upsert", 0)]
+    for batch_id in range(2, 4):
+        query.epoch(batch_id, [(batch_id, 0)])
+    assert len(ahead.batch()) == 3
+    store = open_object_store(path)
+    rollback(store, 2)
+    forget_everything()
+    again = Query(path)
+    for batch_id in range(2, 4):
+        again.epoch(batch_id, [(batch_id, 9)])
+    with pytest.raises(RefusedError, match="rolled back to epoch 1"):
+        ahead.batch()
+    assert behind.batch() == [(1, 0, "upsert", 1), (2, 9, "upsert", 2)]
+
+
+def test_options_that_a_stream_cannot_have_are_refused(path: str) -> None:
+    """A point in time is for spark.read; and the two columns must be there."""
+    with pytest.raises(SettingsError, match="are for spark"):
+        Consumer(path, epoch="3")
+    with pytest.raises(SettingsError, match="startingEpoch is snapshot"):
+        Consumer(path, startingEpoch="soon")
+    with pytest.raises(SettingsError, match="changes"):
+        ChangeReader(parse_read_options({"path": path}), SCHEMA.to_json())
