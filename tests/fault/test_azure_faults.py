@@ -24,6 +24,8 @@ from tests.servers.launch import AzureServer
 from tests.servers.proxy import Fault, FaultProxy
 
 MIB = 1024 * 1024
+CUT_VERBS = ("put", "create", "swap", "read", "get-range", "head", "list", "delete")
+CUT_STEPS = 12
 BLOCK_CASES = [case for case in RETRIED_CASES if case[0].name == "put-large"]
 
 
@@ -84,3 +86,10 @@ def test_an_upload_in_blocks_tells_the_truth(
 ) -> None:
     """Each block and the commit broken in turn: the object is there whole, or not at all."""
     blocks_matrix.run(verb, fault, retrying=retrying)
+
+
+@pytest.mark.parametrize("verb", [verb for verb in VERBS if verb.name in CUT_VERBS], ids=case_id)
+def test_a_head_that_ends_anywhere_is_no_answer(matrix: Matrix, verb: Verb) -> None:
+    """Whichever header is missing or cut, what is returned is true."""
+    for step in range(1, CUT_STEPS):
+        matrix.run_cut(verb, step / CUT_STEPS)

@@ -24,6 +24,8 @@ from tests.servers.proxy import Fault, FaultProxy
 from tests.servers.strict_gcs import BUCKET, StrictGcs, strict_gcs
 
 MIB = 1024 * 1024
+CUT_VERBS = ("put", "create", "swap", "read", "get-range", "head", "list", "delete")
+CUT_STEPS = 12
 CONDITIONAL_COPIES = ("copy-new", "copy-lost")
 
 
@@ -122,3 +124,10 @@ def test_an_upload_in_parts_tells_the_truth(
     unnamed = fault in (Fault.LOSE_RESPONSE, Fault.LATE_EFFECT, Fault.CUT_HEAD)
     assert len(strict_server.sessions) <= int(unnamed)
     strict_server.sessions.clear()
+
+
+@pytest.mark.parametrize("verb", [verb for verb in VERBS if verb.name in CUT_VERBS], ids=case_id)
+def test_a_head_that_ends_anywhere_is_no_answer(matrix: Matrix, verb: Verb) -> None:
+    """Whichever header is missing or cut, what is returned is true."""
+    for step in range(1, CUT_STEPS):
+        matrix.run_cut(verb, step / CUT_STEPS)
