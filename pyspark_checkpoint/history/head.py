@@ -94,13 +94,18 @@ def locate_head(
     start = _Rung(cached.number, cached.data) if cached is not None else hint.rung if hint else None
     promised = cached is not None or hint is not None
     gap: int | None = None
+    deleted: int | None = None
     for _ in range(MAX_ROUNDS):
         top = _climb(store, start) if start is not None else None
         state = find_control_or_new(store) if store_id is None else read_control(store, store_id=store_id)
         if state is None:
             return None
         if top is not None and top.data is not None and floor_allows(state.control, top.number):
-            return HeadLocation(top.number, state.control, top.data)
+            if top.number not in state.control.deleted or top.number == deleted:
+                return HeadLocation(top.number, state.control, top.data)
+            # Only what is not the newest can be deleted, so there is a newer one by now: look again.
+            start, deleted = top, top.number
+            continue
         start = _find_floor(store, state)
         if start is None:
             # Absent under a floor that may have risen meanwhile proves nothing: look at both again.
