@@ -169,6 +169,11 @@ class CheckpointManifest:
         """Stored bytes of every artifact that this checkpoint names, shared ones included."""
         return sum(ref.size_bytes for ref in self.artifacts())
 
+    @property
+    def inline_bytes(self) -> int:
+        """How much of the manifest itself are artifacts, before base64."""
+        return sum(ref.size_bytes for ref in self.artifacts() if ref.inline is not None)
+
     def artifacts(self) -> Iterator[ArtifactRef]:
         """Every artifact that this checkpoint names."""
         for operator in self.operators.values():

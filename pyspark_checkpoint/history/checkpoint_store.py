@@ -73,6 +73,7 @@ class CheckpointStore(StoreAccess):
             items,
             store_id=run.store_id or "",
             cipher=run.cipher,
+            inline_used_bytes=0 if run.head is None else run.head.manifest.inline_bytes,
             max_concurrent_uploads=self.max_concurrent_uploads,
             clock=self._clock,
         )

@@ -6,7 +6,14 @@ import hashlib
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
-from pyspark_checkpoint.errors import FormatError, IntegrityError, Invalid, NotFound, RefusedError
+from pyspark_checkpoint.errors import (
+    FormatError,
+    IntegrityError,
+    Invalid,
+    MissingKey,
+    NotFound,
+    RefusedError,
+)
 from pyspark_checkpoint.format.artifact import ArtifactRef, verify_integrity
 from pyspark_checkpoint.format.cipher import Cipher
 from pyspark_checkpoint.format.manifest import CheckpointManifest
@@ -84,7 +91,11 @@ class ArtifactReader:
         if ref.data_key_id is None:
             return data
         if self._cipher is None:
-            raise RefusedError("the store is encrypted", hint="give the key ring: encryptionKeyFile")
+            raise MissingKey(
+                ref.data_key_id,
+                f"the store is encrypted, and no key ring was given to open data key {ref.data_key_id}",
+                hint="give encryptionKeyFile, or set CKPT_KEY_FILE or CKPT_KEYRING",
+            )
         context = artifact_context(
             self._store_id,
             ref.made_by,

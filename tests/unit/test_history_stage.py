@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from pyspark_checkpoint.errors import FormatError, IntegrityError, RefusedError
+from pyspark_checkpoint.errors import FormatError, IntegrityError, MissingKey, RefusedError
 from pyspark_checkpoint.format.keys import CheckpointId
 from pyspark_checkpoint.format.manifest import (
     CheckpointManifest,
@@ -108,7 +108,7 @@ def test_an_encrypted_artifact_opens_only_as_what_it_is() -> None:
             reader.read(ref, "op", 9)
         with pytest.raises(FormatError):
             reader.read(replace(ref, is_delta=True), "op", work[staged.refs.index(ref)].partition)
-        with pytest.raises(RefusedError, match="encrypted"):
+        with pytest.raises(MissingKey, match="encrypted"):
             ArtifactReader(history.inner).read(ref, "op", 0)
 
 

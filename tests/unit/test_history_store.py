@@ -268,7 +268,7 @@ def test_an_encrypted_store_is_written_and_read_with_its_key_ring(tmp_path: Path
     assert again.recover_latest_validated().chosen_id == 1
     blind = CheckpointStore.open(url)
     assert list(blind.verify()) == []
-    with pytest.raises(RefusedError, match="encrypted"):
+    with pytest.raises(MissingKey, match="encrypted"):
         blind.load_partition(loaded, "op", 0)
     with pytest.raises(RefusedError, match="k1"):
         blind.save(CheckpointManifest.new(2, 2))
