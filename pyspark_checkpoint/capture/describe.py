@@ -45,9 +45,9 @@ class CapturedLogs:
     """Digests of the operators' schema files, by what is left of their names without ids."""
 
 
-def source_name(index: int) -> str:
-    """How a source is called in a manifest: by its place, since Spark does not name it."""
-    return f"source-{index}"
+def source_names(offsets: OffsetLog) -> tuple[str, ...]:
+    """How the sources are called in a manifest: by their names, else by their places."""
+    return offsets.names or tuple(f"source-{index}" for index in range(len(offsets.offsets)))
 
 
 def sink_name(description: str) -> str:
@@ -66,7 +66,7 @@ def draft_manifest(
     """Put a manifest together; ``refs`` says where each file of the plan is."""
     sink = sink_name(facts.sink)
     offsets = logs.offsets.offsets
-    names = [source_name(index) for index in range(len(offsets))]
+    names = source_names(logs.offsets)
     conf = dict(logs.offsets.conf)
     return CheckpointManifest(
         checkpoint_id=0,

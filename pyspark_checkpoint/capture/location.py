@@ -10,6 +10,9 @@ from pyspark_checkpoint.sparkstate.chain import FileFacts
 from pyspark_checkpoint.sparkstate.directory import CheckpointListing, sort_listing
 from pyspark_checkpoint.store.base import ObjectStore
 from pyspark_checkpoint.store.open import open_object_store
+from pyspark_checkpoint.store.url import SCHEMES, parse_store_url
+
+_SPARK_SCHEMES = {"s3": "s3a", "s3n": "s3a", "gcs": "gs"}
 
 
 class FileGone(RefusedError):
@@ -25,6 +28,12 @@ class LocationSpec:
 
     def open(self) -> CheckpointLocation:
         """Open it."""
+        scheme, colon, _ = self.url.partition(":")
+        if colon and "/" not in scheme and scheme.lower() not in SCHEMES:
+            raise RefusedError(
+                f"checkpoint locations on {scheme}: are not read",
+                hint="local disk, S3, GCS and Azure are, under the names that Spark has for them",
+            )
         return CheckpointLocation(self.url, open_object_store(self.url, self.options))
 
 
@@ -34,6 +43,15 @@ class CheckpointLocation:
     def __init__(self, url: str, store: ObjectStore) -> None:
         self.url = url
         self.store = store
+
+    @property
+    def spark_url(self) -> str:
+        """The location as Spark spells it: what Spark finds in files that name their own place."""
+        where = parse_store_url(self.url)
+        if where.scheme == "file":
+            return f"file:{where.path}"
+        typed, colon, rest = self.url.rstrip("/").partition(":")
+        return f"{_SPARK_SCHEMES.get(typed.lower(), typed)}{colon}{rest}"
 
     def listing(self) -> CheckpointListing:
         """Everything that is there now."""

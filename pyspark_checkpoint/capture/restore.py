@@ -99,7 +99,7 @@ class Restore:
 
     def _write_small(self, pair: tuple[RestoredFile, bytes]) -> None:
         file, data = pair
-        self._location.store.put(file.path, _rewritten(file, data, self.plan, self._location.url))
+        self._location.store.put(file.path, _rewritten(file, data, self.plan, self._location.spark_url))
 
     def _write_large(self, file: RestoredFile) -> None:
         """Through a temporary file, so that bytes are visible only after all of them were verified."""

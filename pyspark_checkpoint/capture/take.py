@@ -7,7 +7,7 @@ while it is read is noticed, and the capture begins again from a new listing.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Protocol
 
 from pyspark_checkpoint.capture.describe import CapturedLogs, QueryFacts, draft_manifest
@@ -28,9 +28,11 @@ from pyspark_checkpoint.format.pack import DEFAULT_BOUNDS
 from pyspark_checkpoint.format.sealed import sha256_hex
 from pyspark_checkpoint.history.commit import Run
 from pyspark_checkpoint.sparkstate.capture import CapturePlan, plan_capture, plan_chains
-from pyspark_checkpoint.sparkstate.chain import StateChain
+from pyspark_checkpoint.sparkstate.chain import FileFacts, StateChain
 from pyspark_checkpoint.sparkstate.directory import CheckpointListing
 from pyspark_checkpoint.sparkstate.logs import (
+    CommitLog,
+    OffsetLog,
     OperatorInfo,
     decode_commit_log,
     decode_offset_log,
@@ -38,9 +40,12 @@ from pyspark_checkpoint.sparkstate.logs import (
     decode_query_id,
     rocksdb_zip_files,
 )
-from pyspark_checkpoint.sparkstate.names import METADATA, StateFileKind
+from pyspark_checkpoint.sparkstate.names import METADATA, StateFileKind, setup_batch
+from pyspark_checkpoint.sparkstate.schema import is_keyless
 
 _ATTEMPTS = 5
+SINGLE_PARTITION = ("globalLimit",)
+"""Operators that keep all state in their first partition, whatever they declare."""
 
 
 class Uploader(Protocol):
@@ -71,6 +76,8 @@ class QueryCapture:
         self.facts = facts
         self._uploader = uploader
         self._known: dict[str, KnownFile] = {}
+        self._commits: dict[int, CommitLog] = {}
+        self._zips: dict[tuple[str, FileFacts], tuple[str, ...]] = {}
 
     def newest_committed(self) -> int | None:
         """The newest batch that can be captured."""
@@ -109,22 +116,21 @@ class QueryCapture:
         read = self.location.read
         if METADATA in listing.facts:
             self._check_query(decode_query_id(read(METADATA)))
-        operators = self._operators(listing)
-        commits = {
-            batch: decode_commit_log(read(f"commits/{batch}"), f"commits/{batch}")
-            for batch in self._needed_commits(listing, epoch)
-        }
+        operators = self._operators(listing, epoch)
+        commits = self._read_commits(listing, epoch)
         chains = plan_chains(listing, epoch, commits, operators)
-        offsets = decode_offset_log(read(f"offsets/{epoch}"), f"offsets/{epoch}")
+        offsets = self._read_offsets(epoch)
         plan = plan_capture(
             listing,
             epoch,
             chains=chains,
-            shared=self._shared_files(chains),
+            shared=self._shared_files(chains, listing),
             operators=operators,
             offsets=offsets,
+            newest_offsets=self._read_offsets(max(listing.offsets)),
         )
-        schemas = {_schema_name(path): sha256_hex(read(path)) for path in listing.setup if "chema" in path}
+        setup = listing.setup_of(epoch)
+        schemas = {_schema_name(path): sha256_hex(read(path)) for path in setup if "chema" in path}
         return _Reading(plan, CapturedLogs(offsets, commits[epoch], schemas))
 
     def _check_query(self, query_id: str) -> None:
@@ -133,34 +139,57 @@ class QueryCapture:
                 f"the checkpoint location is of query {query_id}, not of {self.facts.query.id}"
             )
 
-    def _operators(self, listing: CheckpointListing) -> dict[int, OperatorInfo]:
-        found: dict[int, tuple[int, OperatorInfo]] = {}
-        for path in listing.setup:
-            if "/_metadata/metadata" in path:
-                rank = -1
-            elif "/_metadata/v2/" in path:
-                rank = int(path.rsplit("/", 1)[-1])
-            else:
-                continue
-            info = decode_operator_metadata(self.location.read(path), path)
-            if info.operator not in found or found[info.operator][0] < rank:
-                found[info.operator] = (rank, info)
-        return {operator: info for operator, (_, info) in found.items()}
+    def _operators(self, listing: CheckpointListing, epoch: int) -> dict[int, OperatorInfo]:
+        """What the operators were at ``epoch``: of each the newest description up to then."""
+        newest: dict[str, str] = {}
+        for path in sorted(listing.setup_of(epoch), key=setup_batch):
+            operator, _, rest = path.removeprefix("state/").partition("/_metadata/")
+            if rest == "metadata" or rest.startswith("v2/"):
+                newest[operator] = path
+        found = (decode_operator_metadata(self.location.read(path), path) for path in newest.values())
+        return {info.operator: self._completed(info, listing) for info in found}
 
-    def _needed_commits(self, listing: CheckpointListing, epoch: int) -> list[int]:
-        """Format version 2 names its files in the commit logs: those back to the oldest file's version."""
+    def _completed(self, info: OperatorInfo, listing: CheckpointListing) -> OperatorInfo:
+        for path in info.schema_paths:
+            name = f"state/{path.rpartition('/state/')[2]}"
+            if name not in listing.facts:
+                raise RefusedError(f"{name}, which operator {info.operator} needs, is not there")
+        schema = f"state/{info.operator}/0/_metadata/schema"
+        if info.name in SINGLE_PARTITION:
+            return replace(info, is_single=True)
+        if schema in listing.facts and is_keyless(self.location.read(schema), schema):
+            return replace(info, is_single=True)
+        return info
+
+    def _read_offsets(self, batch: int) -> OffsetLog:
+        name = f"offsets/{batch}"
+        return decode_offset_log(self.location.read(name), name)
+
+    def _read_commits(self, listing: CheckpointListing, epoch: int) -> dict[int, CommitLog]:
+        """Format version 2 names its files in the commit logs: all that are left. Each is read once."""
         has_ids = any(file.uid for files in listing.state.values() for file in files)
-        if not has_ids:
-            return [epoch] if epoch in listing.commits else []
-        return [batch for batch in listing.commits if batch <= epoch]
+        wanted = [batch for batch in listing.commits if batch == epoch or (has_ids and batch < epoch)]
+        self._commits = {
+            batch: self._commits.get(batch)
+            or decode_commit_log(self.location.read(f"commits/{batch}"), f"commits/{batch}")
+            for batch in wanted
+        }
+        return self._commits
 
-    def _shared_files(self, chains: Sequence[StateChain]) -> dict[str, tuple[str, ...]]:
-        found: dict[str, tuple[str, ...]] = {}
+    def _shared_files(
+        self, chains: Sequence[StateChain], listing: CheckpointListing
+    ) -> dict[str, tuple[str, ...]]:
+        """What each chosen snapshot of RocksDB needs beside itself. Each snapshot is opened once."""
+        found: dict[tuple[str, FileFacts], tuple[str, ...]] = {}
         for chain in chains:
             base = chain.base
             if base is not None and base.kind is StateFileKind.ZIP:
-                found[base.path] = rocksdb_zip_files(self.location.read(base.path), base.path)
-        return found
+                key = base.path, listing.facts[base.path]
+                found[key] = self._zips.get(key) or rocksdb_zip_files(
+                    self.location.read(base.path), base.path
+                )
+        self._zips = found
+        return {path: files for (path, _), files in found.items()}
 
     def _upload(
         self, uploads: UploadPlan, attempt: CheckpointId

@@ -14,10 +14,11 @@ from dataclasses import dataclass
 from pyspark_checkpoint.errors import RefusedError
 from pyspark_checkpoint.sparkstate.chain import FileFacts, StateChain, plan_chain
 from pyspark_checkpoint.sparkstate.directory import CheckpointListing, check_capturable
-from pyspark_checkpoint.sparkstate.logs import CommitLog, OffsetLog, OperatorInfo, file_source_offset
+from pyspark_checkpoint.sparkstate.logs import CommitLog, OffsetLog, OperatorInfo
 from pyspark_checkpoint.sparkstate.names import METADATA, StateFileKind, StoreId
+from pyspark_checkpoint.sparkstate.sources import plan_source_logs
 
-COMPACT_SUFFIX = ".compact"
+NODES_HINT = "with a file: location every node must see the same path, the driver too"
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,8 +70,8 @@ def plan_chains(
     """Choose for every state store the files that give version ``epoch + 1``.
 
     ``commits`` are the commit logs up to ``epoch`` that exist; only format version 2 needs more than
-    the newest. Every partition that an operator declares must be there, unless Spark has never made
-    it: a global aggregation declares all partitions and fills the first.
+    the newest. Every partition of every store that an operator declares must be there; of an operator
+    that keeps all its state in one (a global aggregation, a limit) the first.
     """
     check_capturable(listing, epoch)
     chains = [
@@ -106,8 +107,12 @@ def plan_capture(
     shared: Mapping[str, tuple[str, ...]],
     operators: Mapping[int, OperatorInfo],
     offsets: OffsetLog,
+    newest_offsets: OffsetLog | None = None,
 ) -> CapturePlan:
-    """Put the checkpoint together. ``shared`` has, for each chosen RocksDB zip, the files it needs."""
+    """Put the checkpoint together. ``shared`` has, for each chosen RocksDB zip, the files it needs.
+
+    ``newest_offsets`` is the newest offset log there is, which may be later than the epoch's.
+    """
     by_operator: dict[int, dict[int, tuple[CapturedFile, ...]]] = {}
     for chain in chains:
         partitions = by_operator.setdefault(chain.owner.operator, {})
@@ -119,35 +124,10 @@ def plan_capture(
             OperatorFiles(operator, _operator_name(operator, operators), partitions)
             for operator, partitions in sorted(by_operator.items())
         ),
-        files=tuple(_loose_files(listing, epoch, offsets)),
+        files=tuple(
+            _loose_files(listing, epoch, plan_source_logs(listing.sources, offsets, newest_offsets))
+        ),
     )
-
-
-def source_log_files(paths: tuple[str, ...], offset: str | None) -> tuple[str, ...]:
-    """The files of a source's own log that belong to an offset.
-
-    A file source's log is cut: the newest compacted entry at or below the offset, and the entries
-    after it. Other sources keep a few small files there (a start time, initial offsets): all of them.
-    """
-    last = file_source_offset(offset)
-    if last is None:
-        return paths
-    entries = {_entry_number(path): path for path in paths if _entry_number(path) is not None}
-    compacted = [n for n, path in entries.items() if path.endswith(COMPACT_SUFFIX) and n <= last]
-    first = max(compacted, default=0)
-    wanted = [n for n in sorted(entries) if first <= n <= last]
-    missing = sorted(set(range(first, last + 1)) - set(wanted))
-    if missing:
-        raise RefusedError(
-            f"entry {missing[0]} of the file source's log is gone",
-            hint="Spark removes compacted entries after a while; take a newer epoch",
-        )
-    return tuple(entries[n] for n in wanted)
-
-
-def _entry_number(path: str) -> int:
-    name = path.rsplit("/", 1)[-1].removesuffix(COMPACT_SUFFIX)
-    return int(name) if name.isdigit() else -1
 
 
 def _chain_files(
@@ -168,11 +148,10 @@ def _chain_files(
         )
 
 
-def _loose_files(listing: CheckpointListing, epoch: int, offsets: OffsetLog) -> Iterator[CapturedFile]:
-    paths = [METADATA, *listing.setup]
-    for index, source_paths in listing.sources.items():
-        offset = offsets.offsets[index] if index < len(offsets.offsets) else None
-        paths += source_log_files(source_paths, offset)
+def _loose_files(
+    listing: CheckpointListing, epoch: int, source_logs: tuple[str, ...]
+) -> Iterator[CapturedFile]:
+    paths = [METADATA, *listing.setup_of(epoch), *source_logs]
     if epoch > 0:
         paths.append(f"offsets/{epoch - 1}")
     paths += [f"offsets/{epoch}", f"commits/{epoch}"]
@@ -196,16 +175,19 @@ def _operator_name(operator: int, operators: Mapping[int, OperatorInfo]) -> str:
 
 def _check_coverage(chains: list[StateChain], operators: Mapping[int, OperatorInfo]) -> None:
     present = {chain.owner for chain in chains}
+    unknown = sorted({owner.operator for owner in present} - operators.keys())
+    if unknown:
+        raise RefusedError(
+            f"operator {unknown[0]} has state files, but nothing says what it is",
+            hint="state/*/_metadata is missing, and what the operator needs is not known without it",
+        )
     for info in operators.values():
-        partitions = {owner.partition for owner in present if owner.operator == info.operator}
-        if not partitions or partitions == {0}:
-            continue
         for store in info.stores:
-            missing = [
-                p for p in range(store.partitions) if StoreId(info.operator, p, store.name) not in present
-            ]
+            partitions = 1 if info.is_single else store.partitions
+            missing = [p for p in range(partitions) if StoreId(info.operator, p, store.name) not in present]
             if missing:
                 raise RefusedError(
-                    f"operator {info.operator} ({info.name}) declares {store.partitions} partitions "
-                    f"of store {store.name!r}, but partition {missing[0]} has no state file"
+                    f"operator {info.operator} ({info.name}) has {partitions} partitions of store "
+                    f"{store.name!r}, but partition {missing[0]} has no state file here",
+                    hint=NODES_HINT,
                 )

@@ -16,6 +16,7 @@ from pyspark_checkpoint.sparkstate.names import (
     parse_log,
     parse_source_file,
     parse_state_file,
+    setup_batch,
 )
 
 
@@ -28,12 +29,16 @@ class CheckpointListing:
     setup: tuple[str, ...] = ()
     offsets: frozenset[int] = frozenset()
     commits: frozenset[int] = frozenset()
-    sources: Mapping[int, tuple[str, ...]] = field(default_factory=dict)
+    sources: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
 
     @property
     def newest_committed(self) -> int | None:
         """The newest batch that is done; None before the first one."""
         return max(self.commits & self.offsets, default=None)
+
+    def setup_of(self, epoch: int) -> tuple[str, ...]:
+        """What describes the operators at ``epoch``; what a later run has written is left out."""
+        return tuple(path for path in self.setup if setup_batch(path) <= epoch)
 
     def operators(self) -> tuple[int, ...]:
         """The stateful operators that have state files."""
@@ -44,7 +49,7 @@ def sort_listing(facts: Mapping[str, FileFacts]) -> CheckpointListing:
     """Sort the files of a checkpoint directory, given by their paths relative to it."""
     state: dict[StoreId, dict[StateFile, FileFacts]] = {}
     logs: dict[str, set[int]] = {"offsets": set(), "commits": set()}
-    sources: dict[int, list[str]] = {}
+    sources: dict[str, list[str]] = {}
     setup: list[str] = []
     for path, fact in facts.items():
         if is_checksum(path):
@@ -63,7 +68,7 @@ def sort_listing(facts: Mapping[str, FileFacts]) -> CheckpointListing:
         setup=tuple(sorted(setup)),
         offsets=frozenset(logs["offsets"]),
         commits=frozenset(logs["commits"]),
-        sources={index: tuple(sorted(paths)) for index, paths in sorted(sources.items())},
+        sources={source: tuple(sorted(paths)) for source, paths in sorted(sources.items())},
     )
 
 

@@ -24,6 +24,8 @@ class OffsetLog:
     conf: Mapping[str, str]
     offsets: tuple[str | None, ...]
     """The JSON text of each source's end offset, in the order of the sources; None where it has none."""
+    names: tuple[str, ...] = ()
+    """The sources' names, in the same order, where the query names them (version 2 of the log)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,18 +52,37 @@ class OperatorInfo:
     operator: int
     name: str
     stores: tuple[StoreInfo, ...]
+    schema_paths: tuple[str, ...] = ()
+    """Where Spark says that the schemas are, absolute; empty for operators of the older metadata."""
+    is_single: bool = False
+    """Whether all state is in the first partition, although the operator declares more."""
 
 
 def decode_offset_log(data: bytes, name: str) -> OffsetLog:
     """Read ``offsets/N``."""
     lines = _log_lines(data, name, minimum=2)
     head = _json(lines[1], name)
-    offsets = tuple(None if line == NO_OFFSET else line for line in lines[2:])
+    names, values = _sources(lines, name)
+    offsets = tuple(None if value == NO_OFFSET else value for value in values)
     try:
         conf = {str(k): str(v) for k, v in (head.get("conf") or {}).items()}
-        return OffsetLog(int(head["batchWatermarkMs"]), int(head["batchTimestampMs"]), conf, offsets)
+        return OffsetLog(int(head["batchWatermarkMs"]), int(head["batchTimestampMs"]), conf, offsets, names)
     except (KeyError, TypeError, ValueError, AttributeError):
         raise FormatError(f"{name} lacks a field that Spark 4 writes") from None
+
+
+def _sources(lines: Sequence[str], name: str) -> tuple[tuple[str, ...], Sequence[str]]:
+    """Version 1 has an offset a line; version 2, of queries that name their sources, ``name:offset``."""
+    if lines[0] == "v1":
+        return (), lines[2:]
+    if lines[0] != "v2":
+        raise FormatError(
+            f"{name} is of version {lines[0][1:]}", hint="versions 1 and 2 are known; upgrade this package"
+        )
+    pairs = [line.partition(":") for line in lines[2:]]
+    if any(not source or not colon for source, colon, _ in pairs):
+        raise FormatError(f"{name} is torn or not a log of Spark")
+    return tuple(source for source, _, _ in pairs), [value for _, _, value in pairs]
 
 
 def decode_commit_log(data: bytes, name: str) -> CommitLog:
@@ -102,7 +123,12 @@ def decode_operator_metadata(data: bytes, name: str) -> OperatorInfo:
             StoreInfo(str(store["storeName"]), int(store["numPartitions"]))
             for store in fields["stateStoreInfo"]
         )
-        return OperatorInfo(int(info["operatorId"]), str(info["operatorName"]), stores)
+        paths = tuple(
+            str(path)
+            for store in fields["stateStoreInfo"]
+            for path in store.get("stateSchemaFilePaths") or ()
+        )
+        return OperatorInfo(int(info["operatorId"]), str(info["operatorName"]), stores, paths)
     except (KeyError, TypeError, ValueError):
         raise FormatError(f"{name} lacks a field that Spark 4 writes") from None
 

@@ -21,7 +21,8 @@ _SETUP = re.compile(
     r"state/(\d+)/(?:_metadata|_stateSchema)/.+\Z|state/(\d+)/\d+/(?:[^/_][^/]*/)?_metadata/schema\Z"
 )
 _LOG = re.compile(r"(offsets|commits)/(\d+)\Z")
-_SOURCE = re.compile(r"sources/(\d+)/(.+)\Z")
+_SOURCE = re.compile(r"sources/([^/]+)/(.+)\Z")
+_SETUP_BATCH = re.compile(r"state/\d+/(?:_metadata/v2/(\d+)|_stateSchema/[^/]+/(\d+)_[^/]+)\Z")
 
 
 class StateFileKind(enum.Enum):
@@ -98,10 +99,19 @@ def parse_log(path: str) -> tuple[str, int] | None:
     return (match[1], int(match[2])) if match else None
 
 
-def parse_source_file(path: str) -> tuple[int, str] | None:
-    """The index of the source that keeps this file, and the file's name; None for every other file."""
+def setup_batch(path: str) -> int:
+    """The batch that an operator's file was written for; 0 for those that Spark writes once."""
+    match = _SETUP_BATCH.match(path)
+    return int(match[1] or match[2]) if match else 0
+
+
+def parse_source_file(path: str) -> tuple[str, str] | None:
+    """The source that keeps this file, and the file's name; None for every other file.
+
+    A source is called by its place, or by the name that the user gave it (offset log version 2).
+    """
     match = _SOURCE.match(path)
-    return (int(match[1]), match[2]) if match else None
+    return (match[1], match[2]) if match else None
 
 
 def is_checksum(path: str) -> bool:

@@ -83,7 +83,10 @@ def plan_restore(manifest: CheckpointManifest, *, query_id: str | None = None) -
     paths = [file.path for file in files]
     if len(set(paths)) != len(paths):
         raise FormatError(f"checkpoint {manifest.checkpoint_id} names a file twice")
-    missing = {METADATA, f"offsets/{manifest.epoch}", f"commits/{manifest.epoch}"} - set(paths)
+    needed = {METADATA, f"offsets/{manifest.epoch}", f"commits/{manifest.epoch}"}
+    if manifest.epoch > 0:
+        needed.add(f"offsets/{manifest.epoch - 1}")
+    missing = needed - set(paths)
     if missing:
         raise RefusedError(
             f"checkpoint {manifest.checkpoint_id} does not hold {sorted(missing)[0]}",

@@ -39,9 +39,9 @@ def spark() -> Iterator[SparkSession]:
 
 @pytest.fixture(scope="session")
 def inputs(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Twelve files, one for each batch."""
+    """Thirteen files, one for each batch: twelve epochs, and one to go on with after the twelfth."""
     directory = tmp_path_factory.mktemp("inputs")
-    write_inputs(directory, range(12))
+    write_inputs(directory, range(13))
     return directory
 
 

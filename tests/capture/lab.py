@@ -102,9 +102,9 @@ def _late(lab: Lab) -> DataFrame:
 
 
 def _join(lab: Lab) -> DataFrame:
-    left = _late(lab).where("id % 3 = 0").select("id", "k", F.col("t").alias("lt"))
+    left = _events(lab).where("id % 3 = 0").select("id", "k", F.col("t").alias("lt"))
     right = (
-        _late(lab)
+        _events(lab)
         .where("id % 5 = 0")
         .select(F.col("id").alias("rid"), F.col("k").alias("rk"), F.col("t").alias("rt"))
     )
@@ -190,9 +190,7 @@ class Lab:
             rows = frame.select(F.to_json(F.struct("*"))).collect()
             batches[batch] = sorted(row[0] for row in rows)
 
-        writer = (
-            build(self).writeStream.outputMode(mode).foreachBatch(keep).queryName(query.replace("-", "_"))
-        )
+        writer = build(self).writeStream.outputMode(mode).foreachBatch(keep)
         started = (
             writer.option("checkpointLocation", str(location))
             .options(**options)
@@ -203,10 +201,7 @@ class Lab:
 
     def run(self, query: str, location: Path | str, confs: dict[str, str]) -> dict[int, list[str]]:
         """Run a query to the end of its input and return what each batch put out."""
-        run = self.start(query, location, confs)
-        run.query.awaitTermination(120)
-        assert run.query.exception() is None
-        return run.batches
+        return self.start(query, location, confs).finished()
 
     def capture(
         self, location: Path | str, store: Path | str, epochs: Iterable[int], **settings
@@ -228,3 +223,9 @@ class Run:
 
     query: StreamingQuery
     batches: dict[int, list[str]]
+
+    def finished(self) -> dict[int, list[str]]:
+        """Wait for the end of the input, and return what each batch put out."""
+        assert self.query.awaitTermination(240), "the query has not ended in time"
+        assert self.query.exception() is None
+        return self.batches

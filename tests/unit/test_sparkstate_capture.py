@@ -13,7 +13,6 @@ from pyspark_checkpoint.sparkstate.capture import (
     CapturePlan,
     plan_capture,
     plan_chains,
-    source_log_files,
 )
 from pyspark_checkpoint.sparkstate.chain import FileFacts
 from pyspark_checkpoint.sparkstate.directory import sort_listing
@@ -36,6 +35,8 @@ from pyspark_checkpoint.sparkstate.names import (
     parse_shared_file,
     parse_state_file,
 )
+from pyspark_checkpoint.sparkstate.schema import is_keyless
+from pyspark_checkpoint.sparkstate.sources import plan_source_logs, source_log_files
 
 UID = "413fd584-b650-4804-b078-b1bf2a22d45d"
 OTHER_UID = "99f424ce-f020-41ef-8058-2b2c5a36405d"
@@ -151,13 +152,57 @@ def test_a_missing_version_is_refused_by_name() -> None:
         plan(listing_of(*logs(0, 1, 2), *deltas(0, 1, 2, 3), *deltas(1, 1, 3)), 2)
 
 
-def test_a_missing_partition_is_refused_but_a_global_aggregation_has_one() -> None:
-    """Operators declare their partitions; only a global aggregation leaves all but the first empty."""
+def test_every_declared_partition_must_be_there() -> None:
+    """One missing, or all of them, is refused: a node may not see the others' files."""
     four = {0: OperatorInfo(0, "stateStoreSave", (StoreInfo("default", 4),))}
     with pytest.raises(RefusedError, match="partition 2"):
         plan(listing_of(*logs(0), *deltas(0, 1), *deltas(1, 1)), 0, operators=four)
-    assert plan(listing_of(*logs(0), *deltas(0, 1)), 0, operators=four).operators[0].partitions.keys() == {
-        0
+    with pytest.raises(RefusedError, match=r"partition 1 .*every node must see"):
+        plan(listing_of(*logs(0), *deltas(0, 1)), 0, operators=four)
+    with pytest.raises(RefusedError, match="partition 0"):
+        plan(listing_of(*logs(0)), 0, operators=four)
+    with pytest.raises(RefusedError, match="operator 1 has state files"):
+        plan(listing_of(*logs(0), *deltas(0, 1), "state/1/0/1.delta"), 0)
+
+
+def test_an_operator_with_one_partition_needs_the_first_alone() -> None:
+    """A global aggregation declares all partitions and fills the first; without that it is refused."""
+    single = {0: OperatorInfo(0, "stateStoreSave", (StoreInfo("default", 4),), is_single=True)}
+    captured = plan(listing_of(*logs(0), *deltas(0, 1)), 0, operators=single)
+    assert captured.operators[0].partitions.keys() == {0}
+    with pytest.raises(RefusedError, match="partition 0"):
+        plan(listing_of(*logs(0)), 0, operators=single)
+
+
+def java_text(text: str) -> bytes:
+    return len(text).to_bytes(2, "big") + text.encode()
+
+
+def test_a_store_without_key_columns_is_known_by_its_schema() -> None:
+    """As Spark writes it, in both versions of the file; a later version says nothing."""
+    none, one = '{"type":"struct","fields":[]}', '{"type":"struct","fields":[{"name":"k"}]}'
+    for key, expected in ((none, True), (one, False)):
+        assert is_keyless(java_text("v1") + java_text(key), "schema") is expected
+        half = len(key) // 2
+        pieces = (2).to_bytes(4, "big") + java_text(key[:half]) + java_text(key[half:])
+        assert is_keyless(java_text("v2") + pieces, "schema") is expected
+    assert not is_keyless(java_text("v3") + b"anything", "schema")
+    with pytest.raises(FormatError, match="cut short"):
+        is_keyless(java_text("v2") + b"\0\0\0\1\0\x20{", "schema")
+
+
+def test_what_a_later_run_wrote_about_operators_is_left_out() -> None:
+    """Metadata and schemas of batch 5 do not belong to a checkpoint of batch 2."""
+    setup = [
+        "state/0/_metadata/v2/0",
+        "state/0/_metadata/v2/5",
+        f"state/0/_stateSchema/default/0_{UID}",
+        f"state/0/_stateSchema/default/5_{UID}",
+    ]
+    captured = plan(listing_of(*logs(0, 1, 2), *deltas(0, 1, 2, 3), *deltas(1, 1, 2, 3), *setup), 2)
+    assert {path for path in paths_of(captured) if "_metadata" in path or "_stateSchema" in path} == {
+        setup[0],
+        setup[2],
     }
 
 
@@ -187,6 +232,43 @@ def test_a_file_sources_log_is_cut_to_the_offset() -> None:
 def test_other_sources_keep_all_their_files() -> None:
     """Kafka's initial offsets and the rate source's start time are not numbered logs."""
     assert source_log_files(("sources/0/0",), '{"topic":{"0":12}}') == ("sources/0/0",)
+
+
+def offsets_of(*values: str | None, names: tuple[str, ...] = ()) -> OffsetLog:
+    return OffsetLog(0, 0, {}, values, names)
+
+
+def test_a_file_source_that_had_no_offset_yet_keeps_nothing() -> None:
+    """Its log would tell a restored query that files were seen which were not."""
+    logs_ = {"0": ("sources/0/0",), "1": ("sources/1/0", "sources/1/1")}
+    then, now = (
+        offsets_of('{"logOffset":0}', None),
+        offsets_of('{"logOffset":5}', '{"logOffset":1}'),
+    )
+    assert plan_source_logs(logs_, then, now) == ("sources/0/0",)
+    assert plan_source_logs(logs_, then, offsets_of(None, '{"t":{"0":1}}'))[1:] == logs_["1"]
+
+
+def test_a_source_read_twice_has_one_log_and_two_offsets() -> None:
+    """Spark writes an offset for each place in the plan; what cannot be told apart is refused."""
+    a, b = '{"logOffset":0}', '{"logOffset":1}'
+    two = {"0": ("sources/0/0", "sources/0/1"), "1": ("sources/1/0", "sources/1/1")}
+    assert plan_source_logs(two, offsets_of(a, a, b)) == ("sources/0/0", "sources/1/0", "sources/1/1")
+    assert plan_source_logs(two, offsets_of(a, a)) == ("sources/0/0", "sources/1/0")
+    with pytest.raises(RefusedError, match="cannot be told"):
+        plan_source_logs({"2": ("sources/2/0",)}, offsets_of(a, a, b))
+
+
+def test_named_sources_are_matched_by_name() -> None:
+    """Version 2 of the offset log has names, and so have the directories."""
+    offsets = decode_offset_log(
+        b'v2\n{"batchWatermarkMs":0,"batchTimestampMs":7,"conf":{}}\nb:{"logOffset":0}\na:-', "offsets/1"
+    )
+    assert offsets == OffsetLog(0, 7, {}, ('{"logOffset":0}', None), ("b", "a"))
+    logs_ = {"a": ("sources/a/0",), "b": ("sources/b/0", "sources/b/1")}
+    assert plan_source_logs(logs_, offsets) == ("sources/a/0", "sources/b/0")
+    with pytest.raises(FormatError, match="version 3"):
+        decode_offset_log(b'v3\n{"batchWatermarkMs":0,"batchTimestampMs":7}\n-', "offsets/1")
 
 
 def zip_of(metadata: str) -> bytes:
