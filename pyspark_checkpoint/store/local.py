@@ -16,7 +16,7 @@ import errno
 import os
 import stat
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import AbstractContextManager, contextmanager, suppress
+from contextlib import suppress
 from pathlib import Path
 
 from pyspark_checkpoint.clock import SYSTEM_CLOCK, Clock
@@ -35,7 +35,7 @@ from pyspark_checkpoint.store.base import (
     check_range,
 )
 from pyspark_checkpoint.store.body import body_chunks
-from pyspark_checkpoint.store.local_errors import beside, translated
+from pyspark_checkpoint.store.local_errors import Translated, beside
 from pyspark_checkpoint.store.local_files import (
     RESERVED,
     Directories,
@@ -58,6 +58,7 @@ class LocalStore(ObjectStore):
         self, root: Path, *, clock: Clock = SYSTEM_CLOCK, now_ns: Callable[[], int] = system_now_ns
     ) -> None:
         self._root = root.absolute()
+        self._root_text = str(self._root)
         self.url = local_url(self._root)
         self._clock = clock
         self._directories = Directories(self._root)
@@ -82,18 +83,18 @@ class LocalStore(ObjectStore):
         return self._put(key, path, write, if_absent, if_match)
 
     def read(self, key: str) -> Stored:
-        with self._translated("read", key), _open_object(self._path(key)) as (fd, found):
+        with self._translated("read", key), _OpenObject(self._file(key)) as (fd, found):
             return Stored(_read_range(fd, 0, found.st_size, key), _version(found))
 
     def get(self, key: str, *, start: int | None = None, end: int | None = None) -> bytes:
         begin, stop = check_range(start, end)
-        with self._translated("get", key), _open_object(self._path(key)) as (fd, found):
+        with self._translated("get", key), _OpenObject(self._file(key)) as (fd, found):
             if begin > found.st_size:
                 raise Invalid(f"range from {begin} of {found.st_size} bytes", key=key)
             return _read_range(fd, begin, found.st_size if stop is None else min(stop, found.st_size), key)
 
     def stream(self, key: str, *, chunk_bytes: int = CHUNK_BYTES) -> Iterator[bytes]:
-        with self._translated("stream", key), _open_object(self._path(key)) as (fd, found):
+        with self._translated("stream", key), _OpenObject(self._file(key)) as (fd, found):
             for start in range(0, found.st_size, chunk_bytes):
                 yield _read_range(fd, start, min(start + chunk_bytes, found.st_size), key)
 
@@ -124,7 +125,7 @@ class LocalStore(ObjectStore):
 
     def copy(self, source_key: str, target_key: str, *, if_absent: bool = False) -> Version:
         path = self._path(target_key)
-        with self._translated("copy", source_key), _open_object(self._path(source_key)) as (source, found):
+        with self._translated("copy", source_key), _OpenObject(self._file(source_key)) as (source, found):
             return self._put(
                 target_key, path, lambda fd: _copy_all(source, fd, found.st_size), if_absent, None
             )
@@ -197,21 +198,35 @@ class LocalStore(ObjectStore):
             raise Invalid(f"key {key!r} has the reserved segment {RESERVED}", key=key)
         return self._root / key
 
-    def _translated(self, verb: str, key: str) -> AbstractContextManager[None]:
-        return translated(verb, key, str(self._root))
+    def _file(self, key: str) -> str:
+        """The same as text, which costs a small read much less than a ``Path`` does."""
+        check_key(key)
+        if RESERVED in key:
+            self._path(key)
+        return f"{self._root_text}/{key}"
+
+    def _translated(self, verb: str, key: str) -> Translated:
+        return Translated(verb, key, self._root_text)
 
 
-@contextmanager
-def _open_object(path: Path) -> Iterator[tuple[int, os.stat_result]]:
-    """Open an object for reading. Its file never changes, so that everything read is of one version."""
-    fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-    try:
-        found = os.fstat(fd)
+class _OpenObject:
+    """An object open for reading. Its file never changes, so that everything read is of one version."""
+
+    __slots__ = ("_fd", "_path")
+
+    def __init__(self, path: str) -> None:
+        self._path = path
+
+    def __enter__(self) -> tuple[int, os.stat_result]:
+        self._fd = os.open(self._path, os.O_RDONLY | os.O_CLOEXEC)
+        found = os.fstat(self._fd)
         if not stat.S_ISREG(found.st_mode):
+            os.close(self._fd)
             raise IsADirectoryError(errno.EISDIR, "not an object")
-        yield fd, found
-    finally:
-        os.close(fd)
+        return self._fd, found
+
+    def __exit__(self, *_: object) -> None:
+        os.close(self._fd)
 
 
 def _read_range(fd: int, start: int, end: int, key: str) -> bytes:

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
-from collections.abc import Iterator
-from contextlib import contextmanager
+from types import TracebackType
 
 from pyspark_checkpoint.errors import Denied, Invalid, NotFound, StoreError, Unavailable
 
@@ -16,13 +15,24 @@ _UNABLE = {errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS, errno.ENOLCK, errno.EX
 _WRONG = {errno.ENAMETOOLONG, errno.ELOOP, errno.EINVAL, errno.EILSEQ}
 
 
-@contextmanager
-def translated(verb: str, key: str, root: str) -> Iterator[None]:
-    """Turn every ``OSError`` of the block into one of our errors."""
-    try:
-        yield
-    except OSError as error:
-        raise store_error(error, verb, key, root) from error
+class Translated:
+    """A block whose every ``OSError`` leaves as one of our errors."""
+
+    __slots__ = ("_key", "_root", "_verb")
+
+    def __init__(self, verb: str, key: str, root: str) -> None:
+        self._verb = verb
+        self._key = key
+        self._root = root
+
+    def __enter__(self) -> None:
+        return None
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if isinstance(error, OSError):
+            raise store_error(error, self._verb, self._key, self._root) from error
 
 
 def store_error(error: OSError, verb: str, key: str, root: str) -> StoreError:
