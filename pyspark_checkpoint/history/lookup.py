@@ -82,14 +82,22 @@ def _is_what_control_says(control: Control, number: int, data: bytes) -> bool:
     return number >= control.floor or control.pinned(number, sha256_hex(data))
 
 
+def is_given_up(store: ObjectStore, where: HeadLocation, number: int) -> bool:
+    """Whether ``number``, visible under ``where``, was pruned or deleted since.
+
+    What is missing of it then is no damage.
+    """
+    control = read_control(store, store_id=where.control.store_id).control
+    return number not in visible_numbers(control, where.number)
+
+
 def _refuse_damage(store: ObjectStore, where: HeadLocation, number: int, data: bytes | None) -> None:
     """Absent, or another one than was pinned: damage, unless somebody gave the checkpoint up meanwhile."""
-    control = read_control(store, store_id=where.control.store_id).control
-    if number not in visible_numbers(control, where.number):
+    if is_given_up(store, where, number):
         return
     if data is None:
         raise FormatError(f"{manifest_key(number)} should be there and is missing", hint="run ckpt verify")
-    is_visible(control, number, sha256_hex(data))
+    is_visible(where.control, number, sha256_hex(data))
 
 
 def find_number_by_epoch(store: ObjectStore, epoch: int) -> int | None:

@@ -11,14 +11,14 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 
 from pyspark_checkpoint.clock import Clock
-from pyspark_checkpoint.errors import FormatError
+from pyspark_checkpoint.errors import FormatError, Unavailable
 from pyspark_checkpoint.format.keys import manifest_key
 from pyspark_checkpoint.format.manifest import CheckpointManifest, ManifestKind
 from pyspark_checkpoint.format.records import SinkCommitStatus
 from pyspark_checkpoint.format.sealed import Mac, sha256_hex
 from pyspark_checkpoint.history.findings import Finding, finding_of
-from pyspark_checkpoint.history.head import HeadLocation, locate_head
-from pyspark_checkpoint.history.lookup import is_visible, visible_numbers
+from pyspark_checkpoint.history.head import MAX_ROUNDS, HeadLocation, locate_head
+from pyspark_checkpoint.history.lookup import is_given_up, is_visible, visible_numbers
 from pyspark_checkpoint.history.parallel import DEFAULT_CONCURRENCY
 from pyspark_checkpoint.history.records_io import find_record, load_manifest_bytes
 from pyspark_checkpoint.history.status import read_statuses
@@ -115,9 +115,25 @@ def recover_latest_validated(
     a manifest down to what the caller reads, which is then all that is verified.
     """
     begin = clock.monotonic_seconds()
-    where = locate_head(store)
-    if where is None:
-        return RecoveryReport()
+    for _ in range(MAX_ROUNDS):
+        where = locate_head(store)
+        if where is None:
+            return RecoveryReport()
+        walk = _walk_back(store, where, mac, select, max_concurrent_reads)
+        if walk is not None:
+            chosen, skipped = walk
+            return _report(store, chosen, skipped, expected, clock.monotonic_seconds() - begin)
+    raise Unavailable(f"the history of {store.url} moves faster than it can be verified")
+
+
+def _walk_back(
+    store: ObjectStore,
+    where: HeadLocation,
+    mac: Mac | None,
+    select: Selector | None,
+    max_concurrent_reads: int,
+) -> tuple[CheckpointManifest, tuple[ValidationResult, ...]] | None:
+    """The newest good checkpoint and what was passed over; None if somebody pruned under our eyes."""
     skipped: list[ValidationResult] = []
     for number in reversed(visible_numbers(where.control, where.number)):
         result = validate_at(
@@ -125,9 +141,11 @@ def recover_latest_validated(
         )
         if result is None:
             continue
-        if result.valid and result.manifest is not None:
-            elapsed = clock.monotonic_seconds() - begin
-            return _report(store, result.manifest, tuple(skipped), expected, elapsed)
+        good = result.valid and result.manifest is not None
+        if (not good or skipped) and is_given_up(store, where, number):
+            return None
+        if good and result.manifest is not None:
+            return result.manifest, tuple(skipped)
         _LOG.warning("checkpoint %d is passed over: %s", number, "; ".join(map(str, result.issues)))
         skipped.append(result)
     reasons = "; ".join(str(issue) for result in skipped for issue in result.issues)

@@ -33,7 +33,8 @@ from pyspark_checkpoint.history.findings import (
     finding_of,
     link_of,
 )
-from pyspark_checkpoint.history.head import locate_head
+from pyspark_checkpoint.history.head import HeadLocation, locate_head
+from pyspark_checkpoint.history.lookup import is_given_up
 from pyspark_checkpoint.history.parallel import DEFAULT_CONCURRENCY
 from pyspark_checkpoint.history.records_io import find_record, load_manifest_bytes
 from pyspark_checkpoint.history.verify_bytes import (
@@ -79,6 +80,27 @@ def verify_store(
     if pointer is not None and pointer > where.number:
         problem = f"names checkpoint {pointer}, but the newest one is {where.number}"
         yield Finding(LATEST_KEY, problem, pointer)
+    for finding in _find_all(
+        store,
+        where,
+        keys,
+        mac=mac,
+        read_artifacts=read_artifacts,
+        max_concurrent_reads=max_concurrent_reads,
+    ):
+        if _still_stands(store, where, finding):
+            yield finding
+
+
+def _find_all(
+    store: ObjectStore,
+    where: HeadLocation,
+    keys: Mapping[str, int],
+    *,
+    mac: Mac | None,
+    read_artifacts: bool,
+    max_concurrent_reads: int,
+) -> Iterator[Finding]:
     seen = _Seen()
     yield from _check_manifests(store, where.control, where.number, mac, seen)
     yield from check_names(keys, where.control, where.number)
@@ -86,6 +108,12 @@ def verify_store(
     if read_artifacts:
         objects = list(seen.needed.values())
         yield from check_objects(store, objects, max_concurrent_reads=max_concurrent_reads)
+
+
+def _still_stands(store: ObjectStore, where: HeadLocation, finding: Finding) -> bool:
+    """Whether a finding is one: what was pruned or deleted under our eyes is not damaged."""
+    number = finding.checkpoint_id
+    return number is None or number > where.number or not is_given_up(store, where, number)
 
 
 def verify_checkpoint(
