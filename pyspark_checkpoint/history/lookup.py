@@ -83,12 +83,10 @@ def _is_what_control_says(control: Control, number: int, data: bytes) -> bool:
 
 
 def is_given_up(store: ObjectStore, where: HeadLocation, number: int) -> bool:
-    """Whether ``number``, visible under ``where``, was pruned or deleted since.
-
-    What is missing of it then is no damage.
-    """
+    """Whether ``number`` was pruned or deleted since ``where``; what is missing of it then is no damage."""
     control = read_control(store, store_id=where.control.store_id).control
-    return number not in visible_numbers(control, where.number)
+    pruned = number < control.floor and number not in control.pinned_numbers()
+    return pruned or number in control.deleted - where.control.deleted
 
 
 def _refuse_damage(store: ObjectStore, where: HeadLocation, number: int, data: bytes | None) -> None:
