@@ -27,6 +27,7 @@ SINGLE_REQUEST_BYTES = 1024 * 1024 * 1024
 
 _KEPT = re.compile(r"bytes=0-(\d+)")
 _PART_MULTIPLE = 256 * 1024
+_MAX_PARTS = 16
 _JOIN_BYTES = 256 * 1024
 _MEDIA_TYPE = "application/octet-stream"
 
@@ -145,7 +146,7 @@ def _upload_parts(
 ) -> dict[str, object]:
     """Send the body through a resumable session; cancel the session whatever goes wrong."""
     session_url = _begin(api, call, wanted, checksum)
-    step = max(1, -(-part_bytes // _PART_MULTIPLE)) * _PART_MULTIPLE
+    step = part_step(wanted.body.size_bytes, part_bytes)
     try:
         offset, total = 0, wanted.body.size_bytes
         while True:
@@ -168,6 +169,15 @@ def _upload_parts(
     except BaseException:
         _cancel(api, call, session_url)
         raise
+
+
+def part_step(size_bytes: int, part_bytes: int) -> int:
+    """How much a part carries: at least ``part_bytes``, in the multiples that Google wants.
+
+    A part is streamed and takes no memory, but a round trip, so that there are at most 16.
+    """
+    least = max(part_bytes, -(-size_bytes // _MAX_PARTS))
+    return max(1, -(-least // _PART_MULTIPLE)) * _PART_MULTIPLE
 
 
 def _begin(api: GcsApi, call: Call, wanted: GcsUpload, checksum: GcsChecksum) -> str:

@@ -10,6 +10,7 @@ import pytest
 
 from pyspark_checkpoint.errors import Invalid
 from pyspark_checkpoint.store.azure_upload import plan_blocks
+from pyspark_checkpoint.store.gcs_upload import part_step
 from pyspark_checkpoint.store.upload_body import UploadBody
 
 DATA = bytes(range(256)) * 40
@@ -72,6 +73,22 @@ def test_a_file_beyond_its_end_is_empty() -> None:
     file = io.BytesIO(DATA)
     file.seek(len(DATA) + 5)
     assert UploadBody(file).size_bytes == 0
+
+
+@pytest.mark.parametrize(
+    ("size_bytes", "part_bytes", "step"),
+    [
+        (10, 1, 256 * 1024),
+        (2**20, 2**18, 2**18),
+        (2**20, 2**18 + 1, 2**19),
+        (2**30, 2**24, 2**26),
+        (2**30, 2**28, 2**28),
+        (2**30 + 1, 2**24, 2**26 + 2**18),
+    ],
+)
+def test_parts_are_whole_multiples_and_few(size_bytes: int, part_bytes: int, step: int) -> None:
+    """Google wants multiples of 256 KiB; each part costs a round trip."""
+    assert part_step(size_bytes, part_bytes) == step
 
 
 @pytest.mark.parametrize(
