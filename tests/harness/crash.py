@@ -27,6 +27,7 @@ def run_with_kills(
     kills: int,
     seed: int,
     settle: Callable[[], None] = lambda: None,
+    done: Callable[[Sequence[QuerySpec]], int] | None = None,
     timeout_seconds: float = 240.0,
 ) -> CrashReport:
     """Run the queries to their ends, with SIGKILL at random moments before that.
@@ -34,25 +35,27 @@ def run_with_kills(
     ``start`` makes a driver; ``settle`` is called between two lives, for what a test does to the
     location meanwhile. When to kill is counted in batches of all queries, so that a slow machine
     kills as often in the middle of the work as a fast one; a random part of a second comes on top.
+    ``done`` counts the batches of all queries; by default the files in their results.
     """
+    done = done or _done
     chance = random.Random(seed)
     at_kill: list[int] = []
     total = sum(spec.batches for spec in specs)
     for number in range(kills):
-        share = (total - _done(specs)) // (kills - number + 1)
+        share = (total - done(specs)) // (kills - number + 1)
         driver = start()
         try:
             driver.wait_ready()
             for spec in specs:
                 driver.send("start", spec=spec.as_dict())
-            target = _done(specs) + chance.randint(1, max(1, 2 * share - 1))
+            target = done(specs) + chance.randint(1, max(1, 2 * share - 1))
             deadline = time.monotonic() + timeout_seconds
-            while _done(specs) < min(target, total) and time.monotonic() < deadline:
+            while done(specs) < min(target, total) and time.monotonic() < deadline:
                 time.sleep(0.01)
             time.sleep(chance.random() * 0.5)
         finally:
             driver.kill()
-        at_kill.append(_done(specs))
+        at_kill.append(done(specs))
         settle()
     with start() as driver:
         driver.run(*specs, timeout_seconds=timeout_seconds)

@@ -66,6 +66,11 @@ def _total(session: SparkSession, spec: QuerySpec) -> DataFrame:
     return rates(session, spec.rows).groupBy(keys).agg(F.sum("value").alias("sum"))
 
 
+def _numbers(session: SparkSession, spec: QuerySpec) -> DataFrame:
+    """No state: every number once, and a key that comes back in later batches."""
+    return rates(session, spec.rows).select((F.col("value") % (2 * spec.rows)).alias("key"), "value")
+
+
 def _dedup(session: SparkSession, spec: QuerySpec) -> DataFrame:
     numbers = rates(session, spec.rows).withWatermark("timestamp", "5 seconds")
     coarse = numbers.select("timestamp", (F.col("value") % (3 * spec.rows // 2)).alias("key"))
@@ -133,13 +138,21 @@ def _files(session: SparkSession, spec: QuerySpec) -> DataFrame:
     return lines.groupBy((F.length("value") % 5).alias("key")).agg(F.count("*").alias("n"))
 
 
+def _changes(session: SparkSession, spec: QuerySpec) -> DataFrame:
+    """The changes of the table at the conf ``harness.input``."""
+    return session.readStream.format("ckpt-sink").load(session.conf.get("harness.input"))
+
+
 KINDS: dict[str, tuple[Callable[[SparkSession, QuerySpec], DataFrame], str]] = {
     "count": (_count, "update"),
     "count-append": (_count, "append"),
     "total": (_total, "update"),
+    "total-complete": (_total, "complete"),
+    "numbers": (_numbers, "append"),
     "dedup": (_dedup, "append"),
     "join": (_join, "append"),
     "sessions": (_sessions, "append"),
     "processor": (_processor, "update"),
     "files": (_files, "update"),
+    "changes": (_changes, "append"),
 }
