@@ -7,19 +7,29 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from pyspark_checkpoint import errors as errors
+    from pyspark_checkpoint.capture.operations import savepoint as savepoint
+    from pyspark_checkpoint.capture.preflight import preflight as preflight
     from pyspark_checkpoint.format.manifest import CheckpointManifest as CheckpointManifest
     from pyspark_checkpoint.history.checkpoint_store import CheckpointStore as CheckpointStore
+    from pyspark_checkpoint.spark.listener import CheckpointListener as CheckpointListener
+    from pyspark_checkpoint.spark.listener import checkpoint as checkpoint
+    from pyspark_checkpoint.spark.rescale import restore as restore
     from pyspark_checkpoint.spark.source import CheckpointSinkSource as DefaultSource  # noqa: F401
     from pyspark_checkpoint.store.open import open_object_store as open_object_store
 
 __version__ = "0.1.0"
 
 _EXPORTS = {
+    "CheckpointListener": ("pyspark_checkpoint.spark.listener", "CheckpointListener"),
     "CheckpointManifest": ("pyspark_checkpoint.format.manifest", "CheckpointManifest"),
     "CheckpointStore": ("pyspark_checkpoint.history.checkpoint_store", "CheckpointStore"),
     "DefaultSource": ("pyspark_checkpoint.spark.source", "CheckpointSinkSource"),
+    "checkpoint": ("pyspark_checkpoint.spark.listener", "checkpoint"),
     "errors": ("pyspark_checkpoint.errors", None),
     "open_object_store": ("pyspark_checkpoint.store.open", "open_object_store"),
+    "preflight": ("pyspark_checkpoint.capture.preflight", "preflight"),
+    "restore": ("pyspark_checkpoint.spark.rescale", "restore"),
+    "savepoint": ("pyspark_checkpoint.capture.operations", "savepoint"),
 }
 """Public name -> module, and the name in it (None: the module itself)."""
 

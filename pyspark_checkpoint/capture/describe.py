@@ -18,9 +18,10 @@ from pyspark_checkpoint.format.manifest import (
 from pyspark_checkpoint.sparkstate.capture import CapturedFile, CapturePlan
 from pyspark_checkpoint.sparkstate.logs import CommitLog, OffsetLog
 from pyspark_checkpoint.sparkstate.pipeline import pipeline_hash, without_paths
+from pyspark_checkpoint.sparkstate.preflight import PARTITIONS
 from pyspark_checkpoint.sparkstate.restore import STATE_KIND
 
-PARTITIONS_CONF = "spark.sql.shuffle.partitions"
+_CHECKPOINT_SINK = re.compile(r"ckpt-sink (\S.*)")
 _NOT_IN_A_NAME = re.compile(r"[^A-Za-z0-9_.$=-]+")
 
 
@@ -56,6 +57,12 @@ def sink_name(description: str) -> str:
     return name[-100:] or "sink"
 
 
+def sink_store_url(description: str) -> str | None:
+    """Where the table of a query's ckpt-sink is; None for every other sink."""
+    found = _CHECKPOINT_SINK.fullmatch(description.strip())
+    return found[1] if found else None
+
+
 def draft_manifest(
     plan: CapturePlan,
     facts: QueryFacts,
@@ -86,6 +93,7 @@ def draft_manifest(
             for index, (name, offset) in enumerate(zip(names, offsets, strict=True))
         },
         source_names=tuple(sorted(names)),
+        table_store_checkpoint_path=sink_store_url(facts.sink),
         watermark=logs.commit.next_watermark_ms or None,
         sink_names=(sink,),
         sink_epochs={sink: plan.epoch},
@@ -96,7 +104,7 @@ def draft_manifest(
             facts.sink,
             facts.output_mode,
         ),
-        partition_count=int(conf.get(PARTITIONS_CONF, "0") or 0),
+        partition_count=int(conf.get(PARTITIONS, "0") or 0),
         requests=requests,
     )
 

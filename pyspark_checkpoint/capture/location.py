@@ -26,24 +26,6 @@ class LocationSpec:
     url: str
     options: Mapping[str, str] = field(default_factory=dict, repr=False)
 
-    def open(self) -> CheckpointLocation:
-        """Open it."""
-        scheme, colon, _ = self.url.partition(":")
-        if colon and "/" not in scheme and scheme.lower() not in SCHEMES:
-            raise RefusedError(
-                f"checkpoint locations on {scheme}: are not read",
-                hint="local disk, S3, GCS and Azure are, under the names that Spark has for them",
-            )
-        return CheckpointLocation(self.url, open_object_store(self.url, self.options))
-
-
-class CheckpointLocation:
-    """The files of one query's checkpoint location, by their paths relative to it."""
-
-    def __init__(self, url: str, store: ObjectStore) -> None:
-        self.url = url
-        self.store = store
-
     @property
     def spark_url(self) -> str:
         """The location as Spark spells it: what Spark finds in files that name their own place."""
@@ -52,6 +34,25 @@ class CheckpointLocation:
             return f"file:{where.path}"
         typed, colon, rest = self.url.rstrip("/").partition(":")
         return f"{_SPARK_SCHEMES.get(typed.lower(), typed)}{colon}{rest}"
+
+    def open(self) -> CheckpointLocation:
+        """Open it."""
+        scheme, colon, _ = self.url.partition(":")
+        if colon and "/" not in scheme and scheme.lower() not in SCHEMES:
+            raise RefusedError(
+                f"checkpoint locations on {scheme}: are not read",
+                hint="local disk, S3, GCS and Azure are, under the names that Spark has for them",
+            )
+        return CheckpointLocation(self, open_object_store(self.url, self.options))
+
+
+class CheckpointLocation:
+    """The files of one query's checkpoint location, by their paths relative to it."""
+
+    def __init__(self, spec: LocationSpec, store: ObjectStore) -> None:
+        self.url = spec.url
+        self.spark_url = spec.spark_url
+        self.store = store
 
     def listing(self) -> CheckpointListing:
         """Everything that is there now."""

@@ -3,19 +3,18 @@
 from __future__ import annotations
 
 import logging
-import uuid
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from pyspark_checkpoint.capture.location import LocationSpec
-from pyspark_checkpoint.capture.restore import Progress, Restore, RestoreReport
-from pyspark_checkpoint.capture.roots import resolve_root
+from pyspark_checkpoint.capture.location import CheckpointLocation, LocationSpec
+from pyspark_checkpoint.capture.restore import Progress, Restore, RestoreReport, find_interrupted
+from pyspark_checkpoint.capture.roots import plain_options, resolve_root
+from pyspark_checkpoint.capture.sinks import LinkedSink
 from pyspark_checkpoint.clock import SYSTEM_CLOCK, Clock
 from pyspark_checkpoint.errors import RefusedError
 from pyspark_checkpoint.format.manifest import CheckpointManifest
 from pyspark_checkpoint.history import lookup
 from pyspark_checkpoint.history.checkpoint_store import CheckpointStore
-from pyspark_checkpoint.history.records_io import LoadedManifest
 from pyspark_checkpoint.history.savepoint import Savepoint
 from pyspark_checkpoint.sparkstate.restore import RestorePlan
 
@@ -33,8 +32,8 @@ class RestoreRequest:
     to: str
     at: int | str = LATEST
     epoch: int | None = None
+    timestamp_ms: int | None = None
     query: str | None = None
-    clone: bool = False
 
 
 def savepoint(
@@ -51,39 +50,68 @@ def restore(
     at: int | str = LATEST,
     *,
     epoch: int | None = None,
+    timestamp_ms: int | None = None,
     query: str | None = None,
     clone: bool = False,
+    rollback_sink: bool = False,
     options: Options | None = None,
     location_options: Options | None = None,
+    sink_options: Options | None = None,
     progress: Progress | None = None,
     clock: Clock = SYSTEM_CLOCK,
 ) -> RestoreReport:
     """Rebuild a checkpoint location from a checkpoint; the unmodified query goes on from there.
 
     ``at`` is a checkpoint's number, a savepoint's name or ``latest`` (the newest that is whole, with a
-    warning about each newer one that is not); ``epoch`` chooses by batch instead. The location must be
-    fresh. A restore that resumes takes the history over, so that a driver that still runs is fenced,
-    and records a rollback if the checkpoint is not the newest; with ``clone`` the location gets a new
-    query id, and the history stays as it is.
+    warning about each newer one that is not); ``epoch`` chooses by batch instead, ``timestamp_ms`` the
+    newest that was made by then. The location must be fresh. A restore that resumes takes the history
+    over, so that a driver that still runs is fenced, and records a rollback if the checkpoint is not
+    the newest; with ``clone`` the location gets a new query id, and the history stays as it is.
+
+    A query that writes to a ckpt-sink goes on only if its table is at the same epoch. With
+    ``rollback_sink`` a table that is further is rolled back, as a recorded rollback; otherwise, and if
+    it is behind, the restore is refused.
     """
-    request = RestoreRequest(url, to, at, epoch, query, clone)
     history = CheckpointStore.open(resolve_root(url, query, options), options)
-    number = choose_checkpoint(history, request)
-    location = LocationSpec(to, location_options if location_options is not None else options or {}).open()
-    query_id = str(uuid.UUID(clock.uuid7())) if clone else None
-    task = Restore(history.store, history.reader(), _loaded(history, number), location, query_id=query_id)
-    report = task.execute(progress)
-    location.store.close()
+    number = choose_checkpoint(history, RestoreRequest(url, to, at, epoch, timestamp_ms, query))
+    manifest = _loaded(history, number)
+    sink = LinkedSink(manifest, options if sink_options is None else sink_options)
     if not clone:
+        sink.plan(may_roll_back=rollback_sink)
+    location = LocationSpec(
+        to, plain_options(options if location_options is None else location_options)
+    ).open()
+    query_id = _clone_id(location, manifest, clock) if clone else None
+    task = Restore(history.store, history.reader(), manifest, location, query_id=query_id)
+    report = task.execute(progress)
+    if not clone:
+        sink.roll_back()
         _take_over(history, number)
+    task.finish()
+    location.store.close()
     return report
+
+
+def find_manifest(
+    url: str,
+    at: int | str = LATEST,
+    *,
+    epoch: int | None = None,
+    timestamp_ms: int | None = None,
+    query: str | None = None,
+    options: Options | None = None,
+) -> CheckpointManifest:
+    """The checkpoint that ``restore`` would choose."""
+    history = CheckpointStore.open(resolve_root(url, query, options), options)
+    number = choose_checkpoint(history, RestoreRequest(url, "", at, epoch, timestamp_ms, query))
+    return _loaded(history, number)
 
 
 def plan_only(request: RestoreRequest, options: Options | None = None) -> RestorePlan:
     """What a restore would write; nothing is."""
     history = CheckpointStore.open(resolve_root(request.url, request.query, options), options)
     number = choose_checkpoint(history, request)
-    location = LocationSpec(request.to, options or {}).open()
+    location = LocationSpec(request.to, plain_options(options)).open()
     return Restore(history.store, history.reader(), _loaded(history, number), location).plan
 
 
@@ -91,6 +119,9 @@ def choose_checkpoint(history: CheckpointStore, request: RestoreRequest) -> int:
     """The number that is meant. ``latest`` walks back over damaged ones and says so."""
     if request.epoch is not None:
         return _known(lookup.find_number_by_epoch(history.store, request.epoch), f"epoch {request.epoch}")
+    if request.timestamp_ms is not None:
+        found = lookup.find_number_by_time(history.store, request.timestamp_ms)
+        return _known(found, "checkpoint of that time or before")
     if request.at == LATEST:
         report = history.recover_latest_validated()
         if report.skipped:
@@ -107,9 +138,17 @@ def _known(number: int | None, what: str) -> int:
     return number
 
 
-def _loaded(history: CheckpointStore, number: int) -> LoadedManifest:
-    history.load_by_id(number)  # checks who wrote it, where the store is encrypted
-    return lookup.read_checkpoint(history.store, number)
+def _loaded(history: CheckpointStore, number: int) -> CheckpointManifest:
+    manifest = history.load_by_id(number)
+    if manifest is None:
+        raise RefusedError(f"there is no checkpoint {number}", hint="ckpt list shows what there is")
+    return manifest
+
+
+def _clone_id(location: CheckpointLocation, manifest: CheckpointManifest, clock: Clock) -> str:
+    """A fresh query id, or that of the interrupted restore of a clone which this one goes on with."""
+    begun = find_interrupted(location)
+    return clock.uuid7() if begun is None or begun == manifest.query.id else begun
 
 
 def _take_over(history: CheckpointStore, number: int) -> CheckpointManifest | None:

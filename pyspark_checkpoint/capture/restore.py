@@ -16,9 +16,9 @@ import orjson
 from pyspark_checkpoint.capture.location import CheckpointLocation
 from pyspark_checkpoint.errors import FormatError, NotFound, RefusedError
 from pyspark_checkpoint.format.manifest import CheckpointManifest
+from pyspark_checkpoint.format.sealed import sha256_hex
 from pyspark_checkpoint.history.parallel import run_bounded
 from pyspark_checkpoint.history.reading import ArtifactReader, WantedArtifact, stream_stored
-from pyspark_checkpoint.history.records_io import LoadedManifest
 from pyspark_checkpoint.sparkstate.logs import encode_query_id, relocate_operator_metadata
 from pyspark_checkpoint.sparkstate.restore import (
     RESTORE_MARKER,
@@ -59,7 +59,7 @@ class Restore:
         self,
         store: ObjectStore,
         reader: ArtifactReader,
-        loaded: LoadedManifest,
+        manifest: CheckpointManifest,
         location: CheckpointLocation,
         *,
         query_id: str | None = None,
@@ -68,25 +68,30 @@ class Restore:
         self._store = store
         self._reader = reader
         self._location = location
-        self._sha256 = loaded.sha256
-        self._owners = _owners(loaded.manifest)
-        self.plan = plan_restore(loaded.manifest, query_id=query_id)
+        self._owners = _owners(manifest)
+        self.plan = plan_restore(manifest, query_id=query_id)
 
     def execute(self, progress: Progress | None = None) -> RestoreReport:
-        """Write everything and say what was done. Every byte is verified before it is visible."""
+        """Write everything and say what was done. Every byte is verified before it is visible.
+
+        The location stays marked as unfinished until ``finish``, and nobody else can restore into it.
+        """
         plan, done = self.plan, 0
-        resumed = _begin(self._location, plan, self._sha256)
+        resumed = _begin(self._location, plan)
         for _, staged in groupby(plan.files, key=lambda file: file.stage):
             for group in _groups(list(staged)):
                 self._write(group)
                 done += sum(file.ref.size_bytes for file in group)
                 if progress is not None:
                     progress(done, plan.total_bytes)
-        self._location.store.delete([RESTORE_MARKER])
         url = self._location.url
         return RestoreReport(
             plan.checkpoint_id, plan.epoch, plan.query_id, url, len(plan.files), plan.total_bytes, resumed
         )
+
+    def finish(self) -> None:
+        """Take the mark away: the location is whole."""
+        self._location.store.delete([RESTORE_MARKER])
 
     def _write(self, group: Sequence[RestoredFile]) -> None:
         small = [file for file in group if not _is_large(file)]
@@ -110,9 +115,21 @@ class Restore:
             self._location.store.put(file.path, spool)
 
 
-def _begin(location: CheckpointLocation, plan: RestorePlan, sha256: str) -> bool:
+def find_interrupted(location: CheckpointLocation) -> str | None:
+    """The query id of a restore into this location that was not finished; None if there is none."""
+    try:
+        fields = orjson.loads(location.store.get(RESTORE_MARKER))
+    except NotFound:
+        return None
+    except orjson.JSONDecodeError:
+        raise FormatError(f"{RESTORE_MARKER} is not what a restore writes") from None
+    return str(fields["query_id"]) if isinstance(fields, dict) and "query_id" in fields else None
+
+
+def _begin(location: CheckpointLocation, plan: RestorePlan) -> bool:
     """Mark the location as ours, or find that it is; says whether an interrupted restore goes on."""
-    marker = orjson.dumps({"manifest_sha256": sha256, "query_id": plan.query_id})
+    content = orjson.dumps([[file.path, file.ref.sha256] for file in plan.files])
+    marker = orjson.dumps({"content_sha256": sha256_hex(content), "query_id": plan.query_id})
     try:
         found = location.store.get(RESTORE_MARKER)
     except NotFound:

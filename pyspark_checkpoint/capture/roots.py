@@ -24,6 +24,7 @@ from pyspark_checkpoint.store.base import ObjectStore
 from pyspark_checkpoint.store.open import open_object_store
 
 NAMES_PREFIX = "names/"
+HISTORY_OPTIONS = ("encryptionKeyFile",)
 _UUID = re.compile(r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}\Z")
 _MAX_NAME = 150
 _UNSAFE = re.compile(r"[^A-Za-z0-9_=-]")
@@ -37,6 +38,11 @@ class QueryRoot:
     query_id: str
     app_name: str
     timestamp_ms: int
+
+
+def plain_options(options: Mapping[str, str] | None) -> dict[str, str]:
+    """The options of the store itself, without those of the history in it."""
+    return {name: value for name, value in (options or {}).items() if name not in HISTORY_OPTIONS}
 
 
 def root_url(url: str, query_id: str) -> str:
@@ -73,7 +79,7 @@ def list_queries(parent: ObjectStore) -> list[QueryRoot]:
 
 def resolve_root(url: str, query: str | None, options: Mapping[str, str] | None = None) -> str:
     """The URL of the history that is meant: ``url`` itself, or the one query below it, or the named one."""
-    parent = open_object_store(url, options)
+    parent = open_object_store(url, plain_options(options))
     if query is None and _is_history(parent):
         return url
     if query is not None and _UUID.match(query) is not None:

@@ -29,7 +29,7 @@ from pyspark_checkpoint.format.sealed import sha256_hex
 from pyspark_checkpoint.history.commit import Run
 from pyspark_checkpoint.sparkstate.capture import CapturePlan, plan_capture, plan_chains
 from pyspark_checkpoint.sparkstate.chain import FileFacts, StateChain
-from pyspark_checkpoint.sparkstate.directory import CheckpointListing
+from pyspark_checkpoint.sparkstate.directory import CheckpointListing, check_capturable
 from pyspark_checkpoint.sparkstate.logs import (
     CommitLog,
     OffsetLog,
@@ -41,6 +41,7 @@ from pyspark_checkpoint.sparkstate.logs import (
     rocksdb_zip_files,
 )
 from pyspark_checkpoint.sparkstate.names import METADATA, StateFileKind, setup_batch
+from pyspark_checkpoint.sparkstate.preflight import PARTITIONS
 from pyspark_checkpoint.sparkstate.schema import is_keyless
 
 _ATTEMPTS = 5
@@ -117,9 +118,11 @@ class QueryCapture:
         if METADATA in listing.facts:
             self._check_query(decode_query_id(read(METADATA)))
         operators = self._operators(listing, epoch)
+        check_capturable(listing, epoch)
         commits = self._read_commits(listing, epoch)
-        chains = plan_chains(listing, epoch, commits, operators)
         offsets = self._read_offsets(epoch)
+        pinned = int(offsets.conf[PARTITIONS]) if PARTITIONS in offsets.conf else None
+        chains = plan_chains(listing, epoch, commits, operators, partitions=pinned)
         plan = plan_capture(
             listing,
             epoch,

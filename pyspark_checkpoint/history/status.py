@@ -1,7 +1,8 @@
 """What became of a checkpoint at its sinks: create-only records beside the manifest.
 
-No record means pending. ``committed`` wins over ``failed``, whichever was written first. A record
-counts only for the manifest whose nonce it carries. Names come from ``sink_names``; nothing is listed.
+No record means pending, unless the checkpoint itself holds the proof. ``committed`` wins over
+``failed``, whichever was written first. A record counts only for the manifest whose nonce it carries.
+Names come from ``sink_names``; nothing is listed.
 """
 
 from __future__ import annotations
@@ -72,8 +73,21 @@ def _create(store: ObjectStore, key: str, record: SinkStatusRecord, clock: Clock
     return False
 
 
+def is_committed_by_spark(manifest: CheckpointManifest, sink: str) -> bool:
+    """Whether the checkpoint itself proves that ``sink`` has committed: it holds Spark's commit log.
+
+    Spark writes ``commits/N`` only after the sink has committed batch N, and a capture of Spark's own
+    state is taken only after that, so that there is nothing left to drive.
+    """
+    if manifest.sink_epochs.get(sink, -1) < manifest.epoch:
+        return False
+    return any(ref.name == f"commits/{manifest.epoch}" for ref in manifest.files)
+
+
 def read_status(store: ObjectStore, manifest: CheckpointManifest, sink: str) -> SinkCommitStatus:
     """How far ``sink`` is with a checkpoint. At most two requests, more only after failures."""
+    if is_committed_by_spark(manifest, sink):
+        return SinkCommitStatus.COMMITTED
     if _find(store, manifest, committed_key(manifest.checkpoint_id, sink)) is not None:
         return SinkCommitStatus.COMMITTED
     failed = _find(store, manifest, failed_key(manifest.checkpoint_id, sink, 0))

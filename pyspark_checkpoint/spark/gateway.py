@@ -47,6 +47,12 @@ def stop_query(spark: SparkSession, query_id: str) -> None:
         query.stop()
 
 
+def hadoop_settings(spark: SparkSession) -> dict[str, str]:
+    """How Spark itself reaches object stores: what a checkpoint location on one is read with."""
+    found = spark.sparkContext.getConf().getAll()
+    return {name: value for name, value in found if name.startswith("spark.hadoop.fs.")}
+
+
 def is_local(spark: SparkSession) -> bool:
     """Whether the executors run in the driver's own process."""
     return str(spark.sparkContext.master).startswith("local")

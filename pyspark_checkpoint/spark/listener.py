@@ -17,14 +17,14 @@ from pyspark.sql.streaming.listener import StreamingQueryListener
 
 from pyspark_checkpoint.capture.describe import QueryFacts
 from pyspark_checkpoint.capture.location import LocationSpec
-from pyspark_checkpoint.capture.roots import QueryRoot, register, root_url
+from pyspark_checkpoint.capture.roots import QueryRoot, plain_options, register, root_url
 from pyspark_checkpoint.capture.take import QueryCapture
 from pyspark_checkpoint.clock import SYSTEM_CLOCK, Clock
-from pyspark_checkpoint.errors import CheckpointError, FencedError, RefusedError, SettingsError
+from pyspark_checkpoint.errors import CheckpointError, FencedError, RefusedError, SettingsError, StoreError
 from pyspark_checkpoint.format.manifest import CheckpointManifest, QueryInfo
 from pyspark_checkpoint.history.checkpoint_store import CheckpointStore
 from pyspark_checkpoint.spark.executor_upload import ExecutorUploader
-from pyspark_checkpoint.spark.gateway import find_running_query, stop_query
+from pyspark_checkpoint.spark.gateway import find_running_query, hadoop_settings, stop_query
 from pyspark_checkpoint.spark.worker import CaptureStatus, QueryWorker, WorkerSettings
 from pyspark_checkpoint.store.open import open_object_store
 
@@ -70,10 +70,14 @@ class CheckpointListener(StreamingQueryListener):
     ) -> None:
         """``options`` are the store's, ``location_options`` those of the checkpoint locations."""
         if stale not in STALE_CHOICES:
-            raise SettingsError(f"stale is {stale!r}", hint=f"choose one of {', '.join(STALE_CHOICES)}")
+            raise SettingsError(
+                f"stale is {stale!r}",
+                hint="choose fail or warn; a location is restored before its query starts, by restore()",
+            )
         if retain < 1:
             raise SettingsError(f"retain is {retain}", hint="keep at least one epoch")
         given = dict(options or {})
+        plain = plain_options(given)
         self._spark = spark
         self._url = url.rstrip("/")
         self._settings = ListenerSettings(
@@ -84,12 +88,12 @@ class CheckpointListener(StreamingQueryListener):
             stale,
             stop_when_fenced,
             given,
-            given if location_options is None else dict(location_options),
+            {**hadoop_settings(spark), **(plain if location_options is None else location_options)},
         )
         self._clock = clock
         self._workers: dict[str, QueryWorker] = {}
         self._lock = threading.Lock()
-        open_object_store(self._url, given)  # a bad URL or option fails here, where it was typed
+        open_object_store(self._url, plain)  # a bad URL or option fails here, where it was typed
 
     @property
     def statuses(self) -> list[CaptureStatus]:
@@ -174,8 +178,16 @@ class CheckpointListener(StreamingQueryListener):
             self._workers[run_id] = worker
 
     def _check_stale(self, facts: QueryFacts, location: LocationSpec) -> bool:
-        """Whether the query may run: a location behind its history would double what it has written."""
-        newest = self._history(facts).load_latest()
+        """Whether the query may run: a location behind its history would double what it has written.
+
+        A store that does not answer stops no query: its captures then begin when it answers, and one
+        that is behind its history is refused there.
+        """
+        try:
+            newest = self._history(facts).load_latest()
+        except StoreError as error:
+            _LOG.warning("query %s: its history cannot be read yet: %s", facts.query.id, error)
+            return True
         if newest is None:
             return True
         here = location.open().listing().newest_committed
@@ -197,11 +209,10 @@ class CheckpointListener(StreamingQueryListener):
         run = history.writer()
         run.claim()
         query = facts.query
-        parent = open_object_store(self._url, self._settings.options)
+        plain = plain_options(self._settings.options)
+        parent = open_object_store(self._url, plain)
         register(parent, QueryRoot(query.name, query.id, query.app_name, self._clock.now_ms()))
-        uploader = ExecutorUploader(
-            self._spark, location, root_url(self._url, query.id), self._settings.options
-        )
+        uploader = ExecutorUploader(self._spark, location, root_url(self._url, query.id), plain)
         return QueryCapture(location.open(), run, facts, uploader)
 
     def _history(self, facts: QueryFacts) -> CheckpointStore:
@@ -215,9 +226,13 @@ class CheckpointListener(StreamingQueryListener):
 
     def _captured(self, query_id: str, manifest: CheckpointManifest) -> None:
         """Retention: now and then, so that most epochs pay nothing for it."""
-        if manifest.checkpoint_id % max(1, self._settings.retain // 2) == 0:
+        if manifest.checkpoint_id % max(1, self._settings.retain // 2) != 0:
+            return
+        try:
             url = root_url(self._url, query_id)
             CheckpointStore.open(url, self._settings.options).prune(self._settings.retain)
+        except CheckpointError as error:
+            _LOG.warning("query %s is captured, but pruning failed: %s", query_id, error)
 
     def _fenced(self, query_id: str, error: FencedError) -> None:
         if self._settings.stop_when_fenced:

@@ -66,19 +66,23 @@ def plan_chains(
     epoch: int,
     commits: Mapping[int, CommitLog],
     operators: Mapping[int, OperatorInfo],
+    *,
+    partitions: int | None = None,
 ) -> tuple[StateChain, ...]:
     """Choose for every state store the files that give version ``epoch + 1``.
 
     ``commits`` are the commit logs up to ``epoch`` that exist; only format version 2 needs more than
     the newest. Every partition of every store that an operator declares must be there; of an operator
-    that keeps all its state in one (a global aggregation, a limit) the first.
+    that keeps all its state in one (a global aggregation, a limit) the first. ``partitions`` is what the
+    epoch's offset log pins: after a rescale, what lies beyond it, or is declared beyond it, is past.
     """
     check_capturable(listing, epoch)
     chains = [
         plan_chain(owner, epoch + 1, files, unique_ids_of(owner, commits, epoch, operators))
         for owner, files in sorted(listing.state.items())
+        if partitions is None or owner.partition < partitions
     ]
-    _check_coverage(chains, operators)
+    _check_coverage(chains, operators, partitions)
     return tuple(chains)
 
 
@@ -173,7 +177,9 @@ def _operator_name(operator: int, operators: Mapping[int, OperatorInfo]) -> str:
     return f"{operator}-{info.name}" if info else f"{operator}-unknown"
 
 
-def _check_coverage(chains: list[StateChain], operators: Mapping[int, OperatorInfo]) -> None:
+def _check_coverage(
+    chains: list[StateChain], operators: Mapping[int, OperatorInfo], pinned: int | None
+) -> None:
     present = {chain.owner for chain in chains}
     unknown = sorted({owner.operator for owner in present} - operators.keys())
     if unknown:
@@ -183,7 +189,7 @@ def _check_coverage(chains: list[StateChain], operators: Mapping[int, OperatorIn
         )
     for info in operators.values():
         for store in info.stores:
-            partitions = 1 if info.is_single else store.partitions
+            partitions = 1 if info.is_single else pinned or store.partitions
             missing = [p for p in range(partitions) if StoreId(info.operator, p, store.name) not in present]
             if missing:
                 raise RefusedError(

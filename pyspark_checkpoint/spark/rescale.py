@@ -1,0 +1,86 @@
+"""``restore``, and with ``partitions`` the split of its state anew, by Spark's own offline repartition.
+
+Without ``partitions`` no Spark is needed, and none is imported.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from pyspark_checkpoint.capture import operations
+from pyspark_checkpoint.capture.location import LocationSpec
+from pyspark_checkpoint.capture.preflight import recorded_in_manifest
+from pyspark_checkpoint.capture.restore import RestoreReport
+from pyspark_checkpoint.errors import RefusedError, SettingsError
+from pyspark_checkpoint.format.manifest import CheckpointManifest
+from pyspark_checkpoint.sparkstate.preflight import PARTITIONS
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+
+def restore(
+    url: str,
+    to: str,
+    at: int | str = operations.LATEST,
+    *,
+    partitions: int | None = None,
+    spark: SparkSession | None = None,
+    **settings: Any,
+) -> RestoreReport:
+    """Rebuild a checkpoint location; the unmodified query goes on from there. See ``capture.operations``.
+
+    With ``partitions`` the state is split in that many: Spark (4.2 or newer, state in RocksDB) adds a
+    batch to the location that does it, in ``spark`` or the active session. What cannot be split is
+    refused before anything is written.
+    """
+    if partitions is None:
+        return operations.restore(url, to, at, **settings)
+    if partitions < 1:
+        raise SettingsError(f"partitions is {partitions}", hint="at least one is needed")
+    session = spark or _active_session()
+    manager = _checkpoint_manager(session)
+    wanted = operations.find_manifest(url, at, **_choice(settings))
+    if not _must_split(wanted, partitions):
+        return operations.restore(url, to, at, **settings)
+    chosen = {name: value for name, value in settings.items() if name not in ("epoch", "timestamp_ms")}
+    report = operations.restore(url, to, wanted.checkpoint_id, **chosen)
+    manager.repartition(LocationSpec(to).spark_url, partitions)
+    return report
+
+
+def _choice(settings: dict[str, Any]) -> dict[str, Any]:
+    names = ("epoch", "timestamp_ms", "query", "options")
+    return {name: settings[name] for name in names if name in settings}
+
+
+def _must_split(manifest: CheckpointManifest, partitions: int) -> bool:
+    recorded = recorded_in_manifest(manifest)
+    if not recorded.operators or recorded.conf.get(PARTITIONS) == str(partitions):
+        return False
+    if not recorded.is_rocksdb:
+        raise RefusedError(
+            f"checkpoint {manifest.checkpoint_id} has its state in HDFS-backed stores, which Spark cannot "
+            "split anew",
+            hint="restore it without partitions; only RocksDB state can be split",
+        )
+    return True
+
+
+def _active_session() -> SparkSession:
+    from pyspark.sql import SparkSession  # noqa: PLC0415 - only a rescale needs Spark
+
+    session = SparkSession.getActiveSession()
+    if session is None:
+        raise SettingsError("a rescale runs in Spark, and there is no session", hint="give spark=")
+    return session
+
+
+def _checkpoint_manager(spark: SparkSession) -> Any:
+    manager = getattr(spark, "_streamingCheckpointManager", None)
+    if manager is None:
+        raise RefusedError(
+            f"Spark {spark.version} cannot split state anew",
+            hint="use Spark 4.2 or newer with a classic session, or restore without partitions",
+        )
+    return manager
