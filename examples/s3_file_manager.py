@@ -1,7 +1,8 @@
 """A streaming query whose checkpoint is on S3, through the file manager.
 
-    spark-submit --packages io.github.pyspark-checkpoint:ckpt-spark_2.13:0.1.0,org.apache.hadoop:hadoop-aws:3.5.0 \
-        --properties-file conf/s3-file-manager.conf \
+    JAR=io.github.pyspark-checkpoint:ckpt-spark_2.13:0.1.0
+    spark-submit --packages $JAR,org.apache.hadoop:hadoop-aws:3.5.0 \\
+        --properties-file conf/s3-file-manager.conf \\
         examples/s3_file_manager.py s3a://bucket/checkpoints/example
 
 Run it, stop it with Ctrl-C, run it again: it goes on where it was. Run it twice at the same time: one of

@@ -14,9 +14,8 @@ from tests.harness.queries import HDFS, ROCKSDB, ROCKSDB_CHANGELOG, ROCKSDB_V2, 
 from tests.servers.hadoop import s3a_jars, spark_conf
 from tests.servers.launch import S3Server
 
-KILLS = int(os.environ.get("KILLS", "6"))
+SOAK_KILLS = int(os.environ.get("KILLS", "50"))
 SEED = int(os.environ.get("SEED", "6"))
-BATCHES = max(12, 2 * KILLS)
 
 QUERIES = {
     "count-hdfs": ("count", HDFS),
@@ -30,21 +29,30 @@ QUERIES = {
 }
 
 
-def specs(root: str, results: Path) -> list[QuerySpec]:
+def specs(root: str, results: Path, batches: int) -> list[QuerySpec]:
     """Every provider and every kind of operator, eight queries for one driver."""
     return [
-        QuerySpec(name, kind, f"{root}/{name}", str(results / name), BATCHES, conf, rows=60)
+        QuerySpec(name, kind, f"{root}/{name}", str(results / name), batches, conf, rows=60)
         for name, (kind, conf) in QUERIES.items()
     ]
 
 
-@pytest.mark.timeout(600 + 200 * KILLS)
-def test_killed_drivers_lose_and_double_nothing(jar: Path, s3_server: S3Server, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    "kills",
+    [
+        pytest.param(6, marks=pytest.mark.timeout(1800), id="6-kills"),
+        pytest.param(SOAK_KILLS, marks=pytest.mark.soak, id="many-kills"),
+    ],
+)
+def test_killed_drivers_lose_and_double_nothing(
+    jar: Path, s3_server: S3Server, tmp_path: Path, kills: int
+) -> None:
     """SIGKILL at random moments; every batch of every query equals that of an undisturbed run."""
-    undisturbed = specs(f"file://{tmp_path}/locations", tmp_path / "expected")
+    batches = max(12, kills)
+    undisturbed = specs(f"file://{tmp_path}/locations", tmp_path / "expected", batches)
     with Driver(tmp_path / "undisturbed.log") as driver:
-        driver.run(*undisturbed, timeout_seconds=600)
-    killed = specs(f"s3a://{s3_server.bucket}/crashes", tmp_path / "found")
+        driver.run(*undisturbed, timeout_seconds=900)
+    killed = specs(f"s3a://{s3_server.bucket}/crashes-{kills}", tmp_path / "found", batches)
 
     def start() -> Driver:
         return Driver(
@@ -53,8 +61,8 @@ def test_killed_drivers_lose_and_double_nothing(jar: Path, s3_server: S3Server, 
             class_path=[jar, *s3a_jars()],
         )
 
-    report = run_with_kills(start, killed, kills=KILLS, seed=SEED, timeout_seconds=600)
+    report = run_with_kills(start, killed, kills=kills, seed=SEED, timeout_seconds=600)
     print(f"seed {SEED}: {report}")
-    assert report.batches_at_kill[-1] < BATCHES * len(killed), "killed only when all was done"
+    assert report.batches_at_kill[-1] < batches * len(killed), "killed only when all was done"
     found = [line for pair in zip(undisturbed, killed, strict=True) for line in outcome.differences(*pair)]
     assert found == [], f"seed {SEED}"

@@ -19,7 +19,7 @@ from tests.servers.hadoop import s3a_jars, spark_conf
 from tests.servers.launch import S3Server
 from tests.servers.proxy import FaultProxy
 
-ROUNDS = int(os.environ.get("ROUNDS", "3"))
+SOAK_ROUNDS = int(os.environ.get("ROUNDS", "20"))
 SEED = int(os.environ.get("SEED", "6"))
 INTERVAL_MS = 3000
 PATIENCE_SECONDS = 200
@@ -100,9 +100,15 @@ def first_batch_of(driver: Driver, spec: QuerySpec) -> int | None:
     return min(ran, default=None)
 
 
-@pytest.mark.timeout(300 + 120 * ROUNDS)
+@pytest.mark.parametrize(
+    ("rounds", "longest_wait_seconds"),
+    [
+        pytest.param(3, 0.2, marks=pytest.mark.timeout(900), id="3-rounds"),
+        pytest.param(SOAK_ROUNDS, INTERVAL_MS / 1000, marks=pytest.mark.soak, id="many-rounds"),
+    ],
+)
 def test_of_two_drivers_exactly_one_goes_on(
-    drivers: list[Driver], s3_server: S3Server, tmp_path: Path
+    drivers: list[Driver], s3_server: S3Server, tmp_path: Path, rounds: int, longest_wait_seconds: float
 ) -> None:
     """The other one stops by itself; no batch is committed by both, and none is run by both.
 
@@ -111,10 +117,9 @@ def test_of_two_drivers_exactly_one_goes_on(
     as after any crash; then only one of them can commit it.
     """
     chance = random.Random(SEED)
-    for number in range(ROUNDS):
-        spec = query(f"round-{number}", s3_server, tmp_path, OURS)
-        wait_seconds = 0.2 if ROUNDS <= 3 else chance.random() * INTERVAL_MS / 1000
-        results = contend(drivers, spec, wait_seconds)
+    for number in range(rounds):
+        spec = query(f"round-{number}-of-{rounds}", s3_server, tmp_path, OURS)
+        results = contend(drivers, spec, chance.random() * longest_wait_seconds)
         errors = [result["error"] for result in results]
         assert sum(error is None for error in errors) == 1, errors
         assert sum(CONCURRENT in (error or "") for error in errors) == 1, errors
