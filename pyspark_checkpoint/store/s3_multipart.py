@@ -13,18 +13,17 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from pyspark_checkpoint.clock import Clock
-from pyspark_checkpoint.errors import ChecksumRefused, StoreError, Unavailable
+from pyspark_checkpoint.errors import StoreError
 from pyspark_checkpoint.store.call import Call
 from pyspark_checkpoint.store.s3_checksum import crc32_header
 from pyspark_checkpoint.store.s3_errors import Translated
+from pyspark_checkpoint.store.s3_repeat import repeat_piece
 from pyspark_checkpoint.store.upload_body import UploadBody
 
 MIN_PART_BYTES = 5 * 1024 * 1024
 MAX_PARTS = 10_000
-_PART_ATTEMPTS = 4
 _ABORT_ATTEMPTS = 3
-_FIRST_DELAY_SECONDS = 0.2
-_MAX_DELAY_SECONDS = 5.0
+_ABORT_DELAY_SECONDS = 0.2
 
 Part = dict[str, Any]
 
@@ -134,21 +133,15 @@ def _send_all(target: PartsTarget, upload_id: str, ranges: list[PartRange], send
 def _send_part(target: PartsTarget, send: SendPart, upload_id: str, part_range: PartRange) -> Part:
     """Send one part, and again if that fails in passing: a part is invisible and may be repeated."""
     call = replace(target.call, writes=False)
-    delay_seconds = _FIRST_DELAY_SECONDS
-    for attempt in range(1, _PART_ATTEMPTS + 1):
-        try:
-            with Translated(call):
-                part = send(upload_id, part_range)
-            if not part.get("ETag"):
-                raise call.unanswered("the answer to a part has no ETag")
-            return part
-        except (Unavailable, ChecksumRefused) as error:
-            if attempt == _PART_ATTEMPTS:
-                raise
-            asked = getattr(error, "retry_after_seconds", None) or 0.0
-            target.clock.sleep(max(asked, delay_seconds * (0.5 + target.clock.jitter() / 2)))
-            delay_seconds = min(2 * delay_seconds, _MAX_DELAY_SECONDS)
-    raise AssertionError("the last attempt returned or raised")
+
+    def attempt() -> Part:
+        with Translated(call):
+            part = send(upload_id, part_range)
+        if not part.get("ETag"):
+            raise call.unanswered("the answer to a part has no ETag")
+        return part
+
+    return repeat_piece(attempt, target.clock)
 
 
 def _complete(target: PartsTarget, upload_id: str, parts: list[Part]) -> str:
@@ -174,4 +167,4 @@ def _abort(target: PartsTarget, upload_id: str) -> None:
         except StoreError as error:
             if "NoSuchUpload" in error.message:
                 return
-            target.clock.sleep(_FIRST_DELAY_SECONDS * 2**attempt)
+            target.clock.sleep(_ABORT_DELAY_SECONDS * 2**attempt)

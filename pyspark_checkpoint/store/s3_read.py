@@ -6,6 +6,7 @@ import contextlib
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import botocore.exceptions
@@ -15,6 +16,7 @@ from pyspark_checkpoint.store.base import Stored, Version
 from pyspark_checkpoint.store.call import Call
 from pyspark_checkpoint.store.s3_bucket import S3Bucket, checked_etag
 from pyspark_checkpoint.store.s3_errors import Translated
+from pyspark_checkpoint.store.s3_repeat import repeat_piece
 
 _CONTENT_RANGE = re.compile(r"bytes (\d+)-(\d+)/(\d+)")
 
@@ -75,14 +77,16 @@ def read_range(
 def stream_chunks(bucket: S3Bucket, call: Call, key: str, chunk_bytes: int) -> Iterator[bytes]:
     """Yield an object by ranges, each on condition that it is still the version of the first.
 
-    A consumer may take its time: no connection stays open between chunks.
+    A consumer may take its time: no connection stays open between chunks. A chunk that fails in passing
+    is asked for again, except the first, after which nothing would have to be thrown away.
     """
     first = read_range(bucket, call, key, 0, chunk_bytes)
     if first is None or not first.data:  # nothing at 0: the object is empty
         return
     yield first.data
     for start in range(chunk_bytes, first.total_bytes, chunk_bytes):
-        chunk = read_range(bucket, call, key, start, start + chunk_bytes, etag=first.etag)
+        read = partial(read_range, bucket, call, key, start, start + chunk_bytes, etag=first.etag)
+        chunk = repeat_piece(read, bucket.clock)
         if chunk is None or chunk.total_bytes != first.total_bytes:
             raise call.lost_race()
         yield chunk.data

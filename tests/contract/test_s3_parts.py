@@ -87,14 +87,12 @@ def test_a_refused_upload_is_refused_before_its_bytes_are_sent(setting: Setting)
 def test_the_condition_is_decided_when_the_parts_are_joined(setting: Setting) -> None:
     """Somebody who creates the key during the upload wins, and the parts are given up."""
     rival = S3Store(s3_settings(setting.server.url(setting.prefix), setting.server.options))
-    original = setting.proxy.record
 
-    def create_after_first_part(request: object) -> None:
-        original(request)  # type: ignore[arg-type]
-        if "partNumber=1" in getattr(request, "target", ""):
+    def create_before_joining(method: str, target: str) -> None:
+        if method == "POST" and "uploadId=" in target:
             rival.put("k", b"rival", if_absent=True)
 
-    setting.proxy.record = create_after_first_part  # type: ignore[method-assign]
+    setting.proxy.before = create_before_joining
     with pytest.raises(AlreadyExists):
         setting.store.put("k", LARGE, if_absent=True)
     assert rival.get("k") == b"rival"
@@ -261,3 +259,14 @@ def test_parts_cover_the_object_within_the_limits(size_bytes: int, part_bytes: i
     assert ranges[-1].end == size_bytes
     assert all(one.end == two.start for one, two in itertools.pairwise(ranges))
     assert all(part.end - part.start >= MIN_PART_BYTES for part in ranges[:-1])
+
+
+@pytest.mark.parametrize("fault", [Fault.RESET, Fault.TRUNCATE, Fault.ERROR_503])
+def test_a_stream_goes_on_after_a_passing_failure(setting: Setting, fault: Fault) -> None:
+    """A chunk is of a version that cannot change, so that it may be asked for again."""
+    data = bytes(range(256)) * 1000
+    setting.store.put("k", data)
+    setting.proxy.clear()
+    setting.proxy.add(Rule(fault, skip=2, retry_after_seconds=0))
+    assert b"".join(setting.store.stream("k", chunk_bytes=50_000)) == data
+    assert setting.proxy.count("GET") == 7

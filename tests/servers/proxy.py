@@ -16,7 +16,7 @@ import socket
 import socketserver
 import threading
 import urllib.parse
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from types import TracebackType
 from typing import Any
 
@@ -38,6 +38,8 @@ class FaultProxy:
         assert parts.hostname is not None and parts.port is not None, upstream
         self.upstream = (parts.hostname, parts.port)
         self.delay_seconds = delay_seconds
+        self.before: Callable[[str, str], None] | None = None
+        """Called with method and target of each request before the server gets it."""
         self._lock = threading.Lock()
         self._idle = threading.Condition(self._lock)
         self._under_way = 0
@@ -65,8 +67,9 @@ class FaultProxy:
             self._rules.append([rule, rule.skip, rule.times])
 
     def clear(self) -> None:
-        """Forget rules and the log."""
-        with self._lock:
+        """Forget rules and the log, also of requests that are about to end."""
+        with self._idle:
+            self._idle.wait_for(lambda: self._under_way == 0, timeout=2)
             self._rules.clear()
             self._requests.clear()
 
@@ -94,6 +97,8 @@ class FaultProxy:
 
     def choose(self, method: str, target: str) -> Rule | None:
         """Return the rule for this request, and use it up by one."""
+        if self.before is not None:
+            self.before(method, target)
         with self._lock:
             for entry in self._rules:
                 rule: Rule = entry[0]
