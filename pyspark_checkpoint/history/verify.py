@@ -102,7 +102,7 @@ def _find_all(
     max_concurrent_reads: int,
 ) -> Iterator[Finding]:
     seen = _Seen()
-    yield from _check_manifests(store, where.control, where.number, mac, seen)
+    yield from _check_manifests(store, where, mac, seen)
     yield from check_names(keys, where.control, where.number)
     yield from _check_records(store, keys, seen.nonces)
     if read_artifacts:
@@ -136,13 +136,16 @@ def _find_pointer(store: ObjectStore) -> int | None:
 
 
 def _check_manifests(
-    store: ObjectStore, control: Control, head_number: int, mac: Mac | None, seen: _Seen
+    store: ObjectStore, where: HeadLocation, mac: Mac | None, seen: _Seen
 ) -> Iterator[Finding]:
+    control, head_number = where.control, where.number
     parent: Link | None = None
     for number in range(control.floor, head_number + 1):
         link = yield from _check_one(store, control, number, mac, seen)
         if parent is not None and link is not None:
-            yield from check_link(parent, link)
+            problems = list(check_link(parent, link))
+            if problems and not is_given_up(store, where, parent.number):
+                yield from problems
         parent = link
     for name, pin in sorted(control.pins.items()):
         if pin.number > head_number:
