@@ -15,7 +15,6 @@ from pyspark_checkpoint.history.checkpoint_store import CheckpointStore
 
 QUERY_ID = "6c1b0d9e-3b52-4c7a-9f0e-0a5d0c6f1e11"
 CONF = {"spark.sql.shuffle.partitions": "2"}
-STATE_BYTES = 40_000
 
 
 @dataclass
@@ -24,6 +23,7 @@ class MadeLocation:
 
     path: Path
     query_id: str = QUERY_ID
+    state_bytes: int = 40_000
     chance: random.Random = field(default_factory=lambda: random.Random(7))
 
     def __post_init__(self) -> None:
@@ -40,7 +40,7 @@ class MadeLocation:
             head = {"batchWatermarkMs": 0, "batchTimestampMs": batch, "conf": CONF}
             self._write(f"offsets/{batch}", "v1\n" + json.dumps(head) + f'\n{{"topic":{{"0":{batch}}}}}')
             for partition in range(2):
-                data = self.chance.randbytes(STATE_BYTES)
+                data = self.chance.randbytes(self.state_bytes)
                 self._write(f"state/0/{partition}/{batch + 1}.delta", data)
             self._write(f"commits/{batch}", f'v1\n{{"nextBatchWatermarkMs":{batch * 1000}}}')
         return self

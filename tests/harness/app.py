@@ -18,6 +18,7 @@ from typing import Any
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
+from pyspark_checkpoint import CheckpointListener, checkpoint
 from tests.harness.queries import KINDS, QuerySpec
 
 
@@ -63,6 +64,7 @@ class App:
     def __init__(self, session: SparkSession) -> None:
         self._session = session
         self._running: dict[str, Running] = {}
+        self._listeners: dict[str, CheckpointListener] = {}
 
     def start(self, spec: dict[str, Any]) -> None:
         """Start a query; its session has its confs and nobody else's."""
@@ -70,6 +72,8 @@ class App:
         session = self._session.newSession()
         for name, value in wanted.conf.items():
             session.conf.set(name, value)
+        if wanted.listen:
+            self._listeners[wanted.name] = checkpoint(session, wanted.listen, poll_seconds=1.0)
         build, mode = KINDS[wanted.kind]
         writer = build(session, wanted).writeStream.outputMode(mode).queryName(wanted.name)
         writer = writer.option("checkpointLocation", wanted.location)
@@ -101,6 +105,10 @@ class App:
         running.query.stop()
         running.poll()
         return running.result()
+
+    def flush(self, name: str, timeout_seconds: float) -> bool:
+        """Wait until all that a query has committed is in its listener's store."""
+        return self._listeners[name].flush(timeout_seconds)
 
     def sql(self, text: str) -> list[dict[str, Any]]:
         """Rows of a SQL query."""

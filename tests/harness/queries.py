@@ -36,6 +36,8 @@ class QuerySpec:
     format: str = ""
     """A sink to write to; without one, each batch becomes a file in ``results``."""
     options: dict[str, str] = field(default_factory=dict)
+    listen: str = ""
+    """Where a listener keeps the query's checkpoints; without it there is no listener."""
 
     def as_dict(self) -> dict[str, Any]:
         """What goes over the wire."""

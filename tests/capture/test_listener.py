@@ -1,0 +1,187 @@
+"""The listener on a real session: every query of it, from its start to its end."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+from pyspark.sql import SparkSession
+from pyspark.sql.streaming.query import StreamingQuery
+
+from pyspark_checkpoint import CheckpointListener, checkpoint, restore, savepoint
+from pyspark_checkpoint.capture import uploads
+from pyspark_checkpoint.capture.roots import list_queries, root_url
+from pyspark_checkpoint.clock import SYSTEM_CLOCK
+from pyspark_checkpoint.errors import SettingsError
+from pyspark_checkpoint.history.checkpoint_store import CheckpointStore
+from pyspark_checkpoint.store.open import open_object_store
+from tests.capture.lab import HDFS, PROVIDERS, Lab
+
+
+@contextmanager
+def listening(spark: SparkSession, url: str, **settings: object) -> Iterator[CheckpointListener]:
+    """A registered listener, for the length of a block."""
+    listener = checkpoint(spark, url, **settings)
+    try:
+        yield listener
+    finally:
+        listener.close(60)
+        spark.streams.removeListener(listener)
+
+
+def counted(lab: Lab, location: Path, name: str, rows: int = 50) -> StreamingQuery:
+    """A query that counts for ever, a batch as often as it can."""
+    for key, value in HDFS.items():
+        lab.spark.conf.set(key, value)
+    source = lab.spark.readStream.format("rate-micro-batch").option("rowsPerBatch", rows).load()
+    frame = source.selectExpr("value % 7 as k").groupBy("k").count()
+    writer = frame.writeStream.outputMode("update").format("noop").queryName(name)
+    return (
+        writer.option("checkpointLocation", str(location))
+        .trigger(processingTime="300 milliseconds")
+        .start()
+    )
+
+
+def wait_for_batch(query: StreamingQuery, batch: int) -> None:
+    """Wait until a batch is done."""
+    deadline = SYSTEM_CLOCK.monotonic_seconds() + 120
+    while query.lastProgress is None or query.lastProgress["batchId"] < batch:
+        assert query.isActive, query.exception()
+        assert SYSTEM_CLOCK.monotonic_seconds() < deadline, "too slow"
+        SYSTEM_CLOCK.sleep(0.05)
+
+
+def test_every_query_of_a_session_is_checkpointed_and_found_by_name(lab: Lab) -> None:
+    """Two queries, each with a history of its own; flush makes them durable; both can be restored."""
+    url = str(lab.directory / "store")
+    with listening(lab.spark, url) as listener:
+        queries = {name: counted(lab, lab.directory / name, name) for name in ("first", "second")}
+        for query in queries.values():
+            wait_for_batch(query, 2)
+        assert listener.flush(120), listener.statuses
+        assert {status.query_name for status in listener.statuses} == set(queries)
+        assert all(status.captures >= 1 and status.failures == 0 for status in listener.statuses)
+        for query in queries.values():
+            query.stop()
+    registered = list_queries(open_object_store(url))
+    assert {root.name: root.query_id for root in registered} == {n: str(q.id) for n, q in queries.items()}
+    for name, query in queries.items():
+        manifest = CheckpointStore.open(root_url(url, str(query.id))).load_latest()
+        assert manifest is not None
+        commits = [int(path.name) for path in (lab.directory / name / "commits").glob("[0-9]*")]
+        assert manifest.epoch == max(commits), "a query that ended has its last batch captured"
+        assert manifest.query.name == name
+        assert manifest.query.checkpoint_location.endswith(f"/{name}")
+        assert manifest.query.spark_version == lab.spark.version
+        assert manifest.query.conf["spark.sql.shuffle.partitions"] == "2"
+        assert list(manifest.operators) == ["0-stateStoreSave"]
+        assert manifest.source_offsets["source-0"].offsets["offset"]
+        assert manifest.sink_epochs == {manifest.sink_names[0]: manifest.epoch}
+        savepoint(url, "end", query=name)
+        report = restore(url, str(lab.directory / f"{name}-fresh"), at="end", query=name, clone=True)
+        assert report.epoch == manifest.epoch
+
+
+def test_a_pipeline_has_one_hash_across_restarts_and_another_when_it_changes(lab: Lab) -> None:
+    """The same query on another location hashes alike; another grouping does not."""
+    hashes = []
+    for name, query, provider in (
+        ("one", "deduplication", "hdfs"),
+        ("two", "deduplication", "hdfs"),
+        ("three", "deduplication-within-watermark", "hdfs"),
+    ):
+        url = str(lab.directory / f"store-{name}")
+        with listening(lab.spark, url):
+            run = lab.start(query, lab.directory / name, PROVIDERS[provider])
+            run.finished()
+        manifest = CheckpointStore.open(root_url(url, str(run.query.id))).load_latest()
+        assert manifest is not None
+        hashes.append(manifest.pipeline_hash)
+    assert hashes[0] == hashes[1] != hashes[2]
+
+
+def test_executors_upload_what_is_large_and_old_epochs_go(
+    lab: Lab, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With a small bound every state file goes up in a task; only `retain` epochs stay, all readable."""
+    monkeypatch.setattr(uploads.plan_uploads, "__kwdefaults__", {"group_bytes": 200})
+    url = str(lab.directory / "store")
+    with listening(lab.spark, url, retain=2) as listener:
+        query = counted(lab, lab.directory / "large", "large")
+        for batch in range(1, 7):
+            wait_for_batch(query, batch)
+            assert listener.flush(120), listener.statuses
+        query.stop()
+    history = CheckpointStore.open(root_url(url, str(query.id)))
+    epochs = sorted({epoch for _, epoch in history.list()})
+    assert 2 <= len(epochs) <= 3
+    assert list(history.verify()) == []
+    restore(url, str(lab.directory / "fresh"), clone=True)
+    newest = history.load_latest()
+    assert newest is not None
+    alone = [ref for ref in newest.artifacts() if ref.path and "pack" in ref.path]
+    assert alone, "state files are in packs that tasks have made"
+
+
+def test_a_location_behind_its_history_stops_its_query(lab: Lab, caplog: pytest.LogCaptureFixture) -> None:
+    """An old copy of the location comes back: running on would double what was written."""
+    url, location = str(lab.directory / "store"), lab.directory / "location"
+    with listening(lab.spark, url) as listener:
+        query = counted(lab, location, "stale")
+        wait_for_batch(query, 3)
+        assert listener.flush(120)
+        query.stop()
+    restore(url, str(lab.directory / "old"), epoch=_oldest(url, str(query.id)), clone=True)
+    (lab.directory / "old" / "metadata").write_bytes((location / "metadata").read_bytes())
+    with caplog.at_level(logging.ERROR), listening(lab.spark, url):
+        behind = counted(lab, lab.directory / "old", "stale")
+        assert behind.awaitTermination(60)
+        assert behind.exception() is None
+    assert "running on would repeat batches" in caplog.text
+
+
+def _oldest(url: str, query_id: str) -> int:
+    return min(epoch for _, epoch in CheckpointStore.open(root_url(url, query_id)).list())
+
+
+def test_a_run_that_was_taken_over_stops_its_query_if_told_to(lab: Lab) -> None:
+    """Another driver has claimed the history: this one's captures stop, and its query."""
+    url = str(lab.directory / "store")
+    with listening(lab.spark, url, stop_when_fenced=True) as listener:
+        query = counted(lab, lab.directory / "location", "taken")
+        wait_for_batch(query, 1)
+        assert listener.flush(120)
+        CheckpointStore.open(root_url(url, str(query.id)), run_id="other").claim()
+        assert query.awaitTermination(60)
+        assert [status.fenced for status in listener.statuses] == [True]
+
+
+def test_a_store_that_is_away_fails_no_query(lab: Lab, caplog: pytest.LogCaptureFixture) -> None:
+    """The query runs on; what failed is counted; when the store is back the newest batch is captured."""
+    parent = lab.directory / "store"
+    parent.write_text("in the way")
+    with caplog.at_level(logging.WARNING), listening(lab.spark, str(parent)) as listener:
+        query = counted(lab, lab.directory / "location", "away")
+        wait_for_batch(query, 2)
+        assert not listener.flush(60)
+        (status,) = listener.statuses
+        assert status.failures >= 1
+        parent.unlink()
+        assert listener.flush(60), listener.statuses
+        assert query.isActive
+        query.stop()
+    assert caplog.text.count("capture failed") == 1
+
+
+def test_what_cannot_work_is_refused_where_it_is_typed(lab: Lab) -> None:
+    """Not at the first batch, and not in a log."""
+    with pytest.raises(SettingsError, match="stale"):
+        CheckpointListener(lab.spark, str(lab.directory), stale="restore")
+    with pytest.raises(SettingsError, match="retain"):
+        CheckpointListener(lab.spark, str(lab.directory), retain=0)
+    with pytest.raises(SettingsError, match="unknown"):
+        CheckpointListener(lab.spark, "s4://bucket/prefix")

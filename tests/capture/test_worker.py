@@ -1,0 +1,205 @@
+"""The thread that captures a query: when it works, what it does with failures, how it ends. No Spark."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from pyspark_checkpoint.capture.take import QueryCapture
+from pyspark_checkpoint.clock import SYSTEM_CLOCK
+from pyspark_checkpoint.errors import FencedError, Unavailable
+from pyspark_checkpoint.format.manifest import CheckpointManifest
+from pyspark_checkpoint.history.checkpoint_store import CheckpointStore
+from pyspark_checkpoint.spark.worker import QueryWorker, WorkerSettings
+from tests.capture.made import MadeLocation, taker
+
+LONG = 3600.0
+PATIENCE = 30.0
+
+
+class Watch:
+    """A worker on a location made by hand, and what it told."""
+
+    def __init__(self, location: MadeLocation, url: str, settings: WorkerSettings) -> None:
+        self.location = location
+        self.url = url
+        self.captured: list[CheckpointManifest] = []
+        self.fenced: list[FencedError] = []
+        self.capture = taker(location, url)
+        self.worker = QueryWorker(
+            self.capture.facts,
+            self._begin,
+            settings=settings,
+            clock=SYSTEM_CLOCK,
+            on_captured=self.captured.append,
+            on_fenced=self.fenced.append,
+        )
+
+    def _begin(self) -> QueryCapture:
+        return self.capture
+
+    def epochs(self) -> list[int]:
+        return [manifest.epoch for manifest in self.captured]
+
+
+@contextmanager
+def watching(
+    tmp_path: Path, *batches: int, interval_seconds: float = 0.0, poll_seconds: float = LONG
+) -> Iterator[Watch]:
+    location = MadeLocation(tmp_path / "location").commit(*batches)
+    watch = Watch(location, str(tmp_path / "store"), WorkerSettings(interval_seconds, poll_seconds))
+    try:
+        yield watch
+    finally:
+        watch.worker.finish(PATIENCE)
+
+
+def wait_until(holds: Callable[[], bool]) -> None:
+    """Wait for something that another thread does."""
+    deadline = SYSTEM_CLOCK.monotonic_seconds() + PATIENCE
+    while not holds():
+        assert SYSTEM_CLOCK.monotonic_seconds() < deadline, "it did not happen"
+        SYSTEM_CLOCK.sleep(0.01)
+
+
+def test_flush_returns_when_what_was_committed_is_durable(tmp_path: Path) -> None:
+    """The newest batch at the time of the call is in the store, whatever events have come."""
+    with watching(tmp_path, 0) as watch:
+        assert watch.worker.flush(PATIENCE)
+        watch.location.commit(1, 2)
+        assert watch.worker.flush(PATIENCE)
+        newest = CheckpointStore.open(watch.url).load_latest()
+        assert newest is not None
+        assert newest.epoch == 2
+
+
+def test_batches_that_come_during_a_capture_are_captured_as_one(tmp_path: Path) -> None:
+    """Slow uploads cost epochs in the history, never the query's time."""
+    with watching(tmp_path, 0) as watch:
+        assert watch.worker.flush(PATIENCE)
+        go, reached = threading.Event(), threading.Event()
+        capture = watch.capture.capture
+
+        def slow(epoch: int | None = None) -> CheckpointManifest | None:
+            reached.set()
+            assert go.wait(PATIENCE)
+            return capture(epoch)
+
+        watch.capture.capture = slow  # type: ignore[method-assign]
+        watch.location.commit(1)
+        watch.worker.notify()
+        assert reached.wait(PATIENCE)
+        for batch in (2, 3, 4):
+            watch.location.commit(batch)
+            watch.worker.notify()
+        go.set()
+        assert watch.worker.flush(PATIENCE)
+        assert watch.epochs() == [0, 1, 4]
+
+
+def test_a_notice_returns_at_once(tmp_path: Path) -> None:
+    """It is called in Spark's listener thread, which must never wait for a store."""
+    with watching(tmp_path, 0) as watch:
+        assert watch.worker.flush(PATIENCE)
+        go = threading.Event()
+        watch.capture.capture = lambda epoch=None: go.wait(PATIENCE) and None  # type: ignore[method-assign,assignment]
+        watch.location.commit(1)
+        began = SYSTEM_CLOCK.monotonic_seconds()
+        for _ in range(1000):
+            watch.worker.notify()
+        assert SYSTEM_CLOCK.monotonic_seconds() - began < 2
+        go.set()
+
+
+def test_events_that_spark_dropped_are_healed_by_looking(tmp_path: Path) -> None:
+    """No event at all comes after the first batch, and the second is captured all the same."""
+    with watching(tmp_path, 0, poll_seconds=0.05) as watch:
+        wait_until(lambda: watch.epochs() == [0])
+        watch.location.commit(1)
+        wait_until(lambda: watch.epochs() == [0, 1])
+
+
+def test_an_interval_is_kept_and_flush_does_not_wait_for_it(tmp_path: Path) -> None:
+    """Between two captures lies the interval, unless somebody wants to be sure now."""
+    with watching(tmp_path, 0, interval_seconds=LONG) as watch:
+        assert watch.worker.flush(PATIENCE)
+        watch.location.commit(1)
+        watch.worker.notify()
+        SYSTEM_CLOCK.sleep(0.3)
+        assert watch.epochs() == [0]
+        assert watch.worker.flush(PATIENCE)
+        assert watch.epochs() == [0, 1]
+
+
+def test_a_failure_is_counted_logged_once_and_tried_again(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The query never hears of it; the status shows it; when the store is back, so are captures."""
+    with caplog.at_level(logging.WARNING), watching(tmp_path, 0) as watch:
+        assert watch.worker.flush(PATIENCE)
+        capture = watch.capture.capture
+
+        def fail(epoch: int | None = None) -> CheckpointManifest | None:
+            raise Unavailable("the store is away")
+
+        watch.capture.capture = fail  # type: ignore[method-assign]
+        watch.location.commit(1)
+        for _ in range(3):
+            assert not watch.worker.flush(PATIENCE)
+        assert (watch.worker.status.failures, watch.worker.status.captured_epoch) == (3, 0)
+        assert watch.worker.status.last_error == "the store is away"
+        assert caplog.text.count("the store is away") == 1
+        watch.capture.capture = capture  # type: ignore[method-assign]
+        assert watch.worker.flush(PATIENCE)
+        assert (watch.worker.status.captured_epoch, watch.worker.status.last_error) == (1, None)
+
+
+def test_a_foreign_error_is_a_failure_too_and_its_text_is_kept_back(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Whatever goes wrong goes wrong in the capture alone; foreign texts may hold secrets."""
+    with caplog.at_level(logging.WARNING), watching(tmp_path, 0) as watch:
+        assert watch.worker.flush(PATIENCE)
+
+        def fail(epoch: int | None = None) -> CheckpointManifest | None:
+            raise ValueError("secret")
+
+        watch.capture.capture = fail  # type: ignore[method-assign]
+        watch.location.commit(1)
+        assert not watch.worker.flush(PATIENCE)
+        assert watch.worker.status.last_error == "ValueError"
+        assert "secret" not in caplog.text
+
+
+def test_a_run_that_was_taken_over_stops_its_captures_for_good(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The other run's history is left alone, and whoever asked is told once."""
+    with caplog.at_level(logging.ERROR), watching(tmp_path, 0) as watch:
+        assert watch.worker.flush(PATIENCE)
+        other = taker(watch.location, watch.url)
+        watch.location.commit(1)
+        other.capture(1)
+        watch.location.commit(2)
+        assert not watch.worker.flush(PATIENCE)
+        wait_until(lambda: len(watch.fenced) == 1)
+        assert watch.worker.status.fenced
+        assert not watch.worker.flush(1.0)
+        assert len(watch.fenced) == 1
+        newest = CheckpointStore.open(watch.url).load_latest()
+        assert newest is not None
+        assert (newest.epoch, newest.run_id) == (1, other.run.run_id)
+
+
+def test_a_query_that_ended_gets_its_last_capture(tmp_path: Path) -> None:
+    """Its last batch was committed after the last event, and is in the store all the same."""
+    with watching(tmp_path, 0) as watch:
+        assert watch.worker.flush(PATIENCE)
+        watch.location.commit(1)
+        watch.worker.finish(PATIENCE)
+        assert watch.epochs() == [0, 1]
