@@ -11,7 +11,7 @@ from tests.servers.proxy import Fault, FaultProxy
 from tests.servers.s3 import S3Server
 
 CUT_VERBS = ("create", "swap", "read", "get-range", "head", "list", "delete-many", "copy")
-CUT_STEPS = 60
+CUT_STEPS = 40
 
 
 @pytest.fixture(scope="module")
