@@ -14,15 +14,22 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
-from pyspark_checkpoint.format.keys import CONTROL_KEY, parse_attempt_key, parse_manifest_key
+from pyspark_checkpoint.format.keys import (
+    CONTROL_KEY,
+    parse_attempt_key,
+    parse_manifest_key,
+    parse_seal_key,
+)
 from tests.simulation.port import WRITES, Answer, Op
 from tests.simulation.process import Actor, Event, Process
 from tests.simulation.shelf import apply_op
 from tests.simulation.truth import Truth, Violation
 
 DONE = -1
+NOBODY = -1
+UNLIMITED = 1_000_000
 UNKNOWN = Answer(error="OutcomeUnknown")
 
 
@@ -41,11 +48,12 @@ class Node:
 class Tree:
     """All that one actor can do, grown on demand."""
 
-    def __init__(self, actor: Actor, owner: int) -> None:
+    def __init__(self, actor: Actor, owner: int, *, descending: bool = False) -> None:
         self.actor = actor
         self._owner = owner
+        self._descending = descending
         self.grown = 0
-        self.root = self._grow((), Process(actor, owner))
+        self.root = self._grow((), self._process())
 
     def child(self, node: Node, answer: Answer) -> Node:
         """The node after ``answer``; runs the real code if nobody was there before."""
@@ -53,7 +61,7 @@ class Tree:
         if found is None:
             process = node.process
             if process is None:
-                process = Process(self.actor, self._owner)
+                process = self._process()
                 for past in node.answers:
                     process.take_events()
                     process.resume(past)
@@ -62,6 +70,9 @@ class Tree:
             process.resume(answer)
             found = node.children[answer] = self._grow((*node.answers, answer), process)
         return found
+
+    def _process(self) -> Process:
+        return Process(self.actor, self._owner, descending=self._descending)
 
     def _grow(self, answers: tuple[Answer, ...], process: Process) -> Node:
         self.grown += 1
@@ -81,6 +92,9 @@ class State:
     late: tuple[Op, ...]
     faults: int
     truth: Truth
+    last: int = NOBODY
+    switches: int = UNLIMITED
+    """How often an actor that could go on may still be interrupted."""
 
     def key(self) -> object:
         """What makes two moments the same."""
@@ -90,7 +104,17 @@ class State:
             for node, mark in zip(self.nodes, self.truth.marks, strict=True)
         )
         rest = (self.truth.history, self.truth.acknowledged, self.truth.withdrawn, self.truth.fenced, live)
-        return frozenset(self.objects.items()), places, self.late, self.faults, rest
+        turn = (self.last, self.switches) if self.switches < UNLIMITED else None
+        return frozenset(self.objects.items()), places, self.late, self.faults, rest, turn
+
+    def after_turn(self, actor: int) -> State | None:
+        """The state in which ``actor`` may go next, None if that is one interruption too many."""
+        if self.switches == UNLIMITED or actor == self.last:
+            return self
+        interrupts = self.last != NOBODY and self.nodes[self.last].op is not None
+        if interrupts and not self.switches:
+            return None
+        return replace(self, last=actor, switches=self.switches - interrupts)
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,12 +138,17 @@ def explore(
     *,
     faults: int = 0,
     max_states: int = 200_000,
+    switches: int = UNLIMITED,
+    descending: bool = False,
 ) -> Result:
-    """Search every interleaving of ``actors``, with up to ``faults`` lost, late or unapplied writes."""
-    trees = [Tree(actor, owner) for owner, actor in enumerate(actors, 1)]
+    """Search every interleaving of ``actors``, with up to ``faults`` lost, late or unapplied writes.
+
+    ``switches`` leaves out interleavings in which actors are interrupted more often than that.
+    """
+    trees = [Tree(actor, owner, descending=descending) for owner, actor in enumerate(actors, 1)]
     search = _Search(trees)
     try:
-        return search.run(objects, truth, faults, max_states)
+        return search.run(objects, truth, faults, max_states, switches)
     finally:
         search.close()
 
@@ -146,14 +175,16 @@ class _Search:
                     node.process.kill()
                 pending.extend(node.children.values())
 
-    def run(self, objects: Mapping[str, bytes], truth: Truth, faults: int, max_states: int) -> Result:
+    def run(
+        self, objects: Mapping[str, bytes], truth: Truth, faults: int, max_states: int, switches: int
+    ) -> Result:
         nodes = tuple(tree.root for tree in self._trees)
         truth = Truth(truth.history, truth.acknowledged, marks=(0,) * len(nodes))
         truth.check(objects)
         for actor, node in enumerate(nodes):
             for event in node.events:
                 truth = truth.after_event(actor, event)
-        first = State(objects, nodes, (), faults, truth)
+        first = State(objects, nodes, (), faults, truth, NOBODY, switches)
         self._parents[first.key()] = None
         queue = deque([(first, first.key())])
         while queue:
@@ -186,8 +217,9 @@ class _Search:
             rest = state.late[:index] + state.late[index + 1 :]
             yield self._effect(state, op, None, f"late: {op.label()}", late=rest)
         for actor, node in enumerate(state.nodes):
-            if node.op is not None:
-                yield from self._actor_steps(state, actor, node, node.op)
+            turn = state.after_turn(actor) if node.op is not None else None
+            if node.op is not None and turn is not None:
+                yield from self._actor_steps(turn, actor, node, node.op)
 
     def _actor_steps(self, state: State, actor: int, node: Node, op: Op) -> Iterator[_Step]:
         label = f"{self._trees[actor].actor.name}: {op.label()}"
@@ -195,9 +227,9 @@ class _Search:
         if op.verb not in WRITES or not state.faults:
             return
         yield self._effect(state, op, actor, f"{label} [answer lost]", answer=UNKNOWN)
-        unapplied = State(state.objects, state.nodes, state.late, state.faults - 1, state.truth)
+        unapplied = replace(state, faults=state.faults - 1)
         yield self._answer(unapplied, actor, UNKNOWN, f"{label} [never applied]")
-        delayed = State(state.objects, state.nodes, _later(state.late, op), state.faults - 1, state.truth)
+        delayed = replace(unapplied, late=_later(state.late, op))
         yield self._answer(delayed, actor, UNKNOWN, f"{label} [under way]")
 
     def _effect(
@@ -218,7 +250,8 @@ class _Search:
         except Violation as violation:
             return _Step(state, f"{label} -> {real.label()}", str(violation))
         faults = state.faults - (answer is not None)
-        moved = State(objects, state.nodes, state.late if late is None else late, faults, truth)
+        still_late = state.late if late is None else late
+        moved = replace(state, objects=objects, late=still_late, faults=faults, truth=truth)
         if actor is None:
             return _Step(moved, f"{label} -> {real.label()}", None)
         return self._answer(moved, actor, answer or real, label)
@@ -234,19 +267,29 @@ class _Search:
             except Violation as violation:
                 return _Step(state, label, str(violation))
         nodes = (*state.nodes[:actor], node, *state.nodes[actor + 1 :])
-        return _Step(State(state.objects, nodes, state.late, state.faults, truth), label, None)
+        return _Step(replace(state, nodes=nodes, truth=truth), label, None)
 
     def _goes_alone(self, state: State, actor: int, op: Op) -> bool:
-        """Whether ``op`` commutes with all that the others can still do, and no invariant looks at it."""
+        """Whether ``op`` commutes with all that the others can still do, in the eyes of the invariants too.
+
+        Artifacts are written under names that nobody else writes, and a hole that a deletion makes is
+        seen whichever of the two comes first, the deletion or the manifest. No scene has side records,
+        so nobody creates one; reading or deleting an absent one is nothing.
+        """
         others = [
             self._trees[i].actor.may
             for i, node in enumerate(state.nodes)
             if i != actor and node.op is not None
         ]
-        if op.verb == "put":
-            return op.if_absent and parse_attempt_key(op.key) is not None and not _any(others, "list")
+        if op.verb in ("put", "delete") and parse_attempt_key(op.key) is not None:
+            fresh = op.verb == "delete" or op.if_absent
+            return fresh and not _any(others, "list") and not _any(others, "load")
+        if op.verb == "delete":
+            return op.key not in state.objects and parse_manifest_key(op.key) is None
         if op.verb not in ("read", "get", "head"):
             return False
+        if parse_seal_key(op.key) is not None:
+            return op.key not in state.objects
         if op.key == CONTROL_KEY:
             swaps = any(late.key == CONTROL_KEY for late in state.late)
             return not _any(others, "swap") and not swaps
@@ -269,5 +312,7 @@ def _check_promise(actor: Actor, op: Op) -> None:
         power = "swap"
     elif power == "put" and parse_manifest_key(op.key) and not op.if_absent:
         power = "delete"
+    elif power is None and parse_attempt_key(op.key):
+        power = "load"
     if power not in (None, "put") and power not in actor.may:
         raise AssertionError(f"actor {actor.name} does {op.label()}, which its `may` lacks")

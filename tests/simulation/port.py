@@ -55,10 +55,14 @@ Call = Callable[[Op], Answer]
 
 
 class PortStore(ObjectStore):
-    """Turns every call into an ``Op``. Deletes go one key a call and listings one page a call."""
+    """Turns every call into an ``Op``. Deletes go one key a call and listings one page a call.
 
-    def __init__(self, call: Call, *, page: int | None = None, url: str = "memory://simulation") -> None:
-        self.url = url
+    A server may delete the keys of one call in any order; ``descending`` is one that shows things.
+    """
+
+    def __init__(self, call: Call, *, page: int | None = None, descending: bool = False) -> None:
+        self.url = "memory://simulation"
+        self._descending = descending
         self._call = call
         self._page = page
 
@@ -106,7 +110,7 @@ class PortStore(ObjectStore):
             after = page[-1].key
 
     def delete(self, keys: Iterable[str]) -> None:
-        for key in keys:
+        for key in sorted(keys, reverse=self._descending):
             self._ask(Op("delete", key))
 
     def copy(self, source_key: str, target_key: str, *, if_absent: bool = False) -> Version:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import traceback
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -43,8 +44,8 @@ Program = Callable[[Context], None]
 class Actor:
     """A program with a name, what it can do to others, and which of our errors may end it.
 
-    ``may`` holds ``swap`` (changes ``_control``), ``delete`` and ``list``; the exhaustive search trusts
-    it, and checks it at every call.
+    ``may`` holds ``swap`` (changes ``_control``), ``delete``, ``list`` and ``load`` (reads artifacts);
+    the exhaustive search trusts it, and checks it at every call.
     """
 
     name: str
@@ -58,14 +59,16 @@ class Actor:
 class Process:
     """A running actor. ``pending`` is the call it waits for; ``None`` when it is done."""
 
-    def __init__(self, actor: Actor, owner: int, *, page: int | None = None) -> None:
+    def __init__(
+        self, actor: Actor, owner: int, *, page: int | None = None, descending: bool = False
+    ) -> None:
         self.actor = actor
         self.pending: Op | None = None
         self.events: list[Event] = []
         self._dead = False
         self._parent = greenlet.getcurrent()
         self._context = Context(
-            store=PortStore(self._call, page=page),
+            store=PortStore(self._call, page=page, descending=descending),
             clock=SimulatedClock(owner, skew_ms=actor.skew_ms, step_ms=actor.step_ms),
             emit=lambda what, *detail: self.events.append(Event(what, detail)),
             name=actor.name,
@@ -111,3 +114,5 @@ class Process:
                 self.events.append(Event("surprised", (type(error).__name__, str(error))))
             else:
                 self.events.append(Event("gave up", (type(error).__name__, str(error)[:60])))
+        except Exception as error:  # noqa: BLE001 - any other error is what the search is looking for
+            self.events.append(Event("surprised", (type(error).__name__, traceback.format_exc())))

@@ -11,6 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from pyspark_checkpoint.store.memory import MemoryStore
+from tests.simulation.clock import SimulatedClock
 from tests.simulation.port import WRITES, Answer, Op, perform
 from tests.simulation.process import Actor, Process
 from tests.simulation.truth import Truth, Violation
@@ -48,6 +49,7 @@ class World:
     actors: tuple[Actor, ...]
     faults: int = 0
     page: int | None = None
+    descending: bool = False
     steps: int = 1500
 
 
@@ -69,7 +71,7 @@ class Simulation:
 
     def __init__(self, world: World, *, trace: bool = False) -> None:
         self.world = world
-        self.store = MemoryStore()
+        self.store = MemoryStore(clock=SimulatedClock(0, step_ms=0))
         for key, data in world.objects.items():
             self.store.put(key, data)
         self.objects = dict(world.objects)
@@ -83,7 +85,7 @@ class Simulation:
         self._trace = trace
         self.processes: list[Process] = []
         for owner, actor in enumerate(world.actors, 1):
-            self.processes.append(Process(actor, owner, page=world.page))
+            self.processes.append(Process(actor, owner, page=world.page, descending=world.descending))
             self._believe(owner - 1)
 
     def add(self, actor: Actor) -> int:

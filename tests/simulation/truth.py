@@ -203,6 +203,11 @@ class Truth:
             case "head", (number, nonce):
                 self._check_genuine("READER", actor, number, nonce)
                 self._check_fresh("READER", actor, number)
+            case "empty", _:
+                if self.marks[actor]:
+                    raise Violation(
+                        f"READER: actor {actor} found nothing; the head was {self.marks[actor]}"
+                    )
             case "read", (number, nonce):
                 self._check_genuine("READER", actor, number, nonce)
             case "epoch", (epoch, number, nonce):

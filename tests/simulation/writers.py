@@ -17,6 +17,7 @@ from pyspark_checkpoint.errors import (
 from pyspark_checkpoint.format.artifact import ArtifactRef
 from pyspark_checkpoint.format.keys import CONTROL_KEY, CheckpointId, CheckpointPaths
 from pyspark_checkpoint.format.manifest import CheckpointManifest
+from pyspark_checkpoint.history.checkpoint_store import CheckpointStore
 from pyspark_checkpoint.history.commit import Run
 from tests.simulation.beginning import (
     OPERATOR,
@@ -44,12 +45,14 @@ def writer(
     depth: int = 2,
     settle_seconds: float = 120.0,
     forgets: bool = False,
+    recalls: tuple[Beginning, int] | None = None,
     step_ms: int = 1,
 ) -> Actor:
-    """A run that follows ``plan``: ``e`` a new epoch, ``r`` its epoch with other rows, ``s`` the same again.
+    """A run that follows ``plan``: ``e`` new epoch, ``r`` its epoch with other rows, ``s`` the same again.
 
     ``knows`` is a head (beginning and number) that it remembers and does not look up: a stalled writer.
-    With ``forgets`` each commit is made by a new process of the same run, which knows nothing.
+    With ``forgets`` each commit is made by a new process of the same run, which knows nothing. Who
+    ``recalls`` an older checkpoint names its deltas too, though its parent may not.
     """
 
     def program(context: Context) -> None:
@@ -57,12 +60,13 @@ def writer(
             run = _start(context, run_id, knows, claims, settle_seconds)
             last = 0 if run.head is None else run.head.manifest.epoch
             made = 0
+            recalled = () if recalls is None else deltas_of(recalls[0].truth.manifest(recalls[1]))
             for what in plan:
                 last += what == "e"
                 made += what != "s"
                 if forgets:
                     run = Run(context.store, run_id, clock=context.clock, query=QUERY)
-                _commit(context, run, last, f"{run_id}{made}", depth)
+                _commit(context, run, last, f"{run_id}{made}", depth, recalled)
 
     return Actor(run_id, program, ends=ENDS, step_ms=step_ms)
 
@@ -86,21 +90,32 @@ def _start(
         control = control_of(begin.objects[CONTROL_KEY])
         run.resume(control, begin.truth.history[number - 1], number)
     elif claims:
-        claimed = run.claim()
-        if claimed is not None and claimed.run_id == run_id:
-            context.emit("committed", claimed.checkpoint_id, claimed.commit_nonce)
+        _claim(context, run)
     else:
         run.refresh()
     return run
 
 
-def _commit(context: Context, run: Run, epoch: int, who: str, depth: int) -> None:
+def _claim(context: Context, run: Run) -> None:
+    for _ in range(REPLANS):
+        try:
+            claimed = run.claim()
+        except StaleAttempt:
+            continue
+        if claimed is not None:
+            context.emit("committed", claimed.checkpoint_id, claimed.commit_nonce)
+        return
+
+
+def _commit(
+    context: Context, run: Run, epoch: int, who: str, depth: int, recalled: tuple[ArtifactRef, ...]
+) -> None:
     """Commit one epoch as a driver does: plan on the head, stage, publish, plan again if told so."""
     for _ in range(REPLANS):
         attempt = run.attempt()
         context.emit("began")
         ref = _stage(context, attempt, epoch, who)
-        draft = draft_of(run, attempt.number, epoch, ref, depth)
+        draft = draft_of(run, attempt.number, epoch, ref, depth, recalled)
         try:
             manifest = run.publish(draft, attempt)
         except StaleAttempt:
@@ -113,7 +128,14 @@ def _commit(context: Context, run: Run, epoch: int, who: str, depth: int) -> Non
         return
 
 
-def draft_of(run: Run, number: int, epoch: int, ref: ArtifactRef, depth: int) -> CheckpointManifest:
+def draft_of(
+    run: Run,
+    number: int,
+    epoch: int,
+    ref: ArtifactRef,
+    depth: int,
+    recalled: tuple[ArtifactRef, ...] = (),
+) -> CheckpointManifest:
     """What a plan makes of the head: its last deltas of earlier epochs, and the new one."""
     before = () if run.head is None else deltas_of(run.head.manifest)
     kept = tuple(old for old in before if old.epoch < epoch)
@@ -121,7 +143,7 @@ def draft_of(run: Run, number: int, epoch: int, ref: ArtifactRef, depth: int) ->
     return CheckpointManifest(
         checkpoint_id=number,
         epoch=epoch,
-        operators=content((*inherited, ref)),
+        operators=content((*recalled, *inherited, ref)),
         source_names=("source",),
         source_offsets=offsets_of(epoch),
     )
@@ -138,3 +160,38 @@ def _stage(context: Context, attempt: CheckpointId, epoch: int, who: str) -> Art
             continue
         break
     return artifact_ref(path, data, epoch)
+
+
+def keeping_writer(run_id: str, epochs: int = 3, *, keep: int = 1, depth: int = 2) -> Actor:
+    """A run that commits through ``CheckpointStore`` and prunes after every commit, from memory."""
+
+    def program(context: Context) -> None:
+        history = CheckpointStore(
+            context.store, run_id=run_id, query=QUERY, max_retained=keep, clock=context.clock
+        )
+        with told_if_fenced(context, run_id):
+            run = history.writer()
+            _claim(context, run)
+            first = 1 if run.head is None else run.head.manifest.epoch + 1
+            for epoch in range(first, first + epochs):
+                _save(context, history, epoch, depth)
+
+    return Actor(run_id, program, ends=ENDS, may=frozenset({"swap", "delete"}))
+
+
+def _save(context: Context, history: CheckpointStore, epoch: int, depth: int) -> None:
+    run = history.writer()
+    for _ in range(REPLANS):
+        attempt = history.attempt()
+        context.emit("began")
+        ref = _stage(context, attempt, epoch, run.run_id)
+        try:
+            saved = history.save(draft_of(run, attempt.number, epoch, ref, depth))
+        except StaleAttempt:
+            continue
+        except OutcomeUnknown:
+            run.refresh()
+            continue
+        what = "committed" if saved.checkpoint_id == attempt.number else "noop"
+        context.emit(what, saved.checkpoint_id, saved.commit_nonce)
+        return

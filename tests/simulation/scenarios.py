@@ -1,0 +1,332 @@
+"""Small scenes that are searched exhaustively: each is a story that once broke a draft of the protocol.
+
+The letters are those of the families: a stale hint, b floor, c savepoint, d shared artifacts, e equal
+generations, f blind floor, g gallop, h replacement, i collector, l late writes, m clean-up, n and o
+savepoints with rollbacks, t tombstones, u runs that forget, x new stores.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+
+from pyspark_checkpoint.errors import OutcomeUnknown
+from pyspark_checkpoint.format.keys import LATEST_KEY
+from pyspark_checkpoint.format.records import encode_latest
+from tests.simulation.beginning import Beginning, beginning
+from tests.simulation.explore import UNLIMITED, Result, explore
+from tests.simulation.keepers import collector, deleter, pruner, raw, roller, savepoint, unsave
+from tests.simulation.process import Actor, Context
+from tests.simulation.readers import epoch_reader, newest_reader, number_reader
+from tests.simulation.truth import Truth
+from tests.simulation.writers import writer
+
+
+MAX_STATES = 1_000_000
+POWERS = frozenset({"swap", "delete", "list", "load"})
+
+
+@dataclass(frozen=True, slots=True)
+class Scene:
+    """A beginning and its actors. ``faults`` is how many writes may be lost, late or unapplied."""
+
+    name: str
+    story: str
+    begin: Beginning
+    actors: Callable[[Beginning], list[Actor]]
+    faults: int = 1
+    descending: bool = False
+    """Whether a store deletes the keys of one call in descending order: it may, and so may a server."""
+    switches: int = UNLIMITED
+    """Interruptions in the daily tests, where searching all of them takes too long for every day."""
+
+    def search(
+        self, *, thorough: bool = False, faults: int | None = None, all_powers: bool = False
+    ) -> Result:
+        """Search every interleaving; ``thorough`` knows no limit of interruptions.
+
+        With ``all_powers`` every actor is taken to be able to do anything to the others.
+        """
+        actors = self.actors(self.begin)
+        if all_powers:
+            actors = [replace(actor, may=POWERS) for actor in actors]
+        return explore(
+            self.begin.objects,
+            self.begin.truth,
+            actors,
+            faults=self.faults if faults is None else faults,
+            max_states=MAX_STATES,
+            descending=self.descending,
+            switches=UNLIMITED if thorough else self.switches,
+        )
+
+
+def _late_hint(number: int) -> Actor:
+    def act(context: Context) -> None:
+        context.store.put(LATEST_KEY, encode_latest(number))
+
+    return raw("late hint", act, ends=(OutcomeUnknown,))
+
+
+TAKEN_OVER = ("A", "A", "B", "B", "B", "B")
+
+SCENES = (
+    Scene(
+        "a1",
+        "a stale hint points at an old savepoint, which looks like the newest",
+        beginning(8, floor=6, pins=(("sp", 3),)),
+        lambda begin: [_late_hint(3), newest_reader()],
+    ),
+    Scene(
+        "a2",
+        "a prune between two looks of a reader",
+        beginning(4, latest=2),
+        lambda begin: [newest_reader(), pruner(1)],
+    ),
+    Scene(
+        "a3",
+        "what a stalled writer leaves below the floor is read as the head",
+        beginning(6, floor=5, latest=3, runs=TAKEN_OVER),
+        lambda begin: [writer("A", knows=(begin, 2)), newest_reader()],
+    ),
+    Scene(
+        "a4",
+        "the same is read by its number",
+        beginning(6, floor=5, runs=TAKEN_OVER),
+        lambda begin: [writer("A", knows=(begin, 2)), number_reader(3)],
+    ),
+    Scene(
+        "a5",
+        "the same is read by its epoch, while the floor rises",
+        beginning(4, runs=TAKEN_OVER),
+        lambda begin: [writer("A", knows=(begin, 2)), epoch_reader(3), pruner(1)],
+    ),
+    Scene(
+        "b1",
+        "a stalled writer creates a number that was pruned",
+        beginning(4, runs=TAKEN_OVER),
+        lambda begin: [writer("A", knows=(begin, 2)), pruner(1)],
+    ),
+    Scene(
+        "b3",
+        "a fenced writer, a savepoint and a pruner around one number",
+        beginning(2),
+        lambda begin: [writer("A", knows=(begin, 2)), writer("B"), savepoint("sp", 3), pruner(1)],
+        faults=0,
+        switches=2,
+    ),
+    Scene(
+        "c1",
+        "a savepoint while its checkpoint is pruned",
+        beginning(3),
+        lambda begin: [savepoint("sp", 2), pruner(1)],
+        faults=2,
+    ),
+    Scene(
+        "d1",
+        "a rollback to a checkpoint that retention drops meanwhile",
+        beginning(4),
+        lambda begin: [roller("B", 1), pruner(2)],
+        switches=2,
+    ),
+    Scene(
+        "d2",
+        "two pruners: the slower reads as living what the faster deletes",
+        beginning(3, depth=5),
+        lambda begin: [pruner(2, name="P"), pruner(1, name="Q")],
+        descending=True,
+    ),
+    Scene(
+        "d2b",
+        "two pruners and a writer",
+        beginning(3, depth=5),
+        lambda begin: [pruner(2, name="P"), writer("A", knows=(begin, 3), depth=5), pruner(1, name="Q")],
+        faults=0,
+        switches=2,
+    ),
+    Scene(
+        "d4",
+        "a stalled writer names what its heirs' pruner deletes",
+        beginning(2),
+        lambda begin: [writer("A", knows=(begin, 2)), writer("B", "ee", claims=False), pruner(1)],
+        faults=0,
+    ),
+    Scene(
+        "e1",
+        "two runs start together",
+        beginning(1),
+        lambda begin: [writer("B", "ee"), writer("C", "ee")],
+        faults=0,
+    ),
+    Scene(
+        "e3",
+        "the old run goes on while a new one takes over",
+        beginning(1),
+        lambda begin: [writer("A", "eee", knows=(begin, 1)), writer("B", "ee")],
+    ),
+    Scene(
+        "e4",
+        "a run gives up on an unanswered create, which lands; its heir comes; it looks again",
+        beginning(1),
+        lambda begin: [writer("A", "ee", knows=(begin, 1), settle_seconds=0), writer("B")],
+    ),
+    Scene(
+        "f2",
+        "two pruners with different floors, and a writer stalled between them",
+        beginning(5, runs=TAKEN_OVER),
+        lambda begin: [pruner(3, name="P"), writer("A", knows=(begin, 2)), pruner(1, name="Q")],
+        faults=0,
+        switches=2,
+    ),
+    Scene(
+        "g1",
+        "the head by galloping from the floor, without a hint, while the floor rises",
+        beginning(4, without_latest=True),
+        lambda begin: [newest_reader(), writer("B", "e", claims=False), pruner(1)],
+        faults=0,
+    ),
+    Scene(
+        "g2",
+        "the same with something below the floor",
+        beginning(6, floor=2, runs=TAKEN_OVER, without_latest=True),
+        lambda begin: [newest_reader(), writer("A", knows=(begin, 2)), pruner(1)],
+        faults=0,
+    ),
+    Scene(
+        "g3",
+        "no hint: the first manifest is pruned between reading the floor and reading it",
+        beginning(4, without_latest=True),
+        lambda begin: [newest_reader(), pruner(1)],
+    ),
+    Scene(
+        "h1",
+        "an epoch is replaced after everything before it was pruned",
+        beginning(3),
+        lambda begin: [writer("B", "r", claims=False), pruner(1)],
+    ),
+    Scene(
+        "h2",
+        "'nothing to write' on a head that was replaced meanwhile",
+        beginning(1),
+        lambda begin: [writer("A", "es", knows=(begin, 1)), writer("C", "r")],
+        faults=0,
+    ),
+    Scene(
+        "h3",
+        "a replacement by a run that was replaced itself",
+        beginning(2),
+        lambda begin: [writer("A", "rr", knows=(begin, 2)), writer("B", "r"), pruner(1)],
+        faults=0,
+        switches=2,
+    ),
+    Scene(
+        "i1",
+        "an upload that is older than any grace",
+        beginning(2),
+        lambda begin: [writer("A", knows=(begin, 2)), collector()],
+    ),
+    Scene(
+        "i3",
+        "a rollback, a pruner and a collector",
+        beginning(3),
+        lambda begin: [roller("B", 1), pruner(1), collector()],
+        faults=0,
+        switches=2,
+    ),
+    Scene(
+        "l1",
+        "a savepoint lands after it was given up",
+        beginning(3),
+        lambda begin: [savepoint("sp", 2), writer("A", knows=(begin, 3)), pruner(1)],
+    ),
+    Scene(
+        "m1",
+        "a create that nobody answered, given up",
+        beginning(2),
+        lambda begin: [writer("A", knows=(begin, 2), settle_seconds=0)],
+        faults=3,
+    ),
+    Scene(
+        "m2",
+        "a run fenced by the floor has staged what its heir names",
+        beginning(2),
+        lambda begin: [writer("A", knows=(begin, 2)), writer("B", "ee", claims=False, depth=5), pruner(1)],
+        faults=0,
+    ),
+    Scene(
+        "n1",
+        "a savepoint, a rollback and a pruner want the same checkpoint",
+        beginning(3),
+        lambda begin: [savepoint("sp", 2), roller("B", 2), pruner(1)],
+        faults=0,
+        switches=2,
+    ),
+    Scene(
+        "o1",
+        "a rollback to a savepoint below the floor while its name is removed",
+        beginning(4, floor=3, pins=(("sp", 1),)),
+        lambda begin: [roller("B", 1), unsave("sp")],
+    ),
+    Scene(
+        "o2",
+        "a second name for a savepoint while the first is removed",
+        beginning(4, floor=3, pins=(("sp", 1),)),
+        lambda begin: [savepoint("sp2", 1), unsave("sp")],
+        faults=2,
+    ),
+    Scene(
+        "r1",
+        "a writer remembers deltas that its parent no longer names",
+        beginning(4, depth=2),
+        lambda begin: [writer("A", knows=(begin, 4), recalls=(begin, 2)), pruner(2)],
+    ),
+    Scene(
+        "t1",
+        "a checkpoint is deleted while it is pinned",
+        beginning(4, depth=2),
+        lambda begin: [deleter(2), savepoint("sp", 2)],
+        faults=2,
+    ),
+    Scene(
+        "t2",
+        "a checkpoint is deleted while it is rolled back to",
+        beginning(3, depth=1),
+        lambda begin: [deleter(1), roller("B", 1)],
+    ),
+    Scene(
+        "t3",
+        "a checkpoint is deleted while the floor rises past it",
+        beginning(4, depth=3),
+        lambda begin: [deleter(2), pruner(1), number_reader(2)],
+        faults=0,
+    ),
+    Scene(
+        "t4",
+        "the newest but one is deleted while the next is committed",
+        beginning(3, depth=3),
+        lambda begin: [deleter(2), writer("A", knows=(begin, 3), depth=5)],
+    ),
+    Scene(
+        "u1",
+        "a run whose process forgets everything was taken over",
+        beginning(1),
+        lambda begin: [writer("C", "ee", forgets=True), writer("B")],
+        faults=0,
+    ),
+    Scene(
+        "x1",
+        "two runs make a store",
+        Beginning({}, Truth()),
+        lambda begin: [_makes(writer("A", "e")), _makes(writer("B", "e"))],
+    ),
+)
+
+
+def _makes(actor: Actor) -> Actor:
+    """Who finds no store makes its control record, after a look for lost history."""
+    return Actor(actor.name, actor.program, frozenset({"swap", "list"}), actor.ends)
+
+
+def scene(name: str) -> Scene:
+    """The scene of that name."""
+    return next(one for one in SCENES if one.name == name)
