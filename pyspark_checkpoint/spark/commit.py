@@ -8,12 +8,13 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from pyspark_checkpoint.clock import SYSTEM_CLOCK
-from pyspark_checkpoint.errors import CheckpointError
+from pyspark_checkpoint.errors import CheckpointError, RefusedError
 from pyspark_checkpoint.format.keys import CheckpointId
-from pyspark_checkpoint.format.manifest import CheckpointManifest, ManifestKind
+from pyspark_checkpoint.format.manifest import CheckpointManifest
 from pyspark_checkpoint.history.commit import Run
 from pyspark_checkpoint.history.head import Head
 from pyspark_checkpoint.history.living import SummaryCache
+from pyspark_checkpoint.history.records_io import exists
 from pyspark_checkpoint.history.retain import execute_prune, plan_prune, read_recent
 from pyspark_checkpoint.spark.draft import Batch, draft_manifest, gather, query_info
 from pyspark_checkpoint.spark.facts import QueryFacts
@@ -29,6 +30,7 @@ from pyspark_checkpoint.spark.session import (
     store_key,
 )
 from pyspark_checkpoint.spark.sparklogs import read_offsets
+from pyspark_checkpoint.store.base import ObjectStore
 from pyspark_checkpoint.table.schema import TableSchema
 
 _LOG = logging.getLogger(__name__)
@@ -96,6 +98,7 @@ def commit_batch(
     if run.head is None or run.head.number != batch.plan.number - 1:
         run.refresh()
     _refuse_other_owner(run, query.id, options)
+    _refuse_unseen(opened.store, batch)
     draft = draft_manifest(batch, run.head)
     manifest = run.publish(draft, CheckpointId(batch.plan.number, SYSTEM_CLOCK.uuid7()))
     prune_if_due(options, run)
@@ -107,6 +110,20 @@ def _refuse_other_owner(run: Run, query_id: str, options: WriteOptions) -> None:
     owner = "" if run.head is None else run.head.manifest.query.id
     if owner and query_id and owner != query_id and not options.take_over:
         raise other_owner(owner, query_id)
+
+
+def _refuse_unseen(store: ObjectStore, batch: Batch) -> None:
+    """A directory that is not shared by all machines would give a table full of holes."""
+    if "://" in store.url and not store.url.startswith("file:"):
+        return
+    for part in batch.parts:
+        for ref in (part.ref, part.rewritten.ref if part.rewritten else None):
+            if ref is not None and ref.path is not None and not exists(store, ref.path):
+                raise RefusedError(
+                    f"the driver does not see {ref.path}, which a task has written below {store.url}",
+                    hint="on several machines the path must be on a disk that all of them share, or in an "
+                    "object store",
+                )
 
 
 def _with_offsets(batch: Batch) -> QueryFacts:
@@ -145,8 +162,3 @@ def _prune(options: WriteOptions, run: Run, head: Head) -> None:
         except CheckpointError as error:
             # Old epochs stay a little longer; the table is whole, and so the query goes on.
             _LOG.warning("pruning %s failed: %s", options.shared.path, error)
-
-
-def is_repetition(manifest: CheckpointManifest) -> bool:
-    """Whether the batch had been committed before and was replaced now."""
-    return manifest.kind is ManifestKind.REPLACEMENT

@@ -9,6 +9,7 @@ from __future__ import annotations
 import difflib
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 
 from pyspark_checkpoint.errors import SettingsError
 from pyspark_checkpoint.format.keys import check_name
@@ -174,6 +175,9 @@ def _shared(options: Mapping[str, str], values: Mapping[str, str]) -> SharedOpti
             "a memory: store lives in one process, and Spark's driver and tasks are several",
             hint="use a directory: file:///tmp/table",
         )
+    if ":" not in path:
+        # Tasks run in directories of their own: a relative path is meant from where the driver is.
+        path = str(Path(path).expanduser().absolute())
     store_options = {name: str(value) for name, value in options.items() if is_store_option(name)}
     operator = check_name(values.get("operator", DEFAULT_OPERATOR), "operator")
     return SharedOptions(path, operator, values.get("encryptionKeyFile"), store_options)

@@ -144,7 +144,9 @@ class Query:
 def read_rows(path: str, **options: str) -> list[dict[str, Any]]:
     """The table's rows, read without Spark, in any order."""
     found = read_table(parse_read_options({"path": path, **options}))
-    reader = ChainReader(ArtifactReader(found.opened.store, store_id=found.opened.store_id), found.table)
+    opened = found.opened
+    artifacts = ArtifactReader(opened.store, store_id=opened.store_id, cipher=opened.cipher)
+    reader = ChainReader(artifacts, found.table)
     rows: list[dict[str, Any]] = []
     for chain in found.chains():
         rows += reader.rows(chain).to_pylist()

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pyspark_checkpoint import open_object_store
-from pyspark_checkpoint.errors import FencedError, RefusedError, SettingsError, StaleAttempt
+from pyspark_checkpoint.errors import FencedError, MissingKey, RefusedError, SettingsError, StaleAttempt
 from pyspark_checkpoint.format.manifest import ManifestKind
 from pyspark_checkpoint.spark.options import parse_write_options
 from tests.sink.kit import Query, forget_everything, read_pairs, rows_from
@@ -262,8 +262,10 @@ def test_encrypted_tables_need_their_key(path: str, tmp_path: Path) -> None:
     manifest = query.epoch(5, [(7, 5)])
     assert all(ref.data_key_id for ref in manifest.artifacts())
     forget_everything()
-    with pytest.raises(RefusedError, match="encrypted"):
+    with pytest.raises(MissingKey, match="encrypted"):
         read_pairs(path)
+    expected = [*((n, 1) for n in range(5)), (7, 5)]
+    assert read_pairs(path, encryptionKeyFile=str(key_file)) == expected
 
 
 def _key_ring() -> str:
@@ -340,3 +342,23 @@ def test_keys_without_the_jar_say_which_jar_to_add(path: str) -> None:
         Query(path, jar=False).plan()
     with pytest.raises(SettingsError, match="update mode needs the option keyColumns"):
         Query(path, keys="", output_mode="update").plan()
+
+
+def test_artifacts_that_the_driver_does_not_see_are_refused(path: str) -> None:
+    """A directory that each machine has for itself is no store; nothing is committed."""
+    query = Query(path)
+    messages = query.write(query.plan(), 0, rows_from(ONE))
+    for file in Path(path).glob("checkpoints/**/*.delta"):
+        file.unlink()
+    with pytest.raises(RefusedError, match="the driver does not see"):
+        query.commit(messages, 0)
+    assert not list(Path(path).glob("manifests/*.json"))
+
+
+def test_a_relative_path_is_meant_from_where_the_driver_is(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Tasks have working directories of their own."""
+    monkeypatch.chdir(tmp_path)
+    assert parse_write_options({"path": "here/table"}).shared.path == str(tmp_path / "here/table")
+    assert parse_write_options({"path": "s3://bucket/x"}).shared.path == "s3://bucket/x"
