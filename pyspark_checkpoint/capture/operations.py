@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 from pyspark_checkpoint.capture.location import CheckpointLocation, LocationSpec
@@ -11,7 +11,7 @@ from pyspark_checkpoint.capture.restore import Progress, Restore, RestoreReport,
 from pyspark_checkpoint.capture.roots import plain_options, resolve_root
 from pyspark_checkpoint.capture.sinks import LinkedSink
 from pyspark_checkpoint.clock import SYSTEM_CLOCK, Clock
-from pyspark_checkpoint.errors import RefusedError
+from pyspark_checkpoint.errors import FormatError, RefusedError
 from pyspark_checkpoint.format.manifest import CheckpointManifest
 from pyspark_checkpoint.history import lookup
 from pyspark_checkpoint.history.checkpoint_store import CheckpointStore
@@ -34,6 +34,11 @@ class RestoreRequest:
     epoch: int | None = None
     timestamp_ms: int | None = None
     query: str | None = None
+
+    @property
+    def is_latest(self) -> bool:
+        """Whether the newest one that is whole is meant."""
+        return self.at == LATEST and self.epoch is None and self.timestamp_ms is None
 
 
 def savepoint(
@@ -73,23 +78,35 @@ def restore(
     it is behind, the restore is refused.
     """
     history = CheckpointStore.open(resolve_root(url, query, options), options)
-    number = choose_checkpoint(history, RestoreRequest(url, to, at, epoch, timestamp_ms, query))
-    manifest = _loaded(history, number)
-    sink = LinkedSink(manifest, options if sink_options is None else sink_options)
-    if not clone:
-        sink.plan(may_roll_back=rollback_sink)
     location = LocationSpec(
         to, plain_options(options if location_options is None else location_options)
     ).open()
-    query_id = _clone_id(location, manifest, clock) if clone else None
-    task = Restore(history.store, history.reader(), manifest, location, query_id=query_id)
-    report = task.execute(progress)
-    if not clone:
-        sink.roll_back()
-        _take_over(history, number)
-    task.finish()
-    location.store.close()
-    return report
+    request = RestoreRequest(url, to, at, epoch, timestamp_ms, query)
+    skipped: list[str] = []
+    for manifest in _candidates(history, request, skipped):
+        sink = LinkedSink(manifest, options if sink_options is None else sink_options)
+        if not clone:
+            sink.plan(may_roll_back=rollback_sink)
+        query_id = _clone_id(location, manifest, clock) if clone else None
+        task = Restore(history.store, history.reader(), manifest, location, query_id=query_id)
+        try:
+            report = task.execute(progress)
+        except FormatError as error:
+            if not request.is_latest:
+                raise
+            task.undo()
+            _skip(skipped, manifest.checkpoint_id, error)
+            continue
+        if not clone:
+            sink.roll_back()
+            _take_over(history, manifest.checkpoint_id)
+        task.finish()
+        location.store.close()
+        return report
+    raise FormatError(
+        f"none of the checkpoints is good: {'; '.join(skipped)}",
+        hint="restore the damaged objects from a copy; starting afresh would lose what they hold",
+    )
 
 
 def find_manifest(
@@ -105,6 +122,33 @@ def find_manifest(
     history = CheckpointStore.open(resolve_root(url, query, options), options)
     number = choose_checkpoint(history, RestoreRequest(url, "", at, epoch, timestamp_ms, query))
     return _loaded(history, number)
+
+
+def _candidates(
+    history: CheckpointStore, request: RestoreRequest, skipped: list[str]
+) -> Iterator[CheckpointManifest]:
+    """The checkpoint that is meant; for ``latest`` one after the other, newest first.
+
+    The bytes of each are verified while they are restored, so that nothing is read twice.
+    """
+    if not request.is_latest:
+        yield _loaded(history, choose_checkpoint(history, request))
+        return
+    numbers = history.list_ids()
+    _known(max(numbers, default=None), "checkpoint")
+    for number in reversed(numbers):
+        try:
+            manifest = history.load_by_id(number)
+        except FormatError as error:
+            _skip(skipped, number, error)
+            continue
+        if manifest is not None:
+            yield manifest
+
+
+def _skip(skipped: list[str], number: int, error: FormatError) -> None:
+    skipped.append(f"skipped checkpoint {number}: {error}")
+    _LOG.warning("%s", skipped[-1])
 
 
 def plan_only(request: RestoreRequest, options: Options | None = None) -> RestorePlan:

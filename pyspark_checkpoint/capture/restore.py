@@ -17,7 +17,7 @@ from pyspark_checkpoint.capture.location import CheckpointLocation
 from pyspark_checkpoint.errors import FormatError, NotFound, RefusedError
 from pyspark_checkpoint.format.manifest import CheckpointManifest
 from pyspark_checkpoint.format.sealed import sha256_hex
-from pyspark_checkpoint.history.parallel import run_bounded
+from pyspark_checkpoint.history.parallel import iter_bounded
 from pyspark_checkpoint.history.reading import ArtifactReader, WantedArtifact, stream_stored
 from pyspark_checkpoint.sparkstate.logs import encode_query_id, relocate_operator_metadata
 from pyspark_checkpoint.sparkstate.restore import (
@@ -31,9 +31,11 @@ from pyspark_checkpoint.sparkstate.restore import (
 )
 from pyspark_checkpoint.store.base import ObjectStore
 
-WRITE_CONCURRENCY = 8
-GROUP_BYTES = 32 * 1024 * 1024
+CONCURRENCY = 8
+GROUP_BYTES = 8 * 1024 * 1024
+"""How much one thread reads, verifies and writes at a time. A larger file is a group of its own."""
 LARGE_BYTES = 64 * 1024 * 1024
+"""From here on a file goes through a temporary one instead of memory."""
 
 Progress = Callable[[int, int], None]
 """Told after each group of files: bytes done, bytes in all."""
@@ -79,9 +81,12 @@ class Restore:
         plan, done = self.plan, 0
         resumed = _begin(self._location, plan)
         for _, staged in groupby(plan.files, key=lambda file: file.stage):
-            for group in _groups(list(staged)):
-                self._write(group)
-                done += sum(file.ref.size_bytes for file in group)
+            groups = _groups(list(staged))
+            limit = (
+                CONCURRENCY if all(_size(group) <= GROUP_BYTES for group in groups) else CONCURRENCY // 2
+            )
+            for size_bytes in iter_bounded(self._write, groups, limit):
+                done += size_bytes
                 if progress is not None:
                     progress(done, plan.total_bytes)
         url = self._location.url
@@ -93,18 +98,20 @@ class Restore:
         """Take the mark away: the location is whole."""
         self._location.store.delete([RESTORE_MARKER])
 
-    def _write(self, group: Sequence[RestoredFile]) -> None:
+    def undo(self) -> None:
+        """Remove what was written, because the checkpoint turned out to be damaged; the mark goes last."""
+        self._location.store.delete([file.path for file in reversed(self.plan.files)])
+        self.finish()
+
+    def _write(self, group: Sequence[RestoredFile]) -> int:
         small = [file for file in group if not _is_large(file)]
         wanted = [WantedArtifact(file.ref, *self._owners.get(file.path, ("", -1))) for file in small]
         for file in group:
             if _is_large(file):
                 self._write_large(file)
-        pairs = list(zip(small, self._reader.read_many(wanted), strict=True))
-        run_bounded(self._write_small, pairs, WRITE_CONCURRENCY)
-
-    def _write_small(self, pair: tuple[RestoredFile, bytes]) -> None:
-        file, data = pair
-        self._location.store.put(file.path, _rewritten(file, data, self.plan, self._location.spark_url))
+        for file, data in zip(small, self._reader.read_many(wanted), strict=True):
+            self._location.store.put(file.path, _rewritten(file, data, self.plan, self._location.spark_url))
+        return _size(group)
 
     def _write_large(self, file: RestoredFile) -> None:
         """Through a temporary file, so that bytes are visible only after all of them were verified."""
@@ -166,6 +173,10 @@ def _groups(files: Sequence[RestoredFile]) -> list[list[RestoredFile]]:
         groups[-1].append(file)
         size += file.ref.size_bytes
     return groups
+
+
+def _size(group: Sequence[RestoredFile]) -> int:
+    return sum(file.ref.size_bytes for file in group)
 
 
 def _is_large(file: RestoredFile) -> bool:
