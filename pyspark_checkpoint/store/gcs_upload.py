@@ -54,10 +54,7 @@ class GcsUpload:
 
 def upload(api: GcsApi, call: Call, wanted: GcsUpload, *, single_bytes: int, part_bytes: int) -> str:
     """Store the body and return its generation. Raises what ``ObjectStore.put`` says."""
-    checker = Checker(fast_checksum())
-    for piece in wanted.body.pieces(0, wanted.body.size_bytes):
-        checker.add(piece)
-    checksum = checker.result()
+    checksum = _checksum(wanted.body)
     try:
         if wanted.body.size_bytes <= single_bytes:
             resource = _upload_single(api, call, wanted, checksum)
@@ -72,6 +69,16 @@ def upload(api: GcsApi, call: Call, wanted: GcsUpload, *, single_bytes: int, par
     if resource.get(checksum.field, checksum.value) != checksum.value:
         raise _take_back(api, call, wanted.name, generation)
     return generation
+
+
+def _checksum(body: UploadBody) -> GcsChecksum:
+    checker = Checker(fast_checksum())
+    if body.whole is not None:
+        checker.add(body.whole)
+    else:
+        for piece in body.pieces(0, body.size_bytes):
+            checker.add(bytes(piece))
+    return checker.result()
 
 
 def _take_back(api: GcsApi, call: Call, name: str, generation: str) -> StoreError:
@@ -121,7 +128,7 @@ class _Related:
     def __len__(self) -> int:
         return len(self._head) + self._body.size_bytes + len(self._tail)
 
-    def __iter__(self) -> Iterator[bytes]:
+    def __iter__(self) -> Iterator[bytes | memoryview]:
         yield self._head
         yield from self._body.pieces(0, self._body.size_bytes)
         yield self._tail
@@ -210,7 +217,7 @@ class _Slice:
     def __len__(self) -> int:
         return self._end - self._start
 
-    def __iter__(self) -> Iterator[bytes]:
+    def __iter__(self) -> Iterator[bytes | memoryview]:
         return self._body.pieces(self._start, self._end)
 
 

@@ -36,24 +36,26 @@ class UploadBody:
         data.seek(self._origin)
 
     @property
-    def in_memory(self) -> bool:
-        """Whether the caller holds all the bytes already."""
-        return self._view is not None
+    def whole(self) -> bytes | None:
+        """The body itself where it is a ``bytes`` object, so that nothing need be copied."""
+        held = None if self._view is None else self._view.obj
+        return held if isinstance(held, bytes) and len(held) == self.size_bytes else None
 
     def read(self, start: int, end: int) -> bytes:
         """Return exactly the bytes ``[start, end)``. The whole of a ``bytes`` object is not copied."""
         if self._view is not None:
-            whole = self._view.obj
-            if start == 0 and end == self.size_bytes and isinstance(whole, bytes) and len(whole) == end:
+            whole = self.whole
+            if whole is not None and start == 0 and end == self.size_bytes:
                 return whole
             return bytes(self._view[start:end])
         with self._lock:
             return self._read_file(start, end)
 
-    def pieces(self, start: int, end: int, piece_bytes: int = PIECE_BYTES) -> Iterator[bytes]:
-        """Yield the bytes ``[start, end)`` in order, ``piece_bytes`` at a time."""
+    def pieces(self, start: int, end: int, piece_bytes: int = PIECE_BYTES) -> Iterator[bytes | memoryview]:
+        """Yield the bytes ``[start, end)`` in order, a piece at a time; from memory without a copy."""
         for offset in range(start, end, piece_bytes):
-            yield self.read(offset, min(offset + piece_bytes, end))
+            stop = min(offset + piece_bytes, end)
+            yield self.read(offset, stop) if self._view is None else self._view[offset:stop]
 
     def _read_file(self, start: int, end: int) -> bytes:
         missing = end - start
