@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -46,7 +47,7 @@ def test_two_drivers_with_one_location_and_one_store(jar: Path, tmp_path: Path) 
     with Driver(tmp_path / "first.log", class_path=[jar]) as first:
         first.start(endless)
         while first.call("poll", name="total")["committed"][-1:] < [1]:
-            pass
+            time.sleep(0.1)
         with Driver(tmp_path / "second.log", class_path=[jar]) as second:
             second.start(endless)
             outcome = first.wait(["total"], 120)["total"]
@@ -56,7 +57,7 @@ def test_two_drivers_with_one_location_and_one_store(jar: Path, tmp_path: Path) 
             )
             reached = max(outcome["committed"]) + 3
             while (second.call("poll", name="total")["committed"] or [0])[-1] < reached:
-                pass
+                time.sleep(0.1)
             second.call("stop", name="total")
     for epoch in (0, reached - 2, reached):
         assert table_of(tmp_path, epoch) == total_after(epoch, ROWS)

@@ -29,6 +29,16 @@ def test_known_values_of_sparks_hash() -> None:
 
 
 @settings(deadline=None)
+@given(st.lists(st.binary(max_size=9), min_size=1), st.integers(0, 9))
+def test_texts_of_one_length_hash_as_they_do_among_others(texts: list[bytes], length: int) -> None:
+    """There is a faster way for columns of equal lengths, and it must not be another hash."""
+    equal = [(text * 10)[:length].ljust(length, b"x") for text in texts]
+    alone = spark_hash([pa.array(equal, pa.binary())]).tolist()
+    mixed = spark_hash([pa.array([*equal, b"another length"], pa.binary())]).tolist()[:-1]
+    assert alone == mixed
+
+
+@settings(deadline=None)
 @given(st.integers(1, 400))
 def test_default_vnodes_is_the_smallest_multiple_from_256_on(partitions: int) -> None:
     """A table can always be split by its default number of vnodes."""
