@@ -223,13 +223,13 @@ def parse(arguments: Sequence[str]) -> argparse.Namespace:
 
 def main() -> None:
     arguments = parse(sys.argv[1:])
-    jar = build_jar()
     with (
         tempfile.TemporaryDirectory(prefix="ckpt-bench-") as directory,
         seaweedfs() as server,
         FaultProxy(server.endpoint) as proxy,
     ):
         home = Path(directory)
+        jar = build_jar(home / "jar")
         client = server.client()
         client.create_bucket(Bucket=TUNED_BUCKET)
         client.close()

@@ -18,9 +18,9 @@ _numbers = itertools.count()
 
 
 @pytest.fixture(scope="session")
-def jar() -> Path:
+def jar(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The jar, made from the sources as they are now."""
-    return build_jar()
+    return build_jar(tmp_path_factory.mktemp("jar"))
 
 
 @pytest.fixture(scope="session")
@@ -56,7 +56,7 @@ def jvm(jar: Path, _proxy: FaultProxy, tmp_path_factory: pytest.TempPathFactory)
         "fs.s3a.retry.interval": "50ms",
         "fs.s3a.retry.throttle.interval": "50ms",
     }
-    with running_jvm(s3a_jars(), conf, log) as running:
+    with running_jvm(jar, s3a_jars(), conf, log) as running:
         yield running
 
 

@@ -13,15 +13,15 @@ import pyspark
 from py4j.java_gateway import GatewayParameters, JavaGateway, launch_gateway
 from py4j.protocol import Py4JJavaError
 
-from tests.servers.hadoop import JAR, TEST_JAR
+from tests.servers.hadoop import TEST_JAR
 
 SPARK_JARS = Path(pyspark.__file__).parent / "jars"
 _PACKAGE = "io.github.pysparkcheckpoint"
 
 
-def class_path(connector_jars: Sequence[Path]) -> str:
-    """The class path of a JVM that has what a Spark driver has."""
-    own = [JAR, TEST_JAR, Path(__file__).parent]
+def class_path(jar: Path, connector_jars: Sequence[Path]) -> str:
+    """The class path of a JVM that has what a Spark driver has, and the test helpers."""
+    own = [jar, jar.with_name(TEST_JAR.name), Path(__file__).parent]
     return os.pathsep.join([*map(str, own), *map(str, connector_jars), f"{SPARK_JARS}/*"])
 
 
@@ -112,13 +112,15 @@ def java_error(error: Py4JJavaError) -> str:
 
 
 @contextlib.contextmanager
-def running_jvm(connector_jars: Sequence[Path], conf: Mapping[str, str], log: Path) -> Iterator[Jvm]:
+def running_jvm(
+    jar: Path, connector_jars: Sequence[Path], conf: Mapping[str, str], log: Path
+) -> Iterator[Jvm]:
     """Start a JVM, and end it with the block."""
     with log.open("wb") as output:
         (py4j_jar,) = SPARK_JARS.glob("py4j-*.jar")
         port, process = launch_gateway(
             jarpath=str(py4j_jar),
-            classpath=class_path(connector_jars),
+            classpath=class_path(jar, connector_jars),
             javaopts=["-Xmx512m"],
             die_on_exit=True,
             redirect_stdout=subprocess.DEVNULL,

@@ -25,7 +25,8 @@ def careless(jar: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Jv
         client.create_bucket(Bucket="ckpt-plain")
         client.close()
         conf = {**s3a_conf(server.endpoint), **WITHOUT_CONDITION}
-        with running_jvm(s3a_jars(), conf, tmp_path_factory.mktemp("careless") / "stderr.log") as jvm:
+        log = tmp_path_factory.mktemp("careless") / "stderr.log"
+        with running_jvm(jar, s3a_jars(), conf, log) as jvm:
             yield jvm
 
 

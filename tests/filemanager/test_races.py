@@ -18,12 +18,12 @@ ROUNDS = 6
 class Racer:
     """A JVM in which 16 threads create the file that it is told to."""
 
-    def __init__(self, directory: str, endpoint: str, log: Path) -> None:
+    def __init__(self, jar: Path, directory: str, endpoint: str, log: Path) -> None:
         conf = [f"{name}={value}" for name, value in s3a_conf(endpoint).items()]
         self._log = log.open("wb")
         self._process = subprocess.Popen(
             [
-                *("java", "-Xmx256m", "-cp", class_path(s3a_jars())),
+                *("java", "-Xmx256m", "-cp", class_path(jar, s3a_jars())),
                 *("io.github.pysparkcheckpoint.CreateRace", directory, str(THREADS), *conf),
             ],
             stdin=subprocess.PIPE,
@@ -59,7 +59,7 @@ def test_of_32_threads_in_two_jvms_exactly_one_creates(
     """The other 31 are told that the file exists; nobody fails in another way."""
     directory = f"file://{tmp_path}/race" if kind == "local" else f"s3a://{s3_server.bucket}/race"
     Path(tmp_path, "race").mkdir()
-    racers = [Racer(directory, s3_server.endpoint, tmp_path / f"{n}.log") for n in range(2)]
+    racers = [Racer(jar, directory, s3_server.endpoint, tmp_path / f"{n}.log") for n in range(2)]
     try:
         assert [racer.answer() for racer in racers] == ["ready", "ready"]
         for number in range(ROUNDS):

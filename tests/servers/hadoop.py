@@ -35,8 +35,12 @@ def hadoop_cloud_jars() -> list[Path]:
     return _jars("s3a-3.5.0-cloud", "3.5.0", profiles=("cloud",))
 
 
-def build_jar() -> Path:
-    """Build the jar of ``jvm-shim`` if a source is newer than it, and return its path."""
+def build_jar(copies: Path | None = None) -> Path:
+    """Build the jar of ``jvm-shim`` if a source is newer than it, and return its path.
+
+    With ``copies`` it is the path of a copy in that directory, with the jar of the test helpers beside
+    it: a JVM that runs from it does not see the next build.
+    """
     tools = ROOT / ".tools"
     tools.mkdir(exist_ok=True)
     with (tools / "jar.lock").open("w") as lock:
@@ -45,7 +49,11 @@ def build_jar() -> Path:
         newest = max(path.stat().st_mtime for path in sources if path.is_file())
         if not JAR.exists() or not TEST_JAR.exists() or JAR.stat().st_mtime < newest:
             run_maven(["-f", str(ROOT / "jvm-shim" / "pom.xml"), "clean", "package"])
-    return JAR
+        if copies is None:
+            return JAR
+        copies.mkdir(parents=True, exist_ok=True)
+        shutil.copy2(TEST_JAR, copies)
+        return Path(shutil.copy2(JAR, copies))
 
 
 def run_maven(arguments: list[str]) -> None:

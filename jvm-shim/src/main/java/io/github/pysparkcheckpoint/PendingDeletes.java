@@ -1,6 +1,7 @@
 package io.github.pysparkcheckpoint;
 
 import java.io.IOException;
+import java.lang.ref.WeakReference;
 import java.util.ArrayList;
 import java.util.LinkedHashSet;
 import java.util.List;
@@ -38,7 +39,9 @@ final class PendingDeletes {
             return thread;
           });
 
-  private final FileSystem fileSystem;
+  /** Weak, as the map's key is: a file system that nobody uses any more must not stay for our sake. */
+  private final WeakReference<FileSystem> fileSystem;
+
   private final Object sending = new Object();
   private final Set<Path> waiting = new LinkedHashSet<>();
   private final Set<Path> onTheWay = new LinkedHashSet<>();
@@ -47,8 +50,8 @@ final class PendingDeletes {
   private IOException refused;
 
   private PendingDeletes(FileSystem fileSystem) throws IOException {
-    this.fileSystem = fileSystem;
-    try (BulkDelete bulk = bulkDelete()) {
+    this.fileSystem = new WeakReference<>(fileSystem);
+    try (BulkDelete bulk = bulkDelete(fileSystem)) {
       this.pageSize = bulk.pageSize();
     }
   }
@@ -128,15 +131,19 @@ final class PendingDeletes {
   }
 
   private void send(List<Path> files) throws IOException {
-    try (BulkDelete bulk = bulkDelete()) {
+    FileSystem target = fileSystem.get();
+    if (target == null) {
+      return;
+    }
+    try (BulkDelete bulk = bulkDelete(target)) {
       for (Map.Entry<Path, String> failure : bulk.bulkDelete(files)) {
         throw new IOException("cannot delete " + failure.getKey() + ": " + failure.getValue());
       }
     }
   }
 
-  private BulkDelete bulkDelete() throws IOException {
-    return fileSystem.createBulkDelete(new Path(fileSystem.getUri().toString() + "/"));
+  private static BulkDelete bulkDelete(FileSystem target) throws IOException {
+    return target.createBulkDelete(new Path(target.getUri().toString() + "/"));
   }
 
   private void flushOnTimer() {
@@ -146,7 +153,7 @@ final class PendingDeletes {
     try {
       flush();
     } catch (IOException | RuntimeException failure) {
-      LOG.warn("cannot delete files of {}", fileSystem.getUri(), failure);
+      LOG.warn("cannot delete files", failure);
       synchronized (this) {
         refused = failure instanceof IOException io ? io : new IOException(failure);
       }

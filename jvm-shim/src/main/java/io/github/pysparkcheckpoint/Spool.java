@@ -3,6 +3,7 @@ package io.github.pysparkcheckpoint;
 import java.io.IOException;
 import java.io.OutputStream;
 import java.io.RandomAccessFile;
+import java.lang.ref.Cleaner;
 import java.nio.file.Files;
 import java.nio.file.Path;
 import java.util.ArrayList;
@@ -22,8 +23,10 @@ final class Spool extends OutputStream {
   private static final int CHUNK_BYTES = 64 << 10;
   private static final int COPY_BYTES = 256 << 10;
   private static final AtomicLong RESERVED = new AtomicLong();
+  private static final Cleaner CLEANER = Cleaner.create();
 
   private final FileManagerSettings settings;
+  private final Reservation reservation = new Reservation();
   private final List<byte[]> chunks = new ArrayList<>();
   private long sizeBytes;
   private RandomAccessFile disk;
@@ -31,6 +34,7 @@ final class Spool extends OutputStream {
 
   Spool(FileManagerSettings settings) {
     this.settings = settings;
+    CLEANER.register(this, reservation);
   }
 
   /** Bytes that spools of this JVM hold in memory now. */
@@ -109,8 +113,7 @@ final class Spool extends OutputStream {
     if (after > settings.memoryBytes() / 8) {
       return false;
     }
-    if (RESERVED.addAndGet(CHUNK_BYTES) > settings.memoryBytes()) {
-      RESERVED.addAndGet(-CHUNK_BYTES);
+    if (!reservation.take(settings.memoryBytes())) {
       return false;
     }
     chunks.add(new byte[CHUNK_BYTES]);
@@ -146,8 +149,28 @@ final class Spool extends OutputStream {
   }
 
   private void dropChunks() {
-    RESERVED.addAndGet(-(long) chunks.size() * CHUNK_BYTES);
+    reservation.run();
     chunks.clear();
+  }
+
+  /** This spool's part of the bound; given back even if Spark forgets the stream. */
+  private static final class Reservation implements Runnable {
+
+    private final AtomicLong taken = new AtomicLong();
+
+    boolean take(long bound) {
+      if (RESERVED.addAndGet(CHUNK_BYTES) > bound) {
+        RESERVED.addAndGet(-CHUNK_BYTES);
+        return false;
+      }
+      taken.addAndGet(CHUNK_BYTES);
+      return true;
+    }
+
+    @Override
+    public void run() {
+      RESERVED.addAndGet(-taken.getAndSet(0));
+    }
   }
 
   private interface Target {
