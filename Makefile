@@ -13,7 +13,7 @@ SEEDS ?= 1000000
 KILLS ?= 50
 ROUNDS ?= 20
 
-.PHONY: help setup check test unit demo jar simulate soak bench bench-stores bench-commit bench-sink bench-file-manager clean
+.PHONY: help setup check test unit demo jar simulate soak bench bench-stores bench-commit bench-sink bench-file-manager bench-capture clean
 
 help: ## List the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sort | awk -F ':.*## ' '{printf "  %-20s %s\n", $$1, $$2}'
@@ -63,7 +63,7 @@ soak: setup jar ## The long runs: KILLS kills, ROUNDS rounds, large objects
 demo: setup jar ## A streaming job that is killed and goes on, on a local directory
 	$(PY) examples/demo.py
 
-bench: bench-stores bench-commit bench-file-manager bench-sink ## Every benchmark, one after the other
+bench: bench-stores bench-commit bench-file-manager bench-sink bench-capture ## Every benchmark, one after the other
 
 bench-stores: setup ## Requests/s and MB/s of each store beside its bare SDK
 	$(PY) -m benchmarks.bench_stores
@@ -76,6 +76,9 @@ bench-file-manager: setup jar ## Spark's own checkpoint on S3: stock, tuned and 
 
 bench-sink: setup jar ## The sink beside an empty sink and Spark's file sink
 	$(PY) -m benchmarks.bench_sink
+
+bench-capture: setup ## A query with and without the listener; restores beside a plain download
+	$(PY) -m benchmarks.bench_capture
 
 clean: ## Remove what was built; the environment stays
 	rm -rf build dist *.egg-info jvm-shim/target .pytest_cache .mypy_cache .ruff_cache .hypothesis

@@ -62,7 +62,7 @@ class Counter(StatefulProcessor):
         self._seen = handle.getListState("seen", "id long")
         self._by_ts = handle.getMapState("byTs", "ts long", "n long")
 
-    def handleInputRows(self, key, rows, timer_values):
+    def handleInputRows(self, key, rows, timerValues):  # noqa: N803 - named by Spark
         count = self._count.get()[0] if self._count.exists() else 0
         for frame in rows:
             count += len(frame)
@@ -71,13 +71,13 @@ class Counter(StatefulProcessor):
                 before = self._by_ts.getValue((int(ts),))[0] if self._by_ts.containsKey((int(ts),)) else 0
                 self._by_ts.updateValue((int(ts),), (before + 1,))
         self._count.update((count,))
-        if timer_values.getCurrentWatermarkInMs() > 0:
-            self._handle.registerTimer(timer_values.getCurrentWatermarkInMs() + 15_000)
+        if timerValues.getCurrentWatermarkInMs() > 0:
+            self._handle.registerTimer(timerValues.getCurrentWatermarkInMs() + 15_000)
         total = sum(row[0] for row in self._seen.get())
         times = sum(1 for _ in self._by_ts.iterator())
         yield pd.DataFrame({"k": [key[0]], "n": [count], "total": [total], "times": [times]})
 
-    def handleExpiredTimer(self, key, timer_values, expired_timer_info):
+    def handleExpiredTimer(self, key, timerValues, expiredTimerInfo):  # noqa: N803 - named by Spark
         yield pd.DataFrame({"k": [key[0]], "n": [-1], "total": [-1], "times": [-1]})
 
     def close(self) -> None:
