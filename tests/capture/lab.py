@@ -62,7 +62,7 @@ class Counter(StatefulProcessor):
         self._seen = handle.getListState("seen", "id long")
         self._by_ts = handle.getMapState("byTs", "ts long", "n long")
 
-    def handleInputRows(self, key, rows, timerValues):  # noqa: N803 - named by Spark
+    def handleInputRows(self, key, rows, timerValues):
         count = self._count.get()[0] if self._count.exists() else 0
         for frame in rows:
             count += len(frame)
@@ -77,7 +77,7 @@ class Counter(StatefulProcessor):
         times = sum(1 for _ in self._by_ts.iterator())
         yield pd.DataFrame({"k": [key[0]], "n": [count], "total": [total], "times": [times]})
 
-    def handleExpiredTimer(self, key, timerValues, expiredTimerInfo):  # noqa: N803 - named by Spark
+    def handleExpiredTimer(self, key, timerValues, expiredTimerInfo):
         yield pd.DataFrame({"k": [key[0]], "n": [-1], "total": [-1], "times": [-1]})
 
     def close(self) -> None:
