@@ -23,7 +23,8 @@ def make_world(seed: int) -> World:
     head = rnd.choice((0, 1, 2, 3, 4))
     begin = _beginning(rnd, head)
     actors = [_stalled(rnd, begin, head)] if head and rnd.random() < 0.7 else []
-    actors += [make(rnd, begin, head) for make in rnd.sample(_POOL, rnd.randint(2, min(len(_POOL), 9)))]
+    count = rnd.randint(2, 4) if rnd.random() < 0.6 else rnd.randint(5, 9)
+    actors += [make(rnd, begin, head) for make in rnd.sample(_POOL, count)]
     return World(
         begin.objects,
         begin.truth,

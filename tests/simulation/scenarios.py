@@ -17,10 +17,9 @@ from tests.simulation.beginning import Beginning, beginning
 from tests.simulation.explore import UNLIMITED, Result, explore
 from tests.simulation.keepers import collector, deleter, pruner, raw, roller, savepoint, unsave
 from tests.simulation.process import Actor, Context
-from tests.simulation.readers import epoch_reader, newest_reader, number_reader
+from tests.simulation.readers import epoch_reader, newest_reader, number_reader, recoverer, verifier
 from tests.simulation.truth import Truth
 from tests.simulation.writers import writer
-
 
 MAX_STATES = 1_000_000
 POWERS = frozenset({"swap", "delete", "list", "load"})
@@ -111,7 +110,12 @@ SCENES = (
         "b3",
         "a fenced writer, a savepoint and a pruner around one number",
         beginning(2),
-        lambda begin: [writer("A", knows=(begin, 2)), writer("B"), savepoint("sp", 3), pruner(1)],
+        lambda begin: [
+            writer("A", knows=(begin, 2)),
+            writer("B", claims=False),
+            savepoint("sp", 3),
+            pruner(1),
+        ],
         faults=0,
         switches=2,
     ),
@@ -307,11 +311,41 @@ SCENES = (
         lambda begin: [deleter(2), writer("A", knows=(begin, 3), depth=5)],
     ),
     Scene(
+        "t5",
+        "the checkpoint that a reader found as the head gets a successor and is deleted",
+        beginning(3),
+        lambda begin: [deleter(3), newest_reader(), writer("A", knows=(begin, 3))],
+        faults=0,
+    ),
+    Scene(
         "u1",
         "a run whose process forgets everything was taken over",
         beginning(1),
         lambda begin: [writer("C", "ee", forgets=True), writer("B")],
         faults=0,
+    ),
+    Scene(
+        "v1",
+        "a store is verified while it is pruned",
+        beginning(4),
+        lambda begin: [verifier(), pruner(1)],
+        faults=0,
+    ),
+    Scene(
+        "v2",
+        "a store is verified while a checkpoint is deleted and another one committed",
+        beginning(3, depth=1),
+        lambda begin: [verifier(), deleter(2), writer("A", knows=(begin, 3))],
+        faults=0,
+        switches=2,
+    ),
+    Scene(
+        "v3",
+        "recovery while what it verifies is pruned",
+        beginning(3),
+        lambda begin: [recoverer(), writer("A", knows=(begin, 3), depth=1), pruner(1)],
+        faults=0,
+        switches=2,
     ),
     Scene(
         "x1",

@@ -29,6 +29,12 @@ def manifest_of(data: bytes) -> CheckpointManifest:
 
 
 @functools.lru_cache(maxsize=20_000)
+def paths_of(data: bytes) -> frozenset[str]:
+    """The objects that a manifest names."""
+    return manifest_of(data).paths()
+
+
+@functools.lru_cache(maxsize=20_000)
 def control_of(data: bytes) -> Control:
     """Decode a control record once."""
     return decode_control(data)
@@ -183,7 +189,7 @@ class Truth:
             return
         if found != genuine:
             raise Violation(f"HOLE: {where} is another one")
-        for path in manifest_of(genuine).paths():
+        for path in paths_of(genuine):
             if path not in objects:
                 raise Violation(f"HOLE: {where} names {path}, which is gone")
 

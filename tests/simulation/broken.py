@@ -1,0 +1,164 @@
+"""What somebody would have written who did not know the rule: one function for each hole."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from pyspark_checkpoint.clock import Clock
+from pyspark_checkpoint.errors import Conflict, OutcomeUnknown, StaleAttempt
+from pyspark_checkpoint.format.keys import (
+    CONTROL_KEY,
+    CheckpointId,
+    CheckpointPaths,
+    manifest_key,
+    parse_attempt_key,
+)
+from pyspark_checkpoint.format.manifest import CheckpointManifest
+from pyspark_checkpoint.format.records import Control, Pin, decode_control, encode_control
+from pyspark_checkpoint.history import (
+    commit,
+    control,
+    head,
+    living,
+    pins,
+    publish,
+    retain,
+)
+from pyspark_checkpoint.history.records_io import LoadedManifest, find_manifest, read_manifest
+from pyspark_checkpoint.history.remove import remove_dead
+from pyspark_checkpoint.store.base import ObjectStore
+
+
+def no_floor_check(store: ObjectStore, number: int, store_id: str) -> Control:
+    return control.read_control(store, store_id=store_id).control
+
+
+_REAL_SETTLE_TAKEN = publish.settle_taken
+_REAL_CHECK_FLOOR = publish.check_floor
+
+
+def read_back_is_enough(store: ObjectStore, number: int, *, nonce: str, run_id: str) -> None:
+    """Found ours by reading back: remembered, so that the floor is not looked at again."""
+    _REAL_SETTLE_TAKEN(store, number, nonce=nonce, run_id=run_id)
+    _READ_BACK.add(nonce[:8])
+
+
+def floor_unless_read_back(store: ObjectStore, number: int, store_id: str) -> Control:
+    if _READ_BACK:
+        _READ_BACK.clear()
+        return no_floor_check(store, number, store_id)
+    return _REAL_CHECK_FLOOR(store, number, store_id)
+
+
+_READ_BACK: set[str] = set()
+
+
+def loser_looks_again(number: int, found: object) -> None:
+    raise StaleAttempt(f"checkpoint {number} is taken; the next one is free")
+
+
+def same_run_is_ours(store: ObjectStore, number: int, *, nonce: str, run_id: str) -> None:
+    found = find_manifest(store, number)
+    if found is None or found.manifest.run_id != run_id:
+        _REAL_SETTLE_TAKEN(store, number, nonce=nonce, run_id=run_id)
+
+
+def abandon_deletes(self: commit.Run, attempt: CheckpointId) -> None:
+    prefix = CheckpointPaths.checkpoint_dir(attempt)
+    self.store.delete([info.key for info in self.store.list(prefix)])
+
+
+def fenced_deletes_manifest(store: ObjectStore, number: int, store_id: str) -> Control:
+    record = no_floor_check(store, number, store_id)
+    if record.floor > number:
+        store.delete([manifest_key(number)])
+    return _REAL_CHECK_FLOOR(store, number, store_id)
+
+
+def living_before_the_floor(
+    store: ObjectStore, plan: retain.PrunePlan, clock: Clock, **_: object
+) -> retain.PruneResult:
+    before = control.read_control(store).control
+    alive = living.settle_living(store, before.changed(floor=plan.floor))
+    if alive is None:
+        alive = living.read_living(store, before.changed(floor=plan.floor))
+    record = retain.raise_floor(store, plan, clock, set()).control
+    removal = remove_dead(store, alive, range(record.swept, record.floor))
+    retain.raise_swept(store, record, clock)
+    return retain.PruneResult(removal)
+
+
+def living_unchecked(store: ObjectStore, record: Control, **_: object) -> living.Living:
+    try:
+        return living.read_living(store, record)
+    except living.MissingLiving:
+        return living.Living(record, {record.floor: _NOTHING_NAMED}, frozenset())
+
+
+class _NothingNamed:
+    paths: frozenset[str] = frozenset()
+    kind = None
+
+
+_NOTHING_NAMED: Any = _NothingNamed()
+
+
+def read_pinned_or_nothing(store: ObjectStore, name: str, number: int, sha256: str) -> Any:
+    found = living.find_summary(store, number)
+    return _NOTHING_NAMED if found is None else found
+
+
+def blind_swap(
+    store: ObjectStore, change: control.Change, clock: Clock, *, store_id: str | None = None
+) -> control.ControlState:
+    state = control.read_control(store, store_id=store_id)
+    wanted = change(state.control)
+    if wanted is None:
+        return state
+    data = encode_control(wanted)
+    return control.ControlState(wanted, store.put(CONTROL_KEY, data), data)
+
+
+def any_number(key: str, alive: living.Living) -> bool:
+    return parse_attempt_key(key) is not None and key not in alive.paths
+
+
+def bury_without_tombstone(store: ObjectStore, number: int, clock: Clock, **_: object) -> None:
+    store.delete([manifest_key(number)])
+
+
+def mark_without_looking(store: ObjectStore, number: int, clock: Clock) -> Control:
+    def change(record: Control) -> Control | None:
+        return None if number in record.deleted else record.changed(deleted=record.deleted | {number})
+
+    return control.swap_control(store, change, clock).control
+
+
+def drop_all_rollback_pins(record: Control, head_number: int) -> Mapping[str, Pin]:
+    return {name: pin for name, pin in record.pins.items() if pins.parse_rollback_pin_name(name) is None}
+
+
+def control_by_plain_put(store: ObjectStore, clock: Clock, **_: object) -> control.ControlState:
+    found = control.find_control(store)
+    if found is not None:
+        return found
+    data = encode_control(Control(store_id=clock.uuid7()))
+    for _attempt in range(5):
+        try:
+            return control.ControlState(decode_control(data), store.put(CONTROL_KEY, data), data)
+        except (OutcomeUnknown, Conflict):
+            continue
+    raise OutcomeUnknown("no answer")
+
+
+def parents_generation(found: head.Head | None, run_id: str) -> int:
+    return 1 if found is None else found.manifest.generation
+
+
+def head_manifest(self: commit.Run, found: head.Head) -> CheckpointManifest:
+    return found.manifest
+
+
+def whatever_lies_there(store: ObjectStore, record: Control, number: int) -> LoadedManifest:
+    return read_manifest(store, number)
