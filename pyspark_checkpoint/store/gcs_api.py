@@ -8,7 +8,6 @@ google-auth fetches a new access token once when the old one is refused.
 
 from __future__ import annotations
 
-import importlib.metadata
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -29,6 +28,7 @@ from pyspark_checkpoint.store.per_process import PerProcess
 from pyspark_checkpoint.store.settings import GcsSettings
 
 _SCOPES = ("https://www.googleapis.com/auth/devstorage.read_write",)
+_AGENT = "pyspark-checkpoint"
 _LENGTH_HEADERS = ("Content-Length", "Transfer-Encoding")
 
 # google-auth has no types for these three.
@@ -53,7 +53,6 @@ class GcsApi:
         self._bucket_path = f"b/{quote(settings.bucket, safe='')}/o"
         self._bucket_seen = False
         self._connections = PerProcess(self._connect, _disconnect)
-        self._agent = f"pyspark-checkpoint/{importlib.metadata.version('pyspark-checkpoint')}"
 
     def object_path(self, name: str) -> str:
         """The path of one object below the API's root."""
@@ -96,7 +95,7 @@ class GcsApi:
                 method,
                 url,
                 params=params,
-                headers={"User-Agent": self._agent, "Accept-Encoding": "identity", **(headers or {})},
+                headers={"User-Agent": _AGENT, "Accept-Encoding": "identity", **(headers or {})},
                 data=data,
                 timeout=self._settings.timeout_seconds,
                 allow_redirects=False,
