@@ -1,7 +1,12 @@
-"""Each service called directly through its SDK, as a careful user would: what our layer is held against."""
+"""Each service called directly through its SDK, as a careful user would: what our layer is held against.
+
+Careful means with the checks that our stores make too: a digest that the service verifies on uploads,
+and one that is compared after downloads. boto3 and google-cloud-storage do both by default.
+"""
 
 from __future__ import annotations
 
+import hashlib
 import io
 import os
 from pathlib import Path
@@ -82,7 +87,7 @@ class BareGcs:
 
 
 class BareAzure:
-    """azure-storage-blob with content validation, so that the service checks what arrives."""
+    """azure-storage-blob with content validation on uploads, and the blob's MD5 compared on downloads."""
 
     def __init__(self, server: AzureServer, concurrency: int) -> None:
         self._concurrency = concurrency
@@ -99,7 +104,11 @@ class BareAzure:
         )
 
     def get(self, key: str) -> bytes:
-        data: bytes = self._container.download_blob(key).readall()
+        download = self._container.download_blob(key)
+        data: bytes = download.readall()
+        expected = download.properties.content_settings.content_md5
+        if expected is not None:  # of blobs that went up by one request
+            assert hashlib.md5(data, usedforsecurity=False).digest() == bytes(expected)
         return data
 
 

@@ -138,13 +138,14 @@ class LocalStore(ObjectStore):
         if_absent: bool,
         if_match: Version | None,
     ) -> Version:
-        with self._translated("put", key), self._staging.file(write, self._directories) as staged:
-            if if_absent:
-                if not self._create(key, path, staged):
-                    raise AlreadyExists(f"key {key!r} exists", key=key)
-            else:
-                self._replace(key, path, staged, if_match)
-            version = _version(staged.status)
+        with self._translated("put", key):
+            with self._staging.file(write, self._directories) as staged:
+                if if_absent:
+                    if not self._create(key, path, staged):
+                        raise AlreadyExists(f"key {key!r} exists", key=key)
+                else:
+                    self._replace(key, path, staged, if_match)
+                version = _version(staged.status)
             try:
                 self._sync(path.parent)
             except OSError as error:
@@ -177,6 +178,8 @@ class LocalStore(ObjectStore):
     def _replace(self, key: str, path: Path, staged: StagedFile, if_match: Version | None) -> None:
         """Give a staged file its name whatever is there, or only if ``if_match`` is."""
         while True:
+            if if_match is None and self._create(key, path, staged):
+                return  # most keys are new, and then there is nothing to lock
             with locked_object(path, self._clock) as current:
                 if if_match is not None and (current is None or _version(current) != if_match):
                     raise Conflict(f"key {key!r} has another version than the expected one", key=key)
@@ -184,8 +187,6 @@ class LocalStore(ObjectStore):
                     staged.mark_after(current)
                     _rename(staged, path)
                     return
-            if self._create(key, path, staged):
-                return
 
     def _sync(self, directory: Path) -> None:
         """Bring names to the disk; a directory that was removed since, with all its objects, has none."""
