@@ -36,7 +36,7 @@ from pyspark_checkpoint.history.findings import (
 from pyspark_checkpoint.history.head import HeadLocation, locate_head
 from pyspark_checkpoint.history.lookup import is_given_up
 from pyspark_checkpoint.history.parallel import DEFAULT_CONCURRENCY
-from pyspark_checkpoint.history.records_io import find_record, load_manifest_bytes
+from pyspark_checkpoint.history.records_io import exists, find_record, load_manifest_bytes
 from pyspark_checkpoint.history.verify_bytes import (
     NeededObject,
     check_inline,
@@ -113,7 +113,7 @@ def _find_all(
 def _still_stands(store: ObjectStore, where: HeadLocation, finding: Finding) -> bool:
     """Whether a finding is one: what was pruned or deleted under our eyes is not damaged."""
     number = finding.checkpoint_id
-    return number is None or number > where.number or not is_given_up(store, where, number)
+    return number is None or not is_given_up(store, where, number)
 
 
 def verify_checkpoint(
@@ -149,7 +149,10 @@ def _check_manifests(
         parent = link
     for name, pin in sorted(control.pins.items()):
         if pin.number > head_number:
-            yield Finding(CONTROL_KEY, f"pin {name!r} names checkpoint {pin.number}, which does not exist")
+            # The control record is read after the head: what it pins may be newer than that.
+            if not exists(store, manifest_key(pin.number)):
+                problem = f"pin {name!r} names checkpoint {pin.number}, which does not exist"
+                yield Finding(CONTROL_KEY, problem, pin.number)
             continue
         link = yield from _check_one(store, control, pin.number, mac, seen)
         if link is not None and link.sha256 != pin.sha256:
