@@ -20,10 +20,12 @@ from pyspark_checkpoint.history import (
     lookup,
     orphans,
     publish,
+    recover,
     retain,
     rollback,
     rules,
     savepoint,
+    verify,
 )
 from tests.simulation import broken
 
@@ -258,5 +260,32 @@ HOLES = (
         (_patch(commit, "ensure_control", broken.control_by_plain_put),),
         "x1",
         "CONTROL",
+    ),
+    Hole(
+        "verify takes a prune for damage", (_patch(verify, "is_given_up", lambda *_: False),), "v1", "BAD"
+    ),
+    Hole(
+        "verify takes a deletion for damage",
+        (_patch(verify, "is_given_up", lambda *_: False),),
+        "v2",
+        "BAD",
+    ),
+    Hole(
+        "verify takes a late write for damage",
+        (_patch(verify, "is_given_up", lambda *_: False),),
+        "v5",
+        "BAD",
+    ),
+    Hole(
+        "recovery takes a prune for damage",
+        (_patch(recover, "is_given_up", lambda *_: False),),
+        "v3",
+        "SURPRISE",
+    ),
+    Hole(
+        "a reader takes a prune for damage",
+        (_patch(lookup, "is_given_up", lambda *_: False),),
+        "a5",
+        "SURPRISE",
     ),
 )

@@ -156,6 +156,14 @@ SCENES = (
         faults=0,
     ),
     Scene(
+        "d8",
+        "a rollback is overtaken, and its target pruned, before it has read it",
+        beginning(2),
+        lambda begin: [roller("R", 1), writer("A", knows=(begin, 2)), pruner(1)],
+        faults=0,
+        switches=2,
+    ),
+    Scene(
         "e1",
         "two runs start together",
         beginning(1),
@@ -346,6 +354,21 @@ SCENES = (
         lambda begin: [recoverer(), writer("A", knows=(begin, 3), depth=1), pruner(1)],
         faults=0,
         switches=2,
+    ),
+    Scene(
+        "v4",
+        "a store is verified while its next checkpoint is made and pinned",
+        beginning(2),
+        lambda begin: [verifier(), writer("A", knows=(begin, 2)), savepoint("sp", 3)],
+        faults=0,
+    ),
+    Scene(
+        "v5",
+        "a store is verified while a number is pruned and written again by a stalled writer",
+        beginning(4, runs=TAKEN_OVER),
+        lambda begin: [verifier(), writer("A", knows=(begin, 2)), pruner(1)],
+        faults=0,
+        switches=3,
     ),
     Scene(
         "x1",
