@@ -18,7 +18,7 @@ from typing import Any
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
-from pyspark_checkpoint import CheckpointListener, checkpoint
+import pyspark_checkpoint
 from tests.harness.queries import KINDS, QuerySpec
 
 
@@ -64,7 +64,7 @@ class App:
     def __init__(self, session: SparkSession) -> None:
         self._session = session
         self._running: dict[str, Running] = {}
-        self._listeners: dict[str, CheckpointListener] = {}
+        self._listeners: dict[str, Any] = {}
 
     def start(self, spec: dict[str, Any]) -> None:
         """Start a query; its session has its confs and nobody else's."""
@@ -73,7 +73,9 @@ class App:
         for name, value in wanted.conf.items():
             session.conf.set(name, value)
         if wanted.listen:
-            self._listeners[wanted.name] = checkpoint(session, wanted.listen, poll_seconds=1.0)
+            self._listeners[wanted.name] = pyspark_checkpoint.checkpoint(
+                session, wanted.listen, poll_seconds=1.0
+            )
         build, mode = KINDS[wanted.kind]
         writer = build(session, wanted).writeStream.outputMode(mode).queryName(wanted.name)
         writer = writer.option("checkpointLocation", wanted.location)
