@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 
 import pandas as pd
+from pyspark.errors import StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.streaming import StatefulProcessor
@@ -177,12 +178,9 @@ class Lab:
     spark: SparkSession
     inputs: Path
     directory: Path
-    batches: dict[int, list[str]] = field(default_factory=dict)
 
     def start(self, query: str, location: Path | str, confs: dict[str, str], **options: str) -> Run:
         """Start a query on a checkpoint location; it ends when the input is used up."""
-        for name, value in confs.items():
-            self.spark.conf.set(name, value)
         build, mode = QUERIES[query]
         batches: dict[int, list[str]] = {}
 
@@ -190,14 +188,14 @@ class Lab:
             rows = frame.select(F.to_json(F.struct("*"))).collect()
             batches[batch] = sorted(row[0] for row in rows)
 
-        writer = build(self).writeStream.outputMode(mode).foreachBatch(keep)
-        started = (
-            writer.option("checkpointLocation", str(location))
-            .options(**options)
-            .trigger(availableNow=True)
-            .start()
-        )
-        return Run(started, batches)
+        def begin() -> StreamingQuery:
+            for name, value in confs.items():
+                self.spark.conf.set(name, value)
+            writer = build(self).writeStream.outputMode(mode).foreachBatch(keep)
+            writer = writer.option("checkpointLocation", str(location)).options(**options)
+            return writer.trigger(availableNow=True).start()
+
+        return Run(begin(), batches, begin)
 
     def run(self, query: str, location: Path | str, confs: dict[str, str]) -> dict[int, list[str]]:
         """Run a query to the end of its input and return what each batch put out."""
@@ -223,9 +221,21 @@ class Run:
 
     query: StreamingQuery
     batches: dict[int, list[str]]
+    begin: Callable[[], StreamingQuery]
 
     def finished(self) -> dict[int, list[str]]:
-        """Wait for the end of the input, and return what each batch put out."""
-        assert self.query.awaitTermination(240), "the query has not ended in time"
+        """Wait for the end of the input, and return what each batch put out.
+
+        Spark gives a Python process of transformWithState ten seconds to start, which a busy machine
+        may not keep: then the query is started again, as its user would.
+        """
+        for _ in range(5):
+            try:
+                assert self.query.awaitTermination(240), "the query has not ended in time"
+                break
+            except StreamingQueryException as error:
+                if "failed to connect back" not in str(error):
+                    raise
+                self.query = self.begin()
         assert self.query.exception() is None
         return self.batches
