@@ -45,7 +45,8 @@ def main() -> None:
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     with tempfile.TemporaryDirectory() as name:
         directory, url = Path(name), f"file://{name}/checkpoints"
-        spark = SparkSession.builder.master("local[2]").config("spark.ui.enabled", "false").getOrCreate()
+        builder = SparkSession.builder.master("local[2]").config("spark.ui.enabled", "false")
+        spark = builder.config("spark.ui.showConsoleProgress", "false").getOrCreate()
         spark.sparkContext.setLogLevel("ERROR")
         listener = checkpoint(spark, url)
         print("a query runs, and is checkpointed")
