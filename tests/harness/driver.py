@@ -31,7 +31,8 @@ _CONF = {
     "spark.sql.shuffle.partitions": "2",
     "spark.sql.adaptive.enabled": "false",
     "spark.sql.codegen.wholeStage": "false",
-    "spark.sql.streaming.stopTimeout": "30s",
+    "spark.sql.streaming.stopTimeout": "120s",
+    "spark.python.authenticate.socketTimeout": "120s",
     "spark.sql.streaming.numRecentProgressUpdates": "1000",
 }
 
