@@ -58,6 +58,7 @@ def session() -> Iterator[SparkSession]:
     builder = SparkSession.builder.master("local[2]").appName("bench-capture")
     for name, value in {
         "spark.ui.enabled": "false",
+        "spark.ui.showConsoleProgress": "false",
         "spark.sql.streaming.ui.enabled": "false",
         "spark.driver.host": "127.0.0.1",
         "spark.sql.shuffle.partitions": "2",
@@ -65,7 +66,7 @@ def session() -> Iterator[SparkSession]:
     }.items():
         builder = builder.config(name, value)
     spark = builder.getOrCreate()
-    spark.sparkContext.setLogLevel("ERROR")
+    spark.sparkContext.setLogLevel("OFF")
     yield spark
     spark.stop()
 
