@@ -237,5 +237,7 @@ class Run:
                 if "failed to connect back" not in str(error):
                     raise
                 self.query = self.begin()
+        else:
+            raise AssertionError("Spark's Python process does not start in time")
         assert self.query.exception() is None
         return self.batches
