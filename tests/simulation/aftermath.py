@@ -2,7 +2,13 @@
 
 from __future__ import annotations
 
-from pyspark_checkpoint.format.keys import CONTROL_KEY, manifest_key, parse_attempt_key, parse_manifest_key
+from pyspark_checkpoint.format.keys import (
+    CONTROL_KEY,
+    manifest_key,
+    parse_attempt_key,
+    parse_manifest_key,
+    parse_seal_key,
+)
 from pyspark_checkpoint.history.head import find_head
 from pyspark_checkpoint.history.orphans import execute_orphans, scan_orphans
 from pyspark_checkpoint.history.retain import execute_prune, plan_prune, read_recent
@@ -53,4 +59,7 @@ def _check_tidy(simulation: Simulation) -> None:
             raise Violation(f"GARBAGE: the pin {name} protects nothing")
     for key in simulation.objects:
         if key not in needed and (parse_attempt_key(key) or parse_manifest_key(key)):
+            raise Violation(f"GARBAGE: {key} is left for ever")
+        sealed = parse_seal_key(key)
+        if sealed is not None and sealed not in alive:
             raise Violation(f"GARBAGE: {key} is left for ever")

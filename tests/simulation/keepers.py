@@ -7,6 +7,7 @@ from collections.abc import Callable
 from pyspark_checkpoint.errors import CheckpointError, OutcomeUnknown, RefusedError, Unavailable
 from pyspark_checkpoint.history.checkpoint_store import CheckpointStore
 from pyspark_checkpoint.history.rollback import rollback
+from pyspark_checkpoint.history.seal import write_seal
 from tests.simulation.clock import DAY_MS
 from tests.simulation.process import Actor, Context
 from tests.simulation.writers import told_if_fenced
@@ -81,6 +82,18 @@ def collector(times: int = 1) -> Actor:
             _history(context).cleanup_orphans(grace_ms=-DAY_MS)
 
     return Actor("collect", program, ends=ENDS, may=COLLECTS)
+
+
+def sealer(epoch: int) -> Actor:
+    """Seals the newest checkpoint with what became known of it afterwards."""
+
+    def program(context: Context) -> None:
+        head = _history(context).load_latest()
+        if head is not None:
+            files = {"commits": str(epoch).encode()}
+            write_seal(context.store, head, files, context.clock, check=lambda *_: None)
+
+    return Actor("seal", program, ends=ENDS)
 
 
 def raw(name: str, act: Callable[[Context], None], ends: tuple[type[CheckpointError], ...] = ()) -> Actor:

@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable
+from dataclasses import replace
 
 from tests.simulation.beginning import Beginning, beginning
-from tests.simulation.clock import START_MS
-from tests.simulation.keepers import collector, deleter, pruner, roller, savepoint, unsave
+from tests.simulation.clock import DAY_MS, START_MS
+from tests.simulation.keepers import collector, deleter, pruner, roller, savepoint, sealer, unsave
 from tests.simulation.process import Actor
 from tests.simulation.readers import epoch_reader, newest_reader, number_reader, recoverer, verifier
 from tests.simulation.schedule import World
 from tests.simulation.writers import keeping_writer, writer
 
+SKEWS = (0, 0, 60_000, -DAY_MS, DAY_MS)
 PLANS = ("e", "ee", "eee", "er", "ere", "es", "re", "s", "eesr")
 Factory = Callable[[random.Random, Beginning, int], Actor]
 
@@ -28,7 +30,7 @@ def make_world(seed: int) -> World:
     return World(
         begin.objects,
         begin.truth,
-        tuple(actors),
+        tuple(replace(actor, retries=rnd.random() < 0.5, skew_ms=rnd.choice(SKEWS)) for actor in actors),
         faults=rnd.choice((0, 1, 3, 8)),
         page=rnd.choice((None, 3)),
         descending=rnd.random() < 0.5,
@@ -95,6 +97,8 @@ _POOL: tuple[Factory, ...] = (
     lambda rnd, begin, head: collector(rnd.choice((1, 2))),
     lambda rnd, begin, head: number_reader(rnd.randint(1, head + 2)),
     lambda rnd, begin, head: epoch_reader(rnd.randint(1, head + 2)),
+    lambda rnd, begin, head: sealer(rnd.randint(1, 2)),
+    lambda rnd, begin, head: sealer(1),
     lambda rnd, begin, head: recoverer(),
     lambda rnd, begin, head: verifier(),
     lambda rnd, begin, head: newest_reader(2),

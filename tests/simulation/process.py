@@ -11,6 +11,7 @@ import greenlet  # type: ignore[import-untyped]
 
 from pyspark_checkpoint.errors import CheckpointError, FencedError
 from pyspark_checkpoint.store.base import ObjectStore
+from pyspark_checkpoint.store.retry import RetryingStore
 from tests.simulation.clock import SimulatedClock
 from tests.simulation.port import Answer, Op, PortStore
 
@@ -54,6 +55,8 @@ class Actor:
     ends: tuple[type[CheckpointError], ...] = ()
     skew_ms: int = 0
     step_ms: int = 1
+    retries: bool = False
+    """Whether it works through ``RetryingStore``, as every store that is opened by URL does."""
 
 
 class Process:
@@ -67,9 +70,11 @@ class Process:
         self.events: list[Event] = []
         self._dead = False
         self._parent = greenlet.getcurrent()
+        clock = SimulatedClock(owner, skew_ms=actor.skew_ms, step_ms=actor.step_ms)
+        port = PortStore(self._call, page=page, descending=descending)
         self._context = Context(
-            store=PortStore(self._call, page=page, descending=descending),
-            clock=SimulatedClock(owner, skew_ms=actor.skew_ms, step_ms=actor.step_ms),
+            store=RetryingStore(port, clock=clock) if actor.retries else port,
+            clock=clock,
             emit=lambda what, *detail: self.events.append(Event(what, detail)),
             name=actor.name,
         )

@@ -10,10 +10,16 @@ import functools
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
-from pyspark_checkpoint.format.keys import CONTROL_KEY, manifest_key, parse_attempt_key, parse_manifest_key
+from pyspark_checkpoint.format.keys import (
+    CONTROL_KEY,
+    manifest_key,
+    parse_attempt_key,
+    parse_manifest_key,
+    parse_seal_key,
+)
 from pyspark_checkpoint.format.manifest import CheckpointManifest, ManifestKind
 from pyspark_checkpoint.format.manifest_json import decode_manifest
-from pyspark_checkpoint.format.records import Control, decode_control
+from pyspark_checkpoint.format.records import Control, decode_control, decode_seal
 from pyspark_checkpoint.format.sealed import sha256_hex
 from tests.simulation.process import Event
 
@@ -89,6 +95,8 @@ class Truth:
             truth = self._after_manifest(number, before, after, objects)
         elif before is not None and after is not None and parse_attempt_key(key):
             raise Violation(f"OVERWRITTEN: artifact {key}")
+        elif after is not None and (number := parse_seal_key(key)) is not None:
+            self._check_seal(number, before, after)
         truth.check(objects)
         return truth
 
@@ -146,6 +154,13 @@ class Truth:
             raise Violation(f"OVERWRITTEN: manifest {number} by a tombstone of something else")
         if number not in control.deleted:
             raise Violation(f"OVERWRITTEN: manifest {number} became a tombstone that nobody announced")
+
+    def _check_seal(self, number: int, before: bytes | None, after: bytes) -> None:
+        if before is not None:
+            raise Violation(f"OVERWRITTEN: the seal of {number}")
+        nonce = decode_seal(after, "seal").commit_nonce
+        if number > self.head or self.manifest(number).commit_nonce != nonce:
+            raise Violation(f"SEAL: checkpoint {number} is sealed as something that is not history")
 
     # --- what must hold --------------------------------------------------------------------------
 
