@@ -23,6 +23,7 @@ from pyspark_checkpoint.spark.plan import SinkPlan, check_owner, other_owner, pl
 from pyspark_checkpoint.spark.session import (
     OpenTable,
     ProcessCache,
+    catch_up,
     find_planning_head,
     open_for_writing,
     open_run,
@@ -95,8 +96,7 @@ def commit_batch(
         begun=batch.facts.begun,
         adopt=options.take_over,
     )
-    if run.head is None or run.head.number != batch.plan.number - 1:
-        run.refresh()
+    catch_up(run, batch.plan.number - 1, batch.plan.parent_sha256)
     _refuse_other_owner(run, query.id, options)
     _refuse_unseen(opened.store, batch)
     draft = draft_manifest(batch, run.head)

@@ -12,13 +12,15 @@ from dataclasses import dataclass
 from typing import Generic, TypeVar
 
 from pyspark_checkpoint.clock import SYSTEM_CLOCK
+from pyspark_checkpoint.format.keys import manifest_key
 from pyspark_checkpoint.format.manifest import QueryInfo
+from pyspark_checkpoint.format.sealed import sha256_hex
 from pyspark_checkpoint.history.cipher import StoreCipher
 from pyspark_checkpoint.history.commit import Run
 from pyspark_checkpoint.history.control import ensure_control, find_control_or_new
 from pyspark_checkpoint.history.head import Head, find_head
 from pyspark_checkpoint.history.keyring import find_key_ring
-from pyspark_checkpoint.history.records_io import find_manifest
+from pyspark_checkpoint.history.records_io import find_manifest, find_record
 from pyspark_checkpoint.spark.options import SharedOptions
 from pyspark_checkpoint.store.base import ObjectStore
 from pyspark_checkpoint.store.open import open_object_store, parse_store_settings
@@ -26,6 +28,7 @@ from pyspark_checkpoint.store.probe import require_conditional_writes
 
 T = TypeVar("T")
 _MAX_CACHED = 64
+_MAX_CLIMB = 8
 _Key = tuple[object, ...]
 
 
@@ -111,20 +114,25 @@ def _cipher(shared: SharedOptions, store: ObjectStore, store_id: str) -> StoreCi
 
 
 def find_planning_head(shared: SharedOptions, opened: OpenTable) -> Head | None:
-    """The head to plan on, with one request when the batch before was committed by this run.
+    """The head to plan on, with two requests when this run has committed one batch since the last plan.
 
-    Looks one number further than last time. A head that is out of date is noticed at the commit, which
-    creates the next number or loses it.
+    Climbs from the head of the last plan while the next number exists; Spark may have planned batches
+    in between in another process. That nothing is above is settled by the commit, which creates the
+    next number or loses it.
     """
     key, mac = store_key(shared), None if opened.cipher is None else opened.cipher.mac
-    known = _HEADS.find(key)
-    head: Head | None = None
-    if known is not None:
-        found = find_manifest(opened.store, known.number + 1, mac=mac)
-        if found is not None and found.manifest.run_id == known.manifest.run_id:
-            head = Head(found.manifest, found.sha256, known.control, found.data)
-    if head is None:
-        head = find_head(opened.store, cached=known, mac=mac, store_id=opened.store_id)
+    head = _HEADS.find(key)
+    if head is not None:
+        run_id = head.manifest.run_id
+        for _ in range(_MAX_CLIMB):
+            found = find_manifest(opened.store, head.number + 1, mac=mac)
+            if found is None:
+                _HEADS.put(key, head)
+                return head
+            if found.manifest.run_id != run_id:
+                break
+            head = Head(found.manifest, found.sha256, head.control, found.data)
+    head = find_head(opened.store, cached=head, mac=mac, store_id=opened.store_id)
     _HEADS.put(key, head)
     return head
 
@@ -153,6 +161,22 @@ def _new_run(opened: OpenTable, run_id: str, query: QueryInfo, *, begun: bool, a
     )
     run.refresh()
     return run
+
+
+def catch_up(run: Run, number: int, sha256: str) -> None:
+    """Bring a run to the head that a batch was planned on, with one request where one will do.
+
+    Spark may have committed the batches in between in another process. A head that is out of date after
+    all is noticed when the next number is created.
+    """
+    if run.head is not None and run.head.number == number:
+        return
+    if run.head is not None and number > run.head.number:
+        data = find_record(run.store, manifest_key(number))
+        if data is not None and sha256_hex(data) == sha256:
+            run.resume(run.head.control, data, number)
+            return
+    run.refresh()
 
 
 def forget_run(shared: SharedOptions, run_id: str) -> None:

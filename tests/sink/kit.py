@@ -39,6 +39,7 @@ SCHEMA = TableSchema.from_json(
     }
 )
 ARROW = SCHEMA.arrow()
+_CACHES: tuple[Any, ...] = (session._STORES, session._TABLES, session._HEADS, session._RUNS)
 
 
 def rows_from(pairs: Sequence[tuple[int | None, int]]) -> pa.Table:
@@ -56,8 +57,25 @@ def offsets_text(batch_id: int, note: str = "") -> str:
 
 def forget_everything() -> None:
     """What happens to a process that is replaced by a fresh one: it remembers nothing."""
-    for cache in (session._STORES, session._TABLES, session._HEADS, session._RUNS):
-        cache._values.clear()  # type: ignore[attr-defined]
+    for cache in _CACHES:
+        cache._values.clear()
+
+
+class Worker:
+    """One of several processes: inside the block, what this one remembers counts."""
+
+    def __init__(self) -> None:
+        self._own: list[dict[Any, Any]] = [{} for _ in _CACHES]
+
+    def __enter__(self) -> None:
+        self._swap()
+
+    def __exit__(self, *_: object) -> None:
+        self._swap()
+
+    def _swap(self) -> None:
+        for at, cache in enumerate(_CACHES):
+            cache._values, self._own[at] = self._own[at], cache._values
 
 
 @dataclass

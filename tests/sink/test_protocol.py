@@ -12,7 +12,7 @@ from pyspark_checkpoint import open_object_store
 from pyspark_checkpoint.errors import FencedError, MissingKey, RefusedError, SettingsError, StaleAttempt
 from pyspark_checkpoint.format.manifest import ManifestKind
 from pyspark_checkpoint.spark.options import parse_write_options
-from tests.sink.kit import Query, forget_everything, read_pairs, rows_from
+from tests.sink.kit import Query, Worker, forget_everything, read_pairs, rows_from
 
 ONE, TWO, THREE = [(1, 10), (2, 20)], [(2, 21), (3, 30)], [(1, 11), (None, 5)]
 
@@ -173,6 +173,20 @@ def test_workers_may_be_replaced_at_any_step(path: str, jar: bool) -> None:
         query.commit(messages, batch_id)
         forget_everything()
     assert read_pairs(path) == [(n, n) for n in range(5)]
+
+
+def test_batches_may_be_planned_and_committed_in_any_of_several_processes(path: str) -> None:
+    """A driver with many queries has many workers; each remembers another batch as the newest."""
+    query, workers = Query(path), [Worker() for _ in range(3)]
+    for batch_id, (planner, committer) in enumerate(
+        [(0, 0), (0, 1), (1, 2), (1, 0), (2, 1), (0, 0), (2, 2)]
+    ):
+        with workers[planner]:
+            plan = query.plan()
+        messages = query.write(plan, batch_id, rows_from([(batch_id, batch_id), (99, batch_id)]))
+        with workers[committer]:
+            query.commit(messages, batch_id)
+    assert read_pairs(path) == [*((n, n) for n in range(7)), (99, 6)]
 
 
 def test_complete_mode_replaces_everything(path: str) -> None:
