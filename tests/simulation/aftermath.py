@@ -12,6 +12,7 @@ from pyspark_checkpoint.format.keys import (
 from pyspark_checkpoint.history.head import find_head
 from pyspark_checkpoint.history.orphans import execute_orphans, scan_orphans
 from pyspark_checkpoint.history.retain import execute_prune, plan_prune, read_recent
+from pyspark_checkpoint.history.verify import verify_store
 from tests.simulation.clock import DAY_MS
 from tests.simulation.process import Actor, Context
 from tests.simulation.schedule import DELIVER, NOW, Decision, Simulation
@@ -44,7 +45,11 @@ def _tidy(context: Context) -> None:
     assert head is not None
     plan = plan_prune(read_recent(context.store, head, keep=1), head.control, keep=1)
     execute_prune(context.store, plan, context.clock)
+    for finding in verify_store(context.store, max_concurrent_reads=1):
+        context.emit("bad", "damage is left", str(finding))
     execute_orphans(context.store, scan_orphans(context.store, context.clock, grace_ms=-DAY_MS))
+    for finding in verify_store(context.store, max_concurrent_reads=1):
+        context.emit("bad", "tidying up did damage", str(finding))
 
 
 def _check_tidy(simulation: Simulation) -> None:

@@ -14,7 +14,8 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from pyspark_checkpoint.format.keys import (
     CONTROL_KEY,
@@ -83,8 +84,7 @@ class Tree:
         return Node(self.grown, answers, op, tuple(process.take_events()), live)
 
 
-@dataclass(frozen=True, slots=True)
-class State:
+class State(NamedTuple):
     """One moment of a scenario."""
 
     objects: Mapping[str, bytes]
@@ -114,7 +114,7 @@ class State:
         interrupts = self.last != NOBODY and self.nodes[self.last].op is not None
         if interrupts and not self.switches:
             return None
-        return replace(self, last=actor, switches=self.switches - interrupts)
+        return self._replace(last=actor, switches=self.switches - interrupts)
 
 
 @dataclass(frozen=True, slots=True)
@@ -153,17 +153,31 @@ def explore(
         search.close()
 
 
-@dataclass(frozen=True, slots=True)
-class _Step:
+class Label(NamedTuple):
+    """What happened in a step; made into a line only when somebody reads it."""
+
+    who: str
+    op: Op
+    how: str = ""
+    answer: Answer | None = None
+    events: tuple[Event, ...] = ()
+
+    def __str__(self) -> str:
+        answer = self.answer.label() if self.answer is not None else ""
+        told = "".join(f"  !{event.label()}" for event in self.events)
+        return f"{self.who}: {self.op.label()}{self.how} -> {answer}{told}"
+
+
+class _Step(NamedTuple):
     state: State
-    label: str
+    label: Label
     violation: str | None
 
 
 class _Search:
     def __init__(self, trees: list[Tree]) -> None:
         self._trees = trees
-        self._parents: dict[object, tuple[object, str] | None] = {}
+        self._parents: dict[object, tuple[object, Label] | None] = {}
 
     def close(self) -> None:
         """End every process that still waits."""
@@ -191,7 +205,7 @@ class _Search:
             state, key = queue.popleft()
             for step in self._steps(state):
                 if step.violation is not None:
-                    path = (*self._path(key), step.label)
+                    path = (*self._path(key), str(step.label))
                     return Result(step.violation, path, len(self._parents), False)
                 successor = step.state.key()
                 if successor not in self._parents:
@@ -205,69 +219,62 @@ class _Search:
         labels = []
         while (parent := self._parents[key]) is not None:
             key, label = parent
-            labels.append(label)
+            labels.append(str(label))
         return tuple(reversed(labels))
 
     def _steps(self, state: State) -> Iterator[_Step]:
         for actor, node in enumerate(state.nodes):
             if node.op is not None and self._goes_alone(state, actor, node.op):
-                yield from self._actor_steps(state, actor, node, node.op)
-                return
+                alone = list(self._actor_steps(state, actor, node.op))
+                if not _begins(alone):
+                    yield from alone
+                    return
         for index, op in enumerate(state.late):
             rest = state.late[:index] + state.late[index + 1 :]
-            yield self._effect(state, op, None, f"late: {op.label()}", late=rest)
+            yield self._effect(state._replace(late=rest), op, None, Label("late", op))
         for actor, node in enumerate(state.nodes):
             turn = state.after_turn(actor) if node.op is not None else None
             if node.op is not None and turn is not None:
-                yield from self._actor_steps(turn, actor, node, node.op)
+                yield from self._actor_steps(turn, actor, node.op)
 
-    def _actor_steps(self, state: State, actor: int, node: Node, op: Op) -> Iterator[_Step]:
-        label = f"{self._trees[actor].actor.name}: {op.label()}"
+    def _actor_steps(self, state: State, actor: int, op: Op) -> Iterator[_Step]:
+        label = Label(self._trees[actor].actor.name, op)
         yield self._effect(state, op, actor, label)
         if op.verb not in WRITES or not state.faults:
             return
-        yield self._effect(state, op, actor, f"{label} [answer lost]", answer=UNKNOWN)
-        unapplied = replace(state, faults=state.faults - 1)
-        yield self._answer(unapplied, actor, UNKNOWN, f"{label} [never applied]")
-        delayed = replace(unapplied, late=_later(state.late, op))
-        yield self._answer(delayed, actor, UNKNOWN, f"{label} [under way]")
+        faulty = state._replace(faults=state.faults - 1)
+        yield self._effect(faulty, op, actor, label._replace(how=" [answer lost]"), UNKNOWN)
+        yield self._answer(faulty, actor, UNKNOWN, label._replace(how=" [never applied]"))
+        delayed = faulty._replace(late=_later(state.late, op))
+        yield self._answer(delayed, actor, UNKNOWN, label._replace(how=" [under way]"))
 
     def _effect(
-        self,
-        state: State,
-        op: Op,
-        actor: int | None,
-        label: str,
-        *,
-        late: tuple[Op, ...] | None = None,
-        answer: Answer | None = None,
+        self, state: State, op: Op, actor: int | None, label: Label, answer: Answer | None = None
     ) -> _Step:
         objects, real = apply_op(state.objects, op)
-        truth = state.truth
-        try:
-            if objects is not state.objects:
-                truth = truth.after_write(op.key, state.objects.get(op.key), objects.get(op.key), objects)
-        except Violation as violation:
-            return _Step(state, f"{label} -> {real.label()}", str(violation))
-        faults = state.faults - (answer is not None)
-        still_late = state.late if late is None else late
-        moved = replace(state, objects=objects, late=still_late, faults=faults, truth=truth)
+        label = label._replace(answer=real)
+        if objects is not state.objects:
+            before, after = state.objects.get(op.key), objects.get(op.key)
+            try:
+                truth = state.truth.after_write(op.key, before, after, objects)
+            except Violation as violation:
+                return _Step(state, label, str(violation))
+            state = state._replace(objects=objects, truth=truth)
         if actor is None:
-            return _Step(moved, f"{label} -> {real.label()}", None)
-        return self._answer(moved, actor, answer or real, label)
+            return _Step(state, label, None)
+        return self._answer(state, actor, answer or real, label)
 
-    def _answer(self, state: State, actor: int, answer: Answer, label: str) -> _Step:
+    def _answer(self, state: State, actor: int, answer: Answer, label: Label) -> _Step:
         node = self._trees[actor].child(state.nodes[actor], answer)
-        label = f"{label} -> {answer.label()}"
+        label = label._replace(answer=answer, events=node.events)
         truth = state.truth
         for event in node.events:
-            label += f"  !{event.label()}"
             try:
                 truth = truth.after_event(actor, event)
             except Violation as violation:
                 return _Step(state, label, str(violation))
         nodes = (*state.nodes[:actor], node, *state.nodes[actor + 1 :])
-        return _Step(replace(state, nodes=nodes, truth=truth), label, None)
+        return _Step(state._replace(nodes=nodes, truth=truth), label, None)
 
     def _goes_alone(self, state: State, actor: int, op: Op) -> bool:
         """Whether ``op`` commutes with all that the others can still do, in the eyes of the invariants too.
@@ -296,6 +303,11 @@ class _Search:
         if op.key in state.objects and (parse_manifest_key(op.key) or parse_attempt_key(op.key)):
             return not _any(others, "delete") and not any(late.key == op.key for late in state.late)
         return False
+
+
+def _begins(steps: list[_Step]) -> bool:
+    """Whether an actor begins a new question: then it matters what the head is at that moment."""
+    return any(event.what == "began" for step in steps for event in step.label.events)
 
 
 def _any(others: list[frozenset[str]], power: str) -> bool:

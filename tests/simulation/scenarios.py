@@ -368,7 +368,7 @@ SCENES = (
         beginning(4, runs=TAKEN_OVER),
         lambda begin: [verifier(), writer("A", knows=(begin, 2)), pruner(1)],
         faults=0,
-        switches=3,
+        switches=2,
     ),
     Scene(
         "x1",
