@@ -182,8 +182,10 @@ class _Copy:
 
     def publish(self, number: int) -> None:
         """Create a manifest, byte for byte the source's."""
-        loaded = find_manifest(self.source, number)
-        if loaded is None or loaded.sha256 != self.view.checkpoints[number].sha256:
+        loaded, planned = find_manifest(self.source, number), self.view.checkpoints[number]
+        if loaded is not None and loaded.manifest.deleted_sha256 == planned.sha256:
+            raise SourceMoved  # deleted since it was read, or only now given its tombstone
+        if loaded is None or loaded.sha256 != planned.sha256:
             raise source_lacks(self.source, self.view.control, manifest_key(number))
         if not create_record(self.target, manifest_key(number), loaded.data, self.clock):
             raise diverged(number)

@@ -201,7 +201,6 @@ def plan_copy(source: SourceView, target: TargetView, wish: CopyWish) -> CopyPla
     check_same_history(source, target)
     shape = _shape(source.control, source.head.number, target, wish)
     last = target.head.number if target.head is not None else 0
-    kinds = {number: source.checkpoints[number].kind for number in shape.manifests}
     records_of = {*shape.manifests, *shape.below, *({last} & set(source.checkpoints))}
     return CopyPlan(
         store_id=source.control.store_id,
@@ -210,11 +209,17 @@ def plan_copy(source: SourceView, target: TargetView, wish: CopyWish) -> CopyPla
         manifests=shape.manifests,
         below=shape.below,
         pins=_plan_pins(source, shape, wish),
-        deleted=frozenset(n for n, kind in kinds.items() if kind is ManifestKind.TOMBSTONE),
+        deleted=frozenset(n for n in shape.manifests if _is_deleted(source, n)),
         objects=tuple(sorted(set(source.places) - target.held)),
         data_key_ids=tuple(sorted(source.data_key_ids)),
         records_of=tuple(sorted(records_of)),
     )
+
+
+def _is_deleted(source: SourceView, number: int) -> bool:
+    """Whether a checkpoint is deleted at the source; its tombstone may be still to come."""
+    is_tombstone = source.checkpoints[number].kind is ManifestKind.TOMBSTONE
+    return is_tombstone or number in source.control.deleted
 
 
 def check_same_history(source: SourceView, target: TargetView) -> None:

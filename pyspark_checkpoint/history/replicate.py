@@ -123,7 +123,7 @@ def read_source(
         loaded = _read_living(source, head, number, mac)
         checkpoints[number] = view_of(loaded.manifest, loaded.sha256)
         _check_chain(checkpoints, loaded)
-        if number != ends_with:
+        if number != ends_with and number not in head.control.deleted:
             _collect(loaded, places, keys)
     frozen = {path: frozenset(found) for path, found in places.items()}
     return SourceView(
