@@ -10,7 +10,7 @@ from tests.simulation.beginning import Beginning, beginning
 from tests.simulation.clock import DAY_MS, START_MS
 from tests.simulation.keepers import collector, deleter, pruner, roller, savepoint, sealer, unsave
 from tests.simulation.process import Actor
-from tests.simulation.readers import epoch_reader, newest_reader, number_reader, recoverer, verifier
+from tests.simulation.readers import copier, epoch_reader, newest_reader, number_reader, recoverer, verifier
 from tests.simulation.schedule import World
 from tests.simulation.writers import keeping_writer, writer
 
@@ -101,6 +101,7 @@ _POOL: tuple[Factory, ...] = (
     lambda rnd, begin, head: sealer(1),
     lambda rnd, begin, head: recoverer(),
     lambda rnd, begin, head: verifier(),
+    lambda rnd, begin, head: copier(),
     lambda rnd, begin, head: newest_reader(2),
     lambda rnd, begin, head: newest_reader(1),
 )

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from pyspark_checkpoint.errors import Unavailable
+from pyspark_checkpoint.errors import RefusedError, Unavailable
 from pyspark_checkpoint.format.keys import LATEST_KEY
 from pyspark_checkpoint.history.head import find_head
 from pyspark_checkpoint.history.lookup import find_checkpoint, find_number_by_epoch
 from pyspark_checkpoint.history.recover import recover_latest_validated
+from pyspark_checkpoint.history.replicate import copy_store
 from pyspark_checkpoint.history.verify import verify_store
+from pyspark_checkpoint.store.memory import MemoryStore
 from tests.simulation.process import Actor, Context
 
 
@@ -77,3 +79,20 @@ def verifier() -> Actor:
                 context.emit("bad", "verify cries wolf", str(finding))
 
     return Actor("verify", program, may=frozenset({"load", "list"}), ends=(Unavailable,))
+
+
+def copier() -> Actor:
+    """Copies the store to another one, while it is in use; what arrives is history, and whole."""
+
+    def program(context: Context) -> None:
+        target = MemoryStore(clock=context.clock)
+        copy_store(context.store, target, concurrency=1, clock=context.clock)
+        for finding in verify_store(target, max_concurrent_reads=1):
+            context.emit("bad", "the copy is damaged", str(finding))
+        head = find_head(target)
+        for number in range(1, 1 + (head.number if head is not None else 0)):
+            found = find_checkpoint(target, number)
+            if found is not None:
+                context.emit("read", number, found.manifest.commit_nonce)
+
+    return Actor("copy", program, may=frozenset({"load", "list"}), ends=(Unavailable, RefusedError))

@@ -17,7 +17,7 @@ from tests.simulation.beginning import Beginning, beginning
 from tests.simulation.explore import UNLIMITED, Result, explore
 from tests.simulation.keepers import collector, deleter, pruner, raw, roller, savepoint, unsave
 from tests.simulation.process import Actor, Context
-from tests.simulation.readers import epoch_reader, newest_reader, number_reader, recoverer, verifier
+from tests.simulation.readers import copier, epoch_reader, newest_reader, number_reader, recoverer, verifier
 from tests.simulation.truth import Truth
 from tests.simulation.writers import writer
 
@@ -371,6 +371,21 @@ SCENES = (
         switches=2,
     ),
     Scene(
+        "w1",
+        "a store is copied while it is pruned",
+        beginning(3, depth=2, pins=(("sp", 1),)),
+        lambda begin: [copier(), pruner(1)],
+        faults=0,
+    ),
+    Scene(
+        "w2",
+        "a store is copied while a checkpoint is deleted and a savepoint removed",
+        beginning(3, depth=1, floor=2, pins=(("sp", 1),)),
+        lambda begin: [copier(), deleter(2), unsave("sp")],
+        faults=0,
+        switches=2,
+    ),
+    Scene(
         "x1",
         "two runs make a store",
         Beginning({}, Truth()),
@@ -382,8 +397,3 @@ SCENES = (
 def _makes(actor: Actor) -> Actor:
     """Who finds no store makes its control record, after a look for lost history."""
     return Actor(actor.name, actor.program, frozenset({"swap", "list"}), actor.ends)
-
-
-def scene(name: str) -> Scene:
-    """The scene of that name."""
-    return next(one for one in SCENES if one.name == name)

@@ -6,7 +6,7 @@ import pytest
 
 from tests.simulation.holes import HOLES, Hole
 from tests.simulation.mix import make_world
-from tests.simulation.scenarios import scene
+from tests.simulation.scenarios import SCENES
 from tests.simulation.schedule import RandomChooser, run
 
 RANDOM_TRIES = 1500
@@ -27,8 +27,9 @@ BY_CHANCE = (
 @pytest.mark.parametrize("hole", [pytest.param(hole, id=hole.name.replace(" ", "-")) for hole in HOLES])
 def test_the_exhaustive_search_finds_the_hole(hole: Hole) -> None:
     """Each hole takes one function of the real code out; its scene then ends as ``shows`` says."""
+    by_name = {scene.name: scene for scene in SCENES}
     with hole.open():
-        result = scene(hole.scene).search(faults=hole.faults, all_powers=hole.all_powers)
+        result = by_name[hole.scene].search(faults=hole.faults, all_powers=hole.all_powers)
     assert result.violation is not None, f"{hole.name}: {result}"
     assert result.violation.startswith(hole.shows), f"{hole.name}: {result}"
 
