@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from pyspark_checkpoint.clock import SYSTEM_CLOCK, Clock
-from pyspark_checkpoint.errors import AlreadyExists, OutcomeUnknown, RefusedError
+from pyspark_checkpoint.errors import AlreadyExists, NotFound, OutcomeUnknown, RefusedError, Unavailable
 from pyspark_checkpoint.format.artifact import ArtifactRef
 from pyspark_checkpoint.format.cipher import ArtifactContext, Cipher
 from pyspark_checkpoint.format.keys import CheckpointId, CheckpointPaths
@@ -108,9 +108,21 @@ def put_artifact(store: ObjectStore, path: str, data: bytes, clock: Clock) -> No
             if attempt == _PUT_ATTEMPTS - 1:
                 raise
         except AlreadyExists:
-            if sha256_hex(store.get(path)) != sha256_hex(data):
+            there = find_bytes(store, path)
+            if there is None:
+                continue  # collected as an orphan just now: the number is taken, and publishing will say so
+            if sha256_hex(there) != sha256_hex(data):
                 raise RefusedError(f"{path} is there with other bytes", hint="stage it once") from None
             return
+    raise Unavailable(f"{path} was deleted as often as it was created", key=path)
+
+
+def find_bytes(store: ObjectStore, path: str) -> bytes | None:
+    """An object's bytes, None if it is absent."""
+    try:
+        return store.get(path)
+    except NotFound:
+        return None
 
 
 def _part(item: StagedItem, attempt: CheckpointId, store_id: str, cipher: Cipher | None) -> Part:
