@@ -19,6 +19,7 @@ from pyspark_checkpoint.format.keys import CONTROL_KEY, CheckpointId, Checkpoint
 from pyspark_checkpoint.format.manifest import CheckpointManifest
 from pyspark_checkpoint.history.checkpoint_store import CheckpointStore
 from pyspark_checkpoint.history.commit import Run
+from pyspark_checkpoint.history.stage import put_artifact
 from tests.simulation.beginning import (
     OPERATOR,
     QUERY,
@@ -176,7 +177,7 @@ def keeping_writer(run_id: str, epochs: int = 3, *, keep: int = 1, depth: int = 
             for epoch in range(first, first + epochs):
                 _save(context, history, epoch, depth)
 
-    return Actor(run_id, program, ends=ENDS, may=frozenset({"swap", "delete"}))
+    return Actor(run_id, program, ends=ENDS, may=frozenset({"swap", "delete", "load"}))
 
 
 def _save(context: Context, history: CheckpointStore, epoch: int, depth: int) -> None:
@@ -184,7 +185,9 @@ def _save(context: Context, history: CheckpointStore, epoch: int, depth: int) ->
     for _ in range(REPLANS):
         attempt = history.attempt()
         context.emit("began")
-        ref = _stage(context, attempt, epoch, run.run_id)
+        path, data = CheckpointPaths.delta(attempt, OPERATOR, 0), artifact_bytes(epoch, run.run_id)
+        put_artifact(context.store, path, data, context.clock)
+        ref = artifact_ref(path, data, epoch)
         try:
             saved = history.save(draft_of(run, attempt.number, epoch, ref, depth))
         except StaleAttempt:
