@@ -94,13 +94,13 @@ def measure(driver: Driver, spec: QuerySpec, proxy: FaultProxy, batches: int, ce
     driver.start(spec)
     deadline = time.monotonic() + LONGEST_SECONDS
     while committed() < WARM_UP_BATCHES:
-        time.sleep(0.02)
+        time.sleep(0.1)
     proxy.clear()
     begun = committed()
     while (done := committed()) < begun + batches:
         if time.monotonic() > deadline and done > begun:
             break
-        time.sleep(0.02)
+        time.sleep(0.1)
     requests = proxy.requests
     result: dict[str, Any] = driver.call("stop", 300, name=spec.name)
     cell.batches += done - begun

@@ -26,12 +26,14 @@ def test_the_conf_file_names_the_manager() -> None:
 
 
 def test_the_example_runs_with_the_conf_file_and_resumes(jar: Path, s3_server: S3Server) -> None:
-    """spark-submit with the properties file: three batches, then two more from where it was."""
+    """spark-submit with the properties file: three batches, then two more from where it was.
+
+    The executor is a JVM of its own that gets the jars from the driver, as on a cluster.
+    """
     location = f"s3a://{s3_server.bucket}/example"
-    jars = os.pathsep.join(map(str, [jar, *s3a_jars()]))
     command = [
-        *(str(Path(sys.executable).parent / "spark-submit"), "--master", "local[2]"),
-        *("--properties-file", str(CONF), "--driver-class-path", jars),
+        *(str(Path(sys.executable).parent / "spark-submit"), "--master", "local-cluster[1,2,1024]"),
+        *("--properties-file", str(CONF), "--jars", ",".join(map(str, [jar, *s3a_jars()]))),
     ]
     for name, value in s3a_conf(s3_server.endpoint).items():
         command += ["--conf", f"spark.hadoop.{name}={value}"]

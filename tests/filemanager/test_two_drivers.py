@@ -51,7 +51,7 @@ def contend(drivers: list[Driver], spec: QuerySpec, wait_seconds: float) -> list
     first, second = drivers
     first.start(spec)
     while len(poll(first, spec)["committed"]) < 2:
-        time.sleep(0.05)
+        time.sleep(0.1)
     time.sleep(wait_seconds)
     second.start(spec)
     deadline = time.monotonic() + PATIENCE_SECONDS
@@ -61,11 +61,11 @@ def contend(drivers: list[Driver], spec: QuerySpec, wait_seconds: float) -> list
             break
         if all(len(result["committed"]) >= 6 for result in results):
             break
-        time.sleep(0.05)
+        time.sleep(0.1)
     for driver, result in zip(drivers, results, strict=True):
         while result["active"] and len(poll(driver, spec)["committed"]) < len(result["committed"]) + 2:
             assert time.monotonic() < deadline, "the survivor does not go on"
-            time.sleep(0.05)
+            time.sleep(0.1)
     return [driver.call("stop", name=spec.name) for driver in drivers]
 
 

@@ -51,7 +51,7 @@ def run_with_kills(
             target = done(specs) + chance.randint(1, max(1, 2 * share - 1))
             deadline = time.monotonic() + timeout_seconds
             while done(specs) < min(target, total) and time.monotonic() < deadline:
-                time.sleep(0.01)
+                time.sleep(0.05)
             time.sleep(chance.random() * 0.5)
         finally:
             driver.kill()
