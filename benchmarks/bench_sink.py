@@ -184,7 +184,11 @@ def compare(bench: Bench, contenders: Sequence[Contender], rows: int, rounds: in
     times: dict[str, list[float]] = {contender.name: [] for contender in contenders}
     for _ in range(rounds):
         for contender in contenders:
-            times[contender.name] += bench.batch_seconds(contender, rows, batches)
+            seconds = bench.batch_seconds(contender, rows, batches)
+            times[contender.name] += seconds
+            print(
+                f"  ... {contender.name}: {statistics.median(seconds):.3f} s", file=sys.stderr, flush=True
+            )
     print(f"\n{rows:,} rows a batch, {rounds} rounds of {batches} batches")
     print(f"  {'sink':32} {'batch s':>8} {'best':>8} {'rows/s':>12}")
     for name, values in times.items():
@@ -207,7 +211,7 @@ def main() -> None:
     given = parser.parse_args()
     contenders = list(CONTENDERS)
     with tempfile.TemporaryDirectory(prefix="bench-sink-") as root:
-        spark = session(build_jar(), given.partitions, given.delta)
+        spark = session(build_jar(Path(root) / "jar"), given.partitions, given.delta)
         bench = Bench(spark, Path(root), given.partitions)
         if given.delta:
             contenders.append(Contender("delta lake", "delta", "append", "plain"))

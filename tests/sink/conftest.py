@@ -15,9 +15,9 @@ from tests.sink.lab import Lab
 
 
 @pytest.fixture(scope="session")
-def jar() -> Path:
+def jar(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The jar, made from the sources as they are now."""
-    return build_jar()
+    return build_jar(tmp_path_factory.mktemp("jar"))
 
 
 @pytest.fixture(scope="session")

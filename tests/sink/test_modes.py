@@ -38,7 +38,7 @@ def newest(frame: DataFrame) -> DataFrame:
     return ranked.where("rank = 1 and lower(op) != 'd'").drop("rank", "op")
 
 
-@settings(deadline=None, max_examples=4, suppress_health_check=list(HealthCheck))
+@settings(deadline=None, max_examples=3, suppress_health_check=list(HealthCheck))
 @given(batches)
 def test_any_batches_in_any_mode_give_what_spark_gives(
     spark: SparkSession, tmp_path_factory: pytest.TempPathFactory, made: list[list[dict[str, Any]]]
@@ -93,3 +93,17 @@ def test_the_query_is_named_and_described_everywhere(lab: Lab) -> None:
     assert Path(manifest.query.checkpoint_location.removeprefix("file:")) == Path(lab.path("at"))
     assert list(manifest.source_offsets) == ["source-0"]
     assert description == f"ckpt-sink {lab.path('table')}"
+
+
+def test_rows_are_shuffled_only_if_they_are_not_where_they_belong(lab: Lab) -> None:
+    """After an aggregation by the keys nothing moves again; a keyed append pays one exchange."""
+    lab.put(pa.table({"k": ["x", "y"], "v": [1, 2]}))
+    plans = {
+        "after": lab.run(totals, table="after", mode="update", keyColumns="k"),
+        "keyed": lab.run(same, table="keyed", keyColumns="k"),
+        "plain": lab.run(same, table="plain"),
+    }
+    exchanges = {
+        name: query._jsq.explainInternal(False).count("Exchange ") for name, query in plans.items()
+    }
+    assert exchanges == {"after": 1, "keyed": 1, "plain": 0}

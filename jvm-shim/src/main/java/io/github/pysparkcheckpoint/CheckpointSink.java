@@ -15,18 +15,10 @@ import org.apache.spark.api.python.PythonUtils;
 import org.apache.spark.api.python.SimplePythonFunction;
 import org.apache.spark.sql.classic.SparkSession;
 import org.apache.spark.sql.connector.catalog.Table;
-import org.apache.spark.sql.connector.distributions.Distribution;
-import org.apache.spark.sql.connector.distributions.Distributions;
-import org.apache.spark.sql.connector.expressions.Expression;
-import org.apache.spark.sql.connector.expressions.Expressions;
-import org.apache.spark.sql.connector.expressions.SortOrder;
 import org.apache.spark.sql.connector.expressions.Transform;
-import org.apache.spark.sql.connector.metric.CustomMetric;
 import org.apache.spark.sql.connector.read.ScanBuilder;
-import org.apache.spark.sql.connector.write.BatchWrite;
 import org.apache.spark.sql.connector.write.LogicalWriteInfo;
 import org.apache.spark.sql.connector.write.PhysicalWriteInfo;
-import org.apache.spark.sql.connector.write.RequiresDistributionAndOrdering;
 import org.apache.spark.sql.connector.write.Write;
 import org.apache.spark.sql.connector.write.WriteBuilder;
 import org.apache.spark.sql.connector.write.WriterCommitMessage;
@@ -181,7 +173,7 @@ public final class CheckpointSink extends PythonDataSourceV2 implements DataSour
                 partitions = (int) layout(options, info.schema()).getLong("partitions");
                 options = SinkOptions.with(options, Map.of("partitions", Integer.toString(partitions)));
             }
-            return new SinkBuilder(new SinkWriteInfo(info, options), keys, partitions, query, facts);
+            return new SinkBuilder(new RicherWriteInfo(info, options), keys, partitions, query, facts);
         }
     }
 
@@ -203,32 +195,6 @@ public final class CheckpointSink extends PythonDataSourceV2 implements DataSour
             facts.put("begun", Boolean.toString(begun));
         }
         return facts;
-    }
-
-    /** Spark's write info with more options. */
-    private static final class SinkWriteInfo implements LogicalWriteInfo {
-        private final LogicalWriteInfo info;
-        private final CaseInsensitiveStringMap options;
-
-        SinkWriteInfo(LogicalWriteInfo info, CaseInsensitiveStringMap options) {
-            this.info = info;
-            this.options = options;
-        }
-
-        @Override
-        public CaseInsensitiveStringMap options() {
-            return options;
-        }
-
-        @Override
-        public String queryId() {
-            return info.queryId();
-        }
-
-        @Override
-        public StructType schema() {
-            return info.schema();
-        }
     }
 
     /** Builds the write; being of this interface is what allows update mode. */
@@ -253,78 +219,12 @@ public final class CheckpointSink extends PythonDataSourceV2 implements DataSour
 
         @Override
         public Write build() {
-            Write write = super.build();
-            return new SinkWrite(write, keys, partitions, query, facts);
-        }
-    }
-
-    /** A write whose rows come to the partition of their key; without keys, wherever they are. */
-    private final class SinkWrite implements RequiresDistributionAndOrdering {
-        private final Write write;
-        private final List<String> keys;
-        private final int partitions;
-        private final StreamExecution query;
-        private final Map<String, String> facts;
-
-        SinkWrite(
-                Write write,
-                List<String> keys,
-                int partitions,
-                StreamExecution query,
-                Map<String, String> facts) {
-            this.write = write;
-            this.keys = keys;
-            this.partitions = partitions;
-            this.query = query;
-            this.facts = facts;
-        }
-
-        @Override
-        public Distribution requiredDistribution() {
-            if (keys.isEmpty()) {
-                return Distributions.unspecified();
-            }
-            Expression[] columns =
-                    keys.stream()
-                            .map(SinkOptions::quoted)
-                            .map(Expressions::column)
-                            .toArray(Expression[]::new);
-            return Distributions.clustered(columns);
-        }
-
-        @Override
-        public int requiredNumPartitions() {
-            return keys.isEmpty() ? 0 : partitions;
-        }
-
-        @Override
-        public SortOrder[] requiredOrdering() {
-            return new SortOrder[0];
-        }
-
-        @Override
-        public String description() {
-            return NAME;
-        }
-
-        @Override
-        public String toString() {
-            return NAME;
-        }
-
-        @Override
-        public BatchWrite toBatch() {
-            return write.toBatch();
-        }
-
-        @Override
-        public StreamingWrite toStreaming() {
-            return new SinkStreamingWrite(write.toStreaming(), query, facts);
-        }
-
-        @Override
-        public CustomMetric[] supportedCustomMetrics() {
-            return write.supportedCustomMetrics();
+            return new KeyedWrite(
+                    super.build(),
+                    keys,
+                    partitions,
+                    NAME,
+                    write -> new SinkStreamingWrite(write, query, facts));
         }
     }
 

@@ -9,7 +9,7 @@ import org.apache.spark.sql.util.CaseInsensitiveStringMap;
 /**
  * The options of {@code ckpt-sink} that this side must understand, and those that it adds for Python.
  *
- * <p>What is added begins with {@code __ckpt.}; Python refuses such a name when a user types it.
+ * <p>What is added begins with {@code __ckpt.}, which no option of a user does.
  */
 final class SinkOptions {
 

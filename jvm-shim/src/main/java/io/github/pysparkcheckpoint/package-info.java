@@ -31,6 +31,15 @@
  * server; {@code PendingDeletes} batches deletes; {@code SparkFileNames} is the pure part: which
  * names are surely files; {@code FileManagerSettings} reads the confs.
  *
- * <p>Everything but the file manager's class name is private to this jar.
+ * <h2>The data source</h2>
+ *
+ * <p>{@link io.github.pysparkcheckpoint.CheckpointSink} is {@code format("ckpt-sink")}: Spark's own
+ * wrapper of a Python data source, plus update mode, plus the distribution of a keyed table, plus what
+ * only the driver's JVM knows of a query. It is the only class of the data source that touches Spark's
+ * private API. {@code PythonEnvironment} finds the Python and what it lacks, {@code Pickles} writes the
+ * two pickles that Python gets from here, {@code SinkOptions} reads and adds options, and
+ * {@code CheckpointLogs} reads Spark's offset log.
+ *
+ * <p>Everything but the two class names is private to this jar.
  */
 package io.github.pysparkcheckpoint;
