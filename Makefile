@@ -13,7 +13,7 @@ SEEDS ?= 1000000
 KILLS ?= 50
 ROUNDS ?= 20
 
-.PHONY: help setup check test unit demo jar simulate soak bench bench-stores bench-commit bench-sink bench-file-manager bench-capture clean
+.PHONY: help setup check test test-spark unit demo jar simulate soak bench bench-stores bench-commit bench-sink bench-file-manager bench-capture clean
 
 help: ## List the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sort | awk -F ':.*## ' '{printf "  %-20s %s\n", $$1, $$2}'
@@ -47,18 +47,23 @@ unit: $(STAMP) ## The tests that need no server and no Spark: seconds
 
 # A suite is a process of its own: Spark allows one session with one class path in each.
 SUITES := tests/unit,tests/format,tests/property,tests/simulation tests/contract,tests/fault \
-	tests/filemanager tests/sink tests/capture
+	tests/filemanager/test_contract.py,tests/filemanager/test_faults.py,tests/filemanager/test_races.py,tests/filemanager/test_requests.py,tests/filemanager/test_memory.py \
+	tests/sink/test_protocol.py,tests/sink/test_faults.py,tests/capture/test_restore_rules.py,tests/capture/test_worker.py
+SPARK_SUITES := tests/filemanager tests/sink tests/capture
 comma := ,
 
-test: setup jar ## Everything, on servers of its own: what CI runs
+test: setup jar ## What CI runs: stores, checkpoint store, file manager, the sink's protocol, on servers of its own
 	$(foreach suite,$(SUITES),$(PYTEST) $(subst $(comma), ,$(suite)) &&) true
+
+test-spark: setup jar ## The whole suites that need many Spark drivers: kills, two drivers, restores compared
+	$(foreach suite,$(SPARK_SUITES),$(PYTEST) $(suite) &&) true
 
 simulate: $(STAMP) ## The commit protocol under SEEDS random schedules
 	SEEDS=$(SEEDS) $(PYTEST) tests/simulation
 
 soak: setup jar ## The long runs: KILLS kills, ROUNDS rounds, large objects
 	export SOAK=1 KILLS=$(KILLS) ROUNDS=$(ROUNDS); \
-	$(foreach suite,$(SUITES),$(PYTEST) -m soak --timeout 7200 $(subst $(comma), ,$(suite)) || [ $$? = 5 ] &&) true
+	$(foreach suite,$(SUITES) $(SPARK_SUITES),$(PYTEST) -m soak --timeout 7200 $(subst $(comma), ,$(suite)) || [ $$? = 5 ] &&) true
 
 demo: setup jar ## A streaming job that is killed and goes on, on a local directory
 	$(PY) examples/demo.py
