@@ -46,10 +46,14 @@ class SourceMoved(Exception):
 
 def source_lacks(source: ObjectStore, seen: Control, key: str) -> Exception:
     """What it means that the source lacks a thing that it had: pruned meanwhile, or damage."""
+    damage = FormatError(f"the source lacks {key}", hint="run ckpt verify on the source")
+    return moved_or(source, seen, damage)
+
+
+def moved_or(source: ObjectStore, seen: Control, damage: FormatError) -> Exception:
+    """What looks like damage is none if the control record has changed since ``seen``: look again then."""
     now = find_control(source, store_id=seen.store_id)
-    if now is not None and now.control.counter != seen.counter:
-        return SourceMoved()
-    return FormatError(f"the source lacks {key}", hint="run ckpt verify on the source")
+    return SourceMoved() if now is not None and now.control.counter != seen.counter else damage
 
 
 def execute_copy(

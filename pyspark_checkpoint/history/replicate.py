@@ -16,6 +16,7 @@ from pyspark_checkpoint.clock import SYSTEM_CLOCK, Clock
 from pyspark_checkpoint.errors import FormatError, RefusedError
 from pyspark_checkpoint.format.crypto import MANIFEST_KEY_ID
 from pyspark_checkpoint.format.keys import LATEST_KEY, manifest_key
+from pyspark_checkpoint.format.manifest import ManifestKind
 from pyspark_checkpoint.format.records import decode_latest
 from pyspark_checkpoint.format.sealed import Mac
 from pyspark_checkpoint.history.control import find_control_or_new
@@ -23,6 +24,7 @@ from pyspark_checkpoint.history.copy_execute import (
     Progress,
     SourceMoved,
     execute_copy,
+    moved_or,
     source_lacks,
 )
 from pyspark_checkpoint.history.copy_plan import (
@@ -122,7 +124,9 @@ def read_source(
     for number in wanted:
         loaded = _read_living(source, head, number, mac)
         checkpoints[number] = view_of(loaded.manifest, loaded.sha256)
-        _check_chain(checkpoints, loaded)
+        broken = _find_break(checkpoints, loaded)
+        if broken is not None:
+            raise moved_or(source, head.control, broken)
         if number != ends_with and number not in head.control.deleted:
             _collect(loaded, places, keys)
     frozen = {path: frozenset(found) for path, found in places.items()}
@@ -133,20 +137,27 @@ def read_source(
 
 def _read_living(source: ObjectStore, head: Head, number: int, mac: Mac | None) -> LoadedManifest:
     loaded = find_manifest(source, number, mac=mac)
-    if loaded is None:
+    unannounced = (
+        loaded is not None
+        and loaded.manifest.kind is ManifestKind.TOMBSTONE
+        and number not in head.control.deleted
+    )
+    if loaded is None or unannounced:
         raise source_lacks(source, head.control, manifest_key(number))
     if number < head.control.floor and not head.control.pinned(number, loaded.sha256):
-        raise FormatError(f"{manifest_key(number)} is not the manifest that its savepoint pins")
+        damage = FormatError(f"{manifest_key(number)} is not the manifest that its savepoint pins")
+        raise moved_or(source, head.control, damage)
     return loaded
 
 
-def _check_chain(checkpoints: dict[int, Copied], loaded: LoadedManifest) -> None:
+def _find_break(checkpoints: dict[int, Copied], loaded: LoadedManifest) -> FormatError | None:
     parent = checkpoints.get(loaded.manifest.parent_id)
-    if parent is not None and parent.original_sha256 != loaded.manifest.parent_sha256:
-        raise FormatError(
-            f"{manifest_key(loaded.number)} does not follow {manifest_key(parent.number)}",
-            hint="the source's history is broken; run ckpt verify on it",
-        )
+    if parent is None or parent.original_sha256 == loaded.manifest.parent_sha256:
+        return None
+    return FormatError(
+        f"{manifest_key(loaded.number)} does not follow {manifest_key(parent.number)}",
+        hint="the source's history is broken; run ckpt verify on it",
+    )
 
 
 def _collect(loaded: LoadedManifest, places: dict[str, set[Place]], keys: set[str]) -> None:
