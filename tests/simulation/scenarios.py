@@ -7,57 +7,18 @@ savepoints with rollbacks, t tombstones, u runs that forget, x new stores.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from pyspark_checkpoint.errors import OutcomeUnknown
 from pyspark_checkpoint.format.keys import LATEST_KEY
 from pyspark_checkpoint.format.records import encode_latest
 from tests.simulation.beginning import Beginning, beginning
-from tests.simulation.explore import UNLIMITED, Result, explore
 from tests.simulation.keepers import collector, deleter, pruner, raw, roller, savepoint, unsave
 from tests.simulation.process import Actor, Context
 from tests.simulation.readers import copier, epoch_reader, newest_reader, number_reader, recoverer, verifier
+from tests.simulation.scene import Scene
 from tests.simulation.truth import Truth
 from tests.simulation.writers import writer
-
-MAX_STATES = 1_000_000
-POWERS = frozenset({"swap", "delete", "list", "load"})
-
-
-@dataclass(frozen=True, slots=True)
-class Scene:
-    """A beginning and its actors. ``faults`` is how many writes may be lost, late or unapplied."""
-
-    name: str
-    story: str
-    begin: Beginning
-    actors: Callable[[Beginning], list[Actor]]
-    faults: int = 1
-    descending: bool = False
-    """Whether a store deletes the keys of one call in descending order: it may, and so may a server."""
-    switches: int = UNLIMITED
-    """Interruptions in the daily tests, where searching all of them takes too long for every day."""
-
-    def search(
-        self, *, thorough: bool = False, faults: int | None = None, all_powers: bool = False
-    ) -> Result:
-        """Search every interleaving; ``thorough`` knows no limit of interruptions.
-
-        With ``all_powers`` every actor is taken to be able to do anything to the others.
-        """
-        actors = self.actors(self.begin)
-        if all_powers:
-            actors = [replace(actor, may=POWERS) for actor in actors]
-        return explore(
-            self.begin.objects,
-            self.begin.truth,
-            actors,
-            faults=self.faults if faults is None else faults,
-            max_states=MAX_STATES,
-            descending=self.descending,
-            switches=UNLIMITED if thorough else self.switches,
-        )
 
 
 def _late_hint(number: int) -> Actor:
@@ -65,6 +26,11 @@ def _late_hint(number: int) -> Actor:
         context.store.put(LATEST_KEY, encode_latest(number))
 
     return raw("late hint", act, ends=(OutcomeUnknown,))
+
+
+def _makes(actor: Actor) -> Actor:
+    """Who finds no store makes its control record, after a look for lost history."""
+    return replace(actor, may=frozenset({"swap", "list"}))
 
 
 TAKEN_OVER = ("A", "A", "B", "B", "B", "B")
@@ -386,14 +352,17 @@ SCENES = (
         switches=2,
     ),
     Scene(
+        "w3",
+        "the head that a copy ends with gets a successor and is deleted",
+        beginning(2),
+        lambda begin: [copier(), deleter(2), writer("A", knows=(begin, 2))],
+        faults=0,
+        switches=2,
+    ),
+    Scene(
         "x1",
         "two runs make a store",
         Beginning({}, Truth()),
         lambda begin: [_makes(writer("A", "e")), _makes(writer("B", "e"))],
     ),
 )
-
-
-def _makes(actor: Actor) -> Actor:
-    """Who finds no store makes its control record, after a look for lost history."""
-    return Actor(actor.name, actor.program, frozenset({"swap", "list"}), actor.ends)

@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import pytest
 
-from tests.simulation.scenarios import SCENES, Scene
+from tests.simulation.scenarios import SCENES
+from tests.simulation.scene import Scene
 from tests.simulation.test_schedules import THOROUGH
 
 
