@@ -16,6 +16,8 @@ one place per backend that translates.
 
 from __future__ import annotations
 
+from typing import Any
+
 
 class CheckpointError(Exception):
     """Base of all errors that this package raises."""
@@ -27,6 +29,16 @@ class CheckpointError(Exception):
 
     def __str__(self) -> str:
         return f"{self.message} ({self.hint})" if self.hint else self.message
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Whole after a journey from another process, whatever a subclass asks for when it is made."""
+        return _rebuild, (type(self), self.args, self.__dict__)
+
+
+def _rebuild(kind: type[CheckpointError], args: tuple[Any, ...], fields: dict[str, Any]) -> CheckpointError:
+    error = kind.__new__(kind, *args)
+    error.__dict__.update(fields)
+    return error
 
 
 # --- the store -----------------------------------------------------------------------------------
@@ -81,6 +93,10 @@ class Denied(StoreError):
 
 class Invalid(StoreError):
     """The request itself is wrong: a malformed key, a range beyond the end, a missing bucket."""
+
+
+class TooLarge(Invalid):
+    """The object has more bytes than the caller takes. It was not read."""
 
 
 class ChecksumRefused(StoreError):

@@ -13,6 +13,7 @@ from pyspark_checkpoint.format.sealed import sha256_hex
 
 _FROM_URLSAFE = str.maketrans("-_", "+/")
 
+_HEX_DIGITS = 64
 _URL_SAFE = bytes.maketrans(b"+/", b"-_")
 
 
@@ -112,6 +113,8 @@ def encode_artifact(ref: ArtifactRef, tables: Tables) -> list[Any]:
     The row is ``[object row or inline base64, offset, size, digest, flags, epoch, name?]``; flags are
     1 for a delta, plus twice the data key's row plus one for an encrypted artifact.
     """
+    if not _is_sound(ref):
+        raise FormatError(f"an artifact has no size, digest, epoch or name that can be kept: {ref.name!r}")
     digest = _encode_digest(ref.sha256)
     flags = 1 if ref.is_delta else 0
     if ref.data_key_id is not None:
@@ -124,6 +127,15 @@ def encode_artifact(ref: ArtifactRef, tables: Tables) -> list[Any]:
         raise FormatError("an artifact is neither inline nor at a path")
     row = [where, ref.offset, ref.size_bytes, digest, flags, ref.epoch]
     return [*row, ref.name] if ref.name else row
+
+
+def _is_sound(ref: ArtifactRef) -> bool:
+    """Whether ``decode_artifact`` would take it. Costs little: a large manifest has thousands of them."""
+    numbers = type(ref.size_bytes) is type(ref.offset) is type(ref.epoch) is int
+    texts = type(ref.sha256) is type(ref.name) is str
+    if not (numbers and texts) or ref.size_bytes < 0 or ref.offset < 0 or ref.epoch < 0:
+        return False
+    return len(ref.sha256) == _HEX_DIGITS and (ref.inline is None or len(ref.inline) == ref.size_bytes)
 
 
 def _encode_digest(sha256: str) -> str:

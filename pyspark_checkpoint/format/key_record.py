@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from pyspark_checkpoint.errors import FormatError, MissingKey
 from pyspark_checkpoint.format.crypto import DataKey, unwrap_data_key, wrap_data_key
 from pyspark_checkpoint.format.master_keys import KeyRing, MasterKey
-from pyspark_checkpoint.format.sealed import FORMAT_VERSION, check_version, decode_sealed, encode_sealed
+from pyspark_checkpoint.format.sealed import decode_record, encode_record
 
 ALGORITHM = "AES-256-GCM"
 
@@ -68,9 +68,8 @@ def unwrap(record: WrappedKey, ring: KeyRing | None) -> DataKey:
 
 def encode_wrapped_key(record: WrappedKey) -> bytes:
     """Return the bytes of a wrapped data key."""
-    return encode_sealed(
+    return encode_record(
         {
-            "version": FORMAT_VERSION,
             "algorithm": ALGORITHM,
             "data_key_id": record.data_key_id,
             "store_id": record.store_id,
@@ -85,8 +84,7 @@ def encode_wrapped_key(record: WrappedKey) -> bytes:
 
 def decode_wrapped_key(data: bytes, name: str) -> WrappedKey:
     """Read a wrapped data key back."""
-    fields = decode_sealed(data, name)
-    check_version(fields, name)
+    fields = decode_record(data, name)
     if fields.get("algorithm") != ALGORITHM:
         raise FormatError(f"{name} is wrapped by an algorithm that this version does not know")
     try:

@@ -7,6 +7,7 @@ Names that users choose (operators, sinks, savepoints) are checked here and nowh
 from __future__ import annotations
 
 import re
+import unicodedata
 from dataclasses import dataclass
 
 from pyspark_checkpoint.errors import FormatError, RefusedError
@@ -194,7 +195,7 @@ def check_name(name: str, what: str) -> str:
         problem = f"has {size} bytes"
     elif "/" in name or "\\" in name:
         problem = "has a slash"
-    elif any(ord(c) < 32 or ord(c) == 127 for c in name):
+    elif any(unicodedata.category(c) == "Cc" for c in name):
         problem = "has a control character"
     elif name in (".", "..") or name.endswith((".", " ")) or name.startswith(" "):
         problem = "begins or ends with a space, or ends with a dot"

@@ -17,6 +17,8 @@ from pyspark_checkpoint.format.sealed import FORMAT_VERSION
 
 DEFAULT_VNODE_COUNT = 256
 MAX_VNODE_COUNT = 65_535
+SIDECAR_NAME = "state.bin"
+"""The name of the state sidecar among a manifest's files."""
 
 
 class ManifestKind(enum.Enum):
@@ -211,6 +213,10 @@ def _findings(manifest: CheckpointManifest, expected_vnode_count: int) -> Iterat
         yield "vnodes", "names vnodes that do not exist"
     yield from _name_findings(manifest)
     yield from _partition_findings(manifest)
+    sidecars = [ref.sha256 for ref in manifest.files if ref.name == SIDECAR_NAME]
+    expected = [] if manifest.state_checksum is None else [manifest.state_checksum]
+    if sidecars != expected:
+        yield "state_checksum", "is not the digest of the one state sidecar"
 
 
 def _name_findings(manifest: CheckpointManifest) -> Iterator[tuple[str, str]]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from pyspark_checkpoint.errors import FormatError
+from pyspark_checkpoint.errors import FormatError, RefusedError
 from pyspark_checkpoint.format.artifact import Tables, decode_artifact, encode_artifact
 from pyspark_checkpoint.format.keys import check_artifact_path
 from pyspark_checkpoint.format.manifest import (
@@ -17,7 +17,7 @@ from pyspark_checkpoint.format.manifest import (
     QueryInfo,
     RequestCount,
 )
-from pyspark_checkpoint.format.sealed import Mac, check_version, decode_sealed, encode_sealed
+from pyspark_checkpoint.format.sealed import Mac, check_version, decode_sealed, encode_sealed, plain_only
 
 _PLAIN = (
     "checkpoint_id",
@@ -68,8 +68,32 @@ _PLAIN_TYPES: Mapping[str, tuple[type, ...]] = {
 
 
 def encode_manifest(manifest: CheckpointManifest, *, mac: Mac | None = None) -> bytes:
-    """Return the bytes of a manifest; equal manifests give equal bytes."""
-    return encode_sealed(manifest_fields(manifest), mac=mac)
+    """Return the bytes of a manifest; equal manifests give equal bytes.
+
+    ``RefusedError`` for a manifest that could not be read back: a value of another type, a digest or a
+    path that no reader would accept. Such bytes, once committed, would be a head that nobody can read.
+    """
+    try:
+        fields = manifest_fields(manifest)
+        _check_readable(fields)
+        return encode_sealed(fields, mac=mac)
+    except FormatError as error:
+        reason = error.message
+    except (KeyError, TypeError, ValueError, AttributeError) as error:
+        reason = str(error)
+    raise RefusedError(
+        f"checkpoint {manifest.checkpoint_id} has a value that no manifest can hold: {reason}",
+        hint="nothing was written; a manifest has whole numbers, texts and digests where it says so",
+    )
+
+
+def _check_readable(fields: dict[str, Any]) -> None:
+    """Read the fields back, all but the rows of artifacts, which ``encode_artifact`` has checked."""
+    bare = {name: {**operator, "partitions": []} for name, operator in fields["operators"].items()}
+    _from_fields({**fields, "operators": bare, "files": [], "total_size_bytes": 0})
+    for operator in fields["operators"].values():
+        for number, _ in operator["partitions"]:
+            _whole(number)
 
 
 def manifest_fields(manifest: CheckpointManifest) -> dict[str, Any]:
@@ -112,9 +136,17 @@ def manifest_fields(manifest: CheckpointManifest) -> dict[str, Any]:
 
 
 def decode_manifest(data: bytes, name: str, *, mac: Mac | None = None) -> CheckpointManifest:
-    """Read a manifest back; ``name`` is its key, for the error."""
+    """Read a manifest back; ``name`` is its key, for the error.
+
+    With ``plain_only`` for ``mac`` one that is encrypted, or names anything encrypted, is damage.
+    """
     fields = decode_sealed(data, name, mac=mac)
     check_version(fields, name)
+    if mac is plain_only and (fields.get("encryption_key_id") is not None or fields.get("data_keys")):
+        raise FormatError(
+            f"{name} is encrypted, but the key that authenticates it is gone from the store",
+            hint="ckpt verify names the record below keys/ that is gone; restore it from a copy",
+        )
     try:
         return _from_fields(fields)
     except FormatError as error:
@@ -130,13 +162,11 @@ def _from_fields(fields: dict[str, Any]) -> CheckpointManifest:
             raise FormatError(f"field {name} has another type")
     objects = [check_artifact_path(path) for path in _strings(fields["objects"])]
     data_keys = _strings(fields["data_keys"])
-    vnodes, table = fields["vnodes"], fields["table"]
-    if table is not None and not isinstance(table, dict):
-        raise FormatError("field table has another type")
+    vnodes = fields["vnodes"]
     manifest = CheckpointManifest(
         **plain,
         kind=ManifestKind(fields["kind"]),
-        query=QueryInfo(**fields["query"]),
+        query=_decode_query(fields["query"]),
         operators={
             name: _decode_operator(operator, objects, data_keys)
             for name, operator in fields["operators"].items()
@@ -145,13 +175,13 @@ def _from_fields(fields: dict[str, Any]) -> CheckpointManifest:
         source_offsets=_decode_connectors(fields["source_offsets"]),
         table_offsets=_decode_connectors(fields["table_offsets"]),
         source_names=tuple(_strings(fields["source_names"])),
-        source_watermarks={str(k): int(v) for k, v in fields["source_watermarks"].items()},
+        source_watermarks={name: _whole(value) for name, value in fields["source_watermarks"].items()},
         sink_names=tuple(_strings(fields["sink_names"])),
         earlier_runs=tuple(_strings(fields["earlier_runs"])),
-        sink_epochs={str(k): int(v) for k, v in fields["sink_epochs"].items()},
-        vnodes=None if vnodes is None else tuple(int(v) for v in vnodes),
+        sink_epochs={name: _whole(value) for name, value in fields["sink_epochs"].items()},
+        vnodes=None if vnodes is None else tuple(_whole(vnode) for vnode in vnodes),
         table=_table(fields["table"]),
-        requests=RequestCount(**fields["requests"]),
+        requests=RequestCount(**{name: _whole(value) for name, value in fields["requests"].items()}),
     )
     if fields["total_size_bytes"] != manifest.total_size_bytes:
         raise FormatError("total_size_bytes is not the sum of its artifacts")
@@ -170,10 +200,17 @@ def _decode_operator(
     fields: Mapping[str, Any], objects: list[str], data_keys: list[str]
 ) -> OperatorSnapshotEntry:
     partitions = tuple(
-        PartitionSnapshotEntry(int(number), tuple(decode_artifact(row, objects, data_keys) for row in rows))
+        PartitionSnapshotEntry(
+            _whole(number), tuple(decode_artifact(row, objects, data_keys) for row in rows)
+        )
         for number, rows in fields["partitions"]
     )
-    return OperatorSnapshotEntry(partitions, str(fields["kind"]))
+    return OperatorSnapshotEntry(partitions, _text(fields["kind"]))
+
+
+def _decode_query(fields: Mapping[str, Any]) -> QueryInfo:
+    texts = {name: _text(value) for name, value in fields.items() if name != "conf"}
+    return QueryInfo(**texts, conf=_texts(fields["conf"]))
 
 
 def _encode_connectors(connectors: Mapping[str, ConnectorCheckpoint]) -> dict[str, Any]:
@@ -184,7 +221,30 @@ def _encode_connectors(connectors: Mapping[str, ConnectorCheckpoint]) -> dict[st
 
 
 def _decode_connectors(fields: Mapping[str, Any]) -> dict[str, ConnectorCheckpoint]:
-    return {name: ConnectorCheckpoint(**connector) for name, connector in fields.items()}
+    return {
+        name: ConnectorCheckpoint(
+            _texts(connector["offsets"]), _whole(connector["epoch"]), _texts(connector["metadata"])
+        )
+        for name, connector in fields.items()
+    }
+
+
+def _whole(value: Any) -> int:
+    if type(value) is not int:
+        raise FormatError("a number is something else")
+    return value
+
+
+def _text(value: Any) -> str:
+    if type(value) is not str:
+        raise FormatError("a text is something else")
+    return value
+
+
+def _texts(values: Any) -> dict[str, str]:
+    if type(values) is not dict or any(type(value) is not str for value in values.values()):
+        raise FormatError("a mapping of texts has something else in it")
+    return values
 
 
 def _strings(values: Any) -> list[str]:

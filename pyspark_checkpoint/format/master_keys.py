@@ -17,10 +17,11 @@ import binascii
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
+from typing import NoReturn
 
 import orjson
 
-from pyspark_checkpoint.errors import MissingKey, SettingsError
+from pyspark_checkpoint.errors import MissingKey, RefusedError, SettingsError
 
 KEY_BYTES = 32
 _KEY_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
@@ -33,6 +34,12 @@ class MasterKey:
 
     key_id: str
     secret: bytes = field(repr=False)
+
+    def __reduce__(self) -> NoReturn:
+        raise RefusedError(
+            f"master key {self.key_id!r} does not leave this process",
+            hint="tasks get data keys: StoreCipher.task_cipher",
+        )
 
 
 @dataclass(frozen=True, slots=True)

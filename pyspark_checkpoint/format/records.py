@@ -10,12 +10,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from pyspark_checkpoint.errors import FormatError
-from pyspark_checkpoint.format.sealed import (
-    FORMAT_VERSION,
-    check_version,
-    decode_sealed,
-    encode_sealed,
-)
+from pyspark_checkpoint.format.sealed import decode_record, encode_record
 
 
 class SinkCommitStatus(enum.Enum):
@@ -67,9 +62,8 @@ class Control:
 def encode_control(control: Control) -> bytes:
     """Return the bytes of the control record."""
     pins = {name: {"number": pin.number, "sha256": pin.sha256} for name, pin in control.pins.items()}
-    return encode_sealed(
+    return encode_record(
         {
-            "version": FORMAT_VERSION,
             "store_id": control.store_id,
             "counter": control.counter,
             "floor": control.floor,
@@ -82,8 +76,7 @@ def encode_control(control: Control) -> bytes:
 
 def decode_control(data: bytes) -> Control:
     """Read the control record back."""
-    fields = decode_sealed(data, "_control")
-    check_version(fields, "_control")
+    fields = decode_record(data, "_control")
     try:
         pins = {name: Pin(int(pin["number"]), str(pin["sha256"])) for name, pin in fields["pins"].items()}
         return Control(
@@ -100,13 +93,12 @@ def decode_control(data: bytes) -> Control:
 
 def encode_latest(number: int) -> bytes:
     """Return the bytes of the pointer to manifest ``number``."""
-    return encode_sealed({"version": FORMAT_VERSION, "checkpoint_id": number})
+    return encode_record({"checkpoint_id": number})
 
 
 def decode_latest(data: bytes) -> int:
     """Read the pointer back. A damaged one is an error that readers may ignore: it is a hint."""
-    fields = decode_sealed(data, "_latest")
-    check_version(fields, "_latest")
+    fields = decode_record(data, "_latest")
     number = fields.get("checkpoint_id")
     if type(number) is not int or number < 1:
         raise FormatError("_latest has no checkpoint number")
@@ -126,9 +118,8 @@ class Seal:
 def encode_seal(seal: Seal) -> bytes:
     """Return the bytes of a seal."""
     files = {name: base64.b64encode(data).decode("ascii") for name, data in seal.files.items()}
-    return encode_sealed(
+    return encode_record(
         {
-            "version": FORMAT_VERSION,
             "checkpoint_id": seal.checkpoint_id,
             "commit_nonce": seal.commit_nonce,
             "timestamp_ms": seal.timestamp_ms,
@@ -139,8 +130,7 @@ def encode_seal(seal: Seal) -> bytes:
 
 def decode_seal(data: bytes, name: str) -> Seal:
     """Read a seal back."""
-    fields = decode_sealed(data, name)
-    check_version(fields, name)
+    fields = decode_record(data, name)
     try:
         files = {k: base64.b64decode(v, validate=True) for k, v in fields["files"].items()}
         return Seal(
@@ -164,9 +154,8 @@ class SinkStatusRecord:
 
 def encode_status(record: SinkStatusRecord) -> bytes:
     """Return the bytes of a sink's status record."""
-    return encode_sealed(
+    return encode_record(
         {
-            "version": FORMAT_VERSION,
             "checkpoint_id": record.checkpoint_id,
             "commit_nonce": record.commit_nonce,
             "sink": record.sink,
@@ -179,8 +168,7 @@ def encode_status(record: SinkStatusRecord) -> bytes:
 
 def decode_status(data: bytes, name: str) -> SinkStatusRecord:
     """Read a sink's status record back."""
-    fields = decode_sealed(data, name)
-    check_version(fields, name)
+    fields = decode_record(data, name)
     try:
         return SinkStatusRecord(
             int(fields["checkpoint_id"]),

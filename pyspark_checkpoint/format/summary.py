@@ -5,10 +5,12 @@ A large manifest has thousands of artifacts but few objects; a summary is read i
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from typing import Any
 
 from pyspark_checkpoint.errors import FormatError
-from pyspark_checkpoint.format.keys import check_artifact_path
+from pyspark_checkpoint.format.keys import check_artifact_path, parse_attempt_key
 from pyspark_checkpoint.format.manifest import CheckpointManifest, ManifestKind
 from pyspark_checkpoint.format.sealed import check_version, decode_sealed
 
@@ -31,6 +33,7 @@ class ManifestSummary:
     deleted_sha256: str | None
     sink_names: tuple[str, ...]
     paths: frozenset[str]
+    encryption_key_id: str | None = None
 
 
 def summarize_manifest(manifest: CheckpointManifest) -> ManifestSummary:
@@ -48,6 +51,7 @@ def summarize_manifest(manifest: CheckpointManifest) -> ManifestSummary:
         total_size_bytes=manifest.total_size_bytes,
         parent_sha256=manifest.parent_sha256,
         deleted_sha256=manifest.deleted_sha256,
+        encryption_key_id=manifest.encryption_key_id,
         sink_names=manifest.sink_names,
         paths=manifest.paths(),
     )
@@ -71,6 +75,7 @@ def decode_summary(data: bytes, name: str) -> ManifestSummary:
             total_size_bytes=int(fields["total_size_bytes"]),
             parent_sha256=str(fields["parent_sha256"]),
             deleted_sha256=fields["deleted_sha256"],
+            encryption_key_id=fields["encryption_key_id"],
             sink_names=tuple(str(sink) for sink in fields["sink_names"]),
             paths=frozenset(check_artifact_path(path) for path in fields["objects"]),
         )
@@ -78,3 +83,25 @@ def decode_summary(data: bytes, name: str) -> ManifestSummary:
         raise FormatError(f"{name}: {error.message}") from None
     except (KeyError, TypeError, ValueError):
         raise FormatError(f"{name} lacks a field, or has one of another type") from None
+
+
+def new_bytes_in(fields: Mapping[str, Any]) -> int:
+    """Bytes of the artifacts that were made for this very checkpoint, from the fields of its manifest."""
+    number = fields["checkpoint_id"]
+    is_new = [
+        (parsed := parse_attempt_key(path)) is not None and parsed[0].number == number
+        for path in fields["objects"]
+    ]
+    places = {
+        (where, offset, digest): size_bytes
+        for where, offset, size_bytes, digest, *_ in _rows(fields)
+        if (is_new[where] if type(where) is int else offset == number)
+    }
+    return sum(places.values())
+
+
+def _rows(fields: Mapping[str, Any]) -> Iterator[list[Any]]:
+    for operator in fields["operators"].values():
+        for _, rows in operator["partitions"]:
+            yield from rows
+    yield from fields["files"]

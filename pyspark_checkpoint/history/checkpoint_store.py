@@ -17,6 +17,7 @@ from pyspark_checkpoint.history.delete import delete_checkpoint
 from pyspark_checkpoint.history.findings import Finding
 from pyspark_checkpoint.history.head import find_head, locate_head
 from pyspark_checkpoint.history.keyring import load_key_ring
+from pyspark_checkpoint.history.overview import Overview, read_overview
 from pyspark_checkpoint.history.reading import ArtifactReader
 from pyspark_checkpoint.history.remove import Removal
 from pyspark_checkpoint.history.rollback import rollback
@@ -26,11 +27,18 @@ from pyspark_checkpoint.history.savepoint import (
     list_savepoints,
     remove_savepoint,
 )
-from pyspark_checkpoint.history.sidecar import find_sidecar, iter_sidecar, stage_sidecar
+from pyspark_checkpoint.history.sidecar import find_sidecar, iter_sidecar, stage_sidecar, with_sidecar
 from pyspark_checkpoint.history.stage import Staged, StagedItem, stage
-from pyspark_checkpoint.history.status import read_status, read_statuses, record_status
+from pyspark_checkpoint.history.status import (
+    SinkDrivers,
+    drive_sinks,
+    read_status,
+    read_statuses,
+    record_status,
+)
 from pyspark_checkpoint.history.store_access import StoreAccess
-from pyspark_checkpoint.history.subset import check_share, select_share
+from pyspark_checkpoint.history.subset import check_others, check_share, select_share
+from pyspark_checkpoint.history.verify_bytes import Progress
 from pyspark_checkpoint.store.open import open_object_store, parse_store_settings
 
 _LOG = logging.getLogger(__name__)
@@ -62,11 +70,23 @@ class CheckpointStore(StoreAccess):
         run = self.writer()
         if self._attempt is None or self._attempt.number != rules.next_number(run.head):
             self._attempt, self._sidecar = run.attempt(), None
+            self._places.clear()
         return self._attempt
 
+    def _place(self, what: str) -> CheckpointId:
+        """The attempt, the first time that ``what`` is staged for it; later a fresh one for its number.
+
+        So that staging can be repeated after a failure, whatever the first try has left behind.
+        """
+        attempt = self.attempt()
+        if what in self._places:
+            return self.writer().attempt()
+        self._places.add(what)
+        return attempt
+
     def stage(self, items: Sequence[StagedItem]) -> Staged:
-        """Make artifacts of the next checkpoint durable, in few requests. Once a checkpoint."""
-        run, attempt = self.writer(), self.attempt()
+        """Make artifacts of the next checkpoint durable, in few requests. May be repeated, or go on."""
+        run, attempt = self.writer(), self._place("artifacts")
         return stage(
             self.store,
             attempt,
@@ -94,8 +114,8 @@ class CheckpointStore(StoreAccess):
             )
         draft = check_share(manifest, self.vnodes)
         if self._sidecar is not None:
-            state = replace(self._sidecar, epoch=manifest.epoch)
-            draft = replace(draft, files=(*draft.files, state), state_checksum=state.sha256)
+            draft = with_sidecar(draft, self._sidecar)
+        check_others(run.head, self.vnodes)
         saved = run.publish(draft, attempt)
         self._attempt = self._sidecar = None
         self._retain(saved)
@@ -116,8 +136,9 @@ class CheckpointStore(StoreAccess):
             raise RefusedError(
                 f"checkpoint {checkpoint_id} is not the next one", hint="state is saved before its manifest"
             )
+        place = self._place("state")
         self._sidecar = stage_sidecar(
-            self.store, attempt, chunks, self._clock, store_id=run.store_id or "", cipher=run.cipher
+            self.store, place, chunks, self._clock, store_id=run.store_id or "", cipher=run.cipher
         )
         return self._sidecar.sha256
 
@@ -175,6 +196,10 @@ class CheckpointStore(StoreAccess):
                 continue
             if found is not None:
                 yield summarize_manifest(found.manifest)
+
+    def overview(self, last: int | None = None) -> Overview:
+        """What each checkpoint is, cost and added; with ``last`` of the newest and the savepoints only."""
+        return read_overview(self.store, mac=self._mac(), last=last)
 
     def load_state_data(self, checkpoint_id: int) -> bytes | None:
         """The state sidecar of a checkpoint, verified; None if it has none."""
@@ -252,9 +277,21 @@ class CheckpointStore(StoreAccess):
             self.store, self._clock, mac=self._mac(), expected=wanted, select=self._select
         )
 
-    def verify(self) -> Iterator[Finding]:
-        """Everything that is not as it should be."""
-        return verify.verify_store(self.store, mac=self._mac())
+    def drive_sinks(self, report: recover.RecoveryReport, sinks: SinkDrivers) -> CheckpointManifest | None:
+        """Let every sink that may lack the recovered checkpoint commit it again, and record the outcome.
+
+        Refused, before any is called, if one of them is not in ``sinks``. Returns the checkpoint with its
+        sinks' statuses as they are then; one that failed again is failed, and is driven next time.
+        """
+        if report.manifest is None:
+            return None
+        return drive_sinks(self.store, report.manifest, report.sinks_to_drive, sinks, self._clock)
+
+    def verify(self, *, read_artifacts: bool = True, progress: Progress | None = None) -> Iterator[Finding]:
+        """Everything that is not as it should be; without ``read_artifacts`` only of the manifests."""
+        return verify.verify_store(
+            self.store, mac=self._mac(), read_artifacts=read_artifacts, progress=progress
+        )
 
     def savepoint(self, name: str, checkpoint_id: int | None = None) -> Savepoint:
         """Pin a checkpoint, the newest by default, under a name."""

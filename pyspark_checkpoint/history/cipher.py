@@ -38,6 +38,8 @@ from pyspark_checkpoint.format.key_record import (
 from pyspark_checkpoint.format.keys import LATEST_KEY, data_key_key
 from pyspark_checkpoint.format.master_keys import KEY_BYTES, KeyRing
 from pyspark_checkpoint.format.sealed import Mac
+from pyspark_checkpoint.history.control import has_manifests
+from pyspark_checkpoint.history.records_io import exists, read_record
 from pyspark_checkpoint.store.base import ObjectStore
 
 _WRAP_NONCE_BYTES = 12
@@ -148,19 +150,16 @@ class StoreCipher:
         try:
             return self.data_key(MANIFEST_KEY_ID)
         except NotFound:
-            self._refuse_if_used()
-        return self._create(MANIFEST_KEY_ID)
-
-    def _refuse_if_used(self) -> None:
+            if not exists(self._store, LATEST_KEY) and not has_manifests(self._store):
+                return self._create(MANIFEST_KEY_ID)
         try:
-            self._store.head(LATEST_KEY)
+            # The key is made before the first manifest, perhaps by another run just now.
+            return self.data_key(MANIFEST_KEY_ID)
         except NotFound:
-            return
-        raise MissingKey(
-            MANIFEST_KEY_ID,
-            f"the store has checkpoints, but {data_key_key(MANIFEST_KEY_ID)} is gone",
-            hint="restore that object from a copy of the store; without it no manifest can be trusted",
-        )
+            raise FormatError(
+                f"the store has checkpoints, but {data_key_key(MANIFEST_KEY_ID)} is gone",
+                hint="restore that object from a copy of the store; without it no manifest can be trusted",
+            ) from None
 
     def _create(self, data_key_id: str) -> DataKey:
         """Make a data key durable; if another made it meanwhile, or our answer was lost, take theirs."""
@@ -196,7 +195,7 @@ class StoreCipher:
 def read_wrapped_key(store: ObjectStore, store_id: str, data_key_id: str) -> WrappedKey:
     """Read the record of a data key and check that it is the one asked for."""
     name = data_key_key(data_key_id)
-    return check_wrapped_key(decode_wrapped_key(store.get(name), name), store_id, data_key_id)
+    return check_wrapped_key(decode_wrapped_key(read_record(store, name), name), store_id, data_key_id)
 
 
 def check_wrapped_key(record: WrappedKey, store_id: str, data_key_id: str) -> WrappedKey:

@@ -16,6 +16,7 @@ from pyspark_checkpoint.errors import (
     OutcomeUnknown,
     RefusedError,
     StaleAttempt,
+    StoreError,
 )
 from pyspark_checkpoint.format.cipher import Cipher
 from pyspark_checkpoint.format.keys import CheckpointId
@@ -26,6 +27,7 @@ from pyspark_checkpoint.format.sealed import Mac, sha256_hex
 from pyspark_checkpoint.history import publish, rules
 from pyspark_checkpoint.history.control import ensure_control
 from pyspark_checkpoint.history.head import Head, find_head, head_from_bytes
+from pyspark_checkpoint.history.lookup import find_checkpoint
 from pyspark_checkpoint.history.seal import carry_records
 from pyspark_checkpoint.store.base import ObjectStore
 
@@ -87,6 +89,10 @@ class Run:
         """What authenticates manifests in an encrypted store."""
         return None if self.cipher is None else self.cipher.mac
 
+    @property
+    def _key_id(self) -> str | None:
+        return None if self.cipher is None else self.cipher.key_id
+
     def resume(self, control: Control, head_data: bytes | None, head_number: int = 0) -> None:
         """Go on from what another process of this run knew; costs no request.
 
@@ -124,15 +130,24 @@ class Run:
         if head is None:
             return None
         if head.manifest.run_id == self.run_id:
+            self._carry_again(head.manifest)
             return head.manifest
         claimed = self._publish(self._claim_draft(head), self.attempt(), ManifestKind.CLAIM)
         carry_records(self.store, head.manifest, claimed, self.clock)
         return claimed
 
+    def _carry_again(self, claimed: CheckpointManifest) -> None:
+        """A claim of ours that died before it had carried everything over is finished."""
+        if claimed.kind is ManifestKind.CLAIM:
+            parent = find_checkpoint(self.store, claimed.parent_id)
+            if parent is not None:
+                carry_records(self.store, parent.manifest, claimed, self.clock)
+
     def attempt(self) -> CheckpointId:
         """A fresh place to stage the next checkpoint in. It can be published under that number only."""
         self._refuse_if_fenced()
         self._know_head()
+        rules.check_encryption(self._head, self._key_id)
         return CheckpointId(rules.next_number(self._head), self.clock.uuid7())
 
     def publish(self, draft: CheckpointManifest, attempt: CheckpointId) -> CheckpointManifest:
@@ -148,6 +163,7 @@ class Run:
         self._know_head()
         head = self._head
         draft = self._with_identity(draft, head)
+        rules.check_epoch(draft)
         if not self._adopt_query:
             rules.check_query(draft, head)
         kind = rules.choose_kind(draft, head)
@@ -192,10 +208,11 @@ class Run:
             now_ms=self.clock.now_ms(),
         )
         data = encode_manifest(manifest, mac=self.mac)
+        rules.check_content(manifest)
         self._begun = True
         try:
             self._create(attempt.number, data, nonce)
-            control = publish.check_floor(self.store, attempt.number, self._known_store_id())
+            control = self._check_floor(attempt.number)
         except FencedError as error:
             self._fence = error
             self.abandon(attempt)
@@ -221,6 +238,18 @@ class Run:
             clock=self.clock,
             settle_seconds=self._settle_seconds,
         )
+
+    def _check_floor(self, number: int) -> Control:
+        """Rule 5. The manifest is there by now: whoever cannot be told so must not take it for refused."""
+        try:
+            return publish.check_floor(self.store, number, self._known_store_id())
+        except StoreError as error:
+            raise OutcomeUnknown(
+                f"checkpoint {number} is written, but whether it still counts could not be read: "
+                f"{error.message}",
+                key=error.key,
+                hint="refresh, and look at the head, before anything else is published",
+            ) from error
 
     def _confirm_head(self, head: Head) -> CheckpointManifest:
         """Rule 7: "nothing to write" is true only while the head is still the head."""
@@ -249,12 +278,11 @@ class Run:
         query = draft.query if draft.query != QueryInfo() else self.query
         if not query.id and head is not None:
             query = replace(query, id=head.manifest.query.id)
-        key_id = None if self.cipher is None else self.cipher.key_id
         return replace(
             draft,
             query=query,
             instance_id=self.instance_id or draft.instance_id,
-            encryption_key_id=key_id,
+            encryption_key_id=self._key_id,
             rollback_of=None,
         )
 

@@ -19,9 +19,9 @@ from pyspark_checkpoint.errors import (
     RefusedError,
     Unavailable,
 )
-from pyspark_checkpoint.format.keys import CONTROL_KEY, LATEST_KEY, MANIFESTS_PREFIX
+from pyspark_checkpoint.format.keys import CHECKPOINTS_PREFIX, CONTROL_KEY, LATEST_KEY, MANIFESTS_PREFIX
 from pyspark_checkpoint.format.records import Control, decode_control, encode_control
-from pyspark_checkpoint.history.records_io import exists
+from pyspark_checkpoint.history.records_io import exists, read_stored
 from pyspark_checkpoint.store.base import ObjectStore, Version
 
 MAX_SWAPS = 100
@@ -48,7 +48,7 @@ class ControlState:
 def find_control(store: ObjectStore, *, store_id: str | None = None) -> ControlState | None:
     """The control record, None if it is absent. One of another store is an error."""
     try:
-        stored = store.read(CONTROL_KEY)
+        stored = read_stored(store, CONTROL_KEY)
     except NotFound:
         return None
     control = decode_control(stored.data)
@@ -79,10 +79,15 @@ def lost_control(store: ObjectStore) -> FormatError:
 def has_history(store: ObjectStore) -> bool:
     """Whether anything shows that checkpoints were committed here. Asked only without a control record.
 
-    The only LIST outside of cleaning up: at most once in a store's life for a writer.
+    Artifacts count too: nothing is staged before there is a control record.
     """
-    if exists(store, LATEST_KEY):
+    if exists(store, LATEST_KEY) or has_manifests(store):
         return True
+    return next(iter(store.list(CHECKPOINTS_PREFIX)), None) is not None
+
+
+def has_manifests(store: ObjectStore) -> bool:
+    """Whether there is any manifest. Asked only in a store that looks new: else nothing is listed."""
     return next(iter(store.list(MANIFESTS_PREFIX)), None) is not None
 
 

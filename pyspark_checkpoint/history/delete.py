@@ -11,16 +11,25 @@ from __future__ import annotations
 from dataclasses import replace
 
 from pyspark_checkpoint.clock import Clock
-from pyspark_checkpoint.errors import Conflict, NotFound, OutcomeUnknown, RefusedError, Unavailable
+from pyspark_checkpoint.errors import (
+    Conflict,
+    MissingKey,
+    NotFound,
+    OutcomeUnknown,
+    RefusedError,
+    Unavailable,
+)
 from pyspark_checkpoint.format.keys import manifest_key
 from pyspark_checkpoint.format.manifest import CheckpointManifest, ManifestKind
 from pyspark_checkpoint.format.manifest_json import encode_manifest
 from pyspark_checkpoint.format.records import Control
-from pyspark_checkpoint.format.sealed import Mac
+from pyspark_checkpoint.format.sealed import Mac, plain_only
+from pyspark_checkpoint.format.summary import ManifestSummary
 from pyspark_checkpoint.history.control import swap_control
 from pyspark_checkpoint.history.head import locate_head
-from pyspark_checkpoint.history.living import Living, settle_living
-from pyspark_checkpoint.history.records_io import load_manifest_bytes
+from pyspark_checkpoint.history.living import Living, find_summary, settle_living
+from pyspark_checkpoint.history.pins import drop_stale_pins
+from pyspark_checkpoint.history.records_io import load_manifest_bytes, read_stored
 from pyspark_checkpoint.history.remove import Removal, side_records
 from pyspark_checkpoint.store.base import ObjectStore
 
@@ -36,7 +45,8 @@ def delete_checkpoint(store: ObjectStore, number: int, clock: Clock, *, mac: Mac
         raise RefusedError(
             f"checkpoint {number} is the newest one", hint="roll back first, or delete the whole store"
         )
-    control = mark_deleted(store, number, clock)
+    check_authority(store, number, mac)
+    control = mark_deleted(store, number, clock, head_number=where.number)
     living = settle_living(store, control)
     if living is None:
         raise Unavailable(
@@ -46,12 +56,32 @@ def delete_checkpoint(store: ObjectStore, number: int, clock: Clock, *, mac: Mac
     return finish_deletions(store, living, clock, mac=mac)
 
 
-def mark_deleted(store: ObjectStore, number: int, clock: Clock) -> Control:
-    """Record that ``number`` is deleted, by compare-and-swap; refuses pinned and pruned ones."""
+def check_authority(store: ObjectStore, number: int, mac: Mac | None) -> None:
+    """Refuse to delete from an encrypted store without its key: the tombstone must be authenticated."""
+    summary = find_summary(store, number)
+    if summary is not None and not may_bury(summary, mac):
+        raise MissingKey(
+            summary.encryption_key_id or "",
+            f"{store.url} is encrypted: deleting needs master key {summary.encryption_key_id!r}",
+            hint="give encryptionKeyFile, or set CKPT_KEY_FILE or CKPT_KEYRING",
+        )
+
+
+def may_bury(summary: ManifestSummary, mac: Mac | None) -> bool:
+    """Whether who has ``mac``, or none, can write a tombstone that readers of the store accept."""
+    return summary.encryption_key_id is None or mac not in (None, plain_only)
+
+
+def mark_deleted(store: ObjectStore, number: int, clock: Clock, *, head_number: int = 0) -> Control:
+    """Record that ``number`` is deleted, by compare-and-swap; refuses pinned and pruned ones.
+
+    The pin of a rollback that crashed protects nothing once ``head_number`` has passed it, and is dropped.
+    """
 
     def change(control: Control) -> Control | None:
-        if number in control.pinned_numbers():
-            names = sorted(name for name, pin in control.pins.items() if pin.number == number)
+        pins = drop_stale_pins(control, head_number)
+        names = sorted(name for name, pin in pins.items() if pin.number == number)
+        if names:
             raise RefusedError(
                 f"checkpoint {number} is pinned by {', '.join(names)}", hint="unpin it first"
             )
@@ -59,7 +89,8 @@ def mark_deleted(store: ObjectStore, number: int, clock: Clock) -> Control:
             raise RefusedError(f"checkpoint {number} is pruned already")
         if number in control.deleted:
             return None
-        return control.changed(deleted=control.deleted | {number})
+        kept = {name: pin for name, pin in control.pins.items() if pin.number != number}
+        return control.changed(pins=kept, deleted=control.deleted | {number})
 
     return swap_control(store, change, clock).control
 
@@ -67,14 +98,17 @@ def mark_deleted(store: ObjectStore, number: int, clock: Clock) -> Control:
 def finish_deletions(
     store: ObjectStore, living: Living, clock: Clock, *, mac: Mac | None = None
 ) -> Removal:
-    """Delete what only deleted checkpoints need and leave their tombstones. Repeatable after a crash."""
+    """Delete what only deleted checkpoints need and leave their tombstones. Repeatable after a crash.
+
+    Without the key of an encrypted store they are left to somebody who has it.
+    """
     deleted = living.control.deleted
     kept = [summary.paths for number, summary in living.manifests.items() if number not in deleted]
     needed = frozenset[str]().union(*kept)
     total = Removal()
     for number in sorted(deleted):
         summary = living.manifests.get(number)
-        if summary is None or summary.kind is ManifestKind.TOMBSTONE:
+        if summary is None or summary.kind is ManifestKind.TOMBSTONE or not may_bury(summary, mac):
             continue
         keys = [*sorted(summary.paths - needed), *side_records(store, summary)]
         store.delete(keys)
@@ -88,7 +122,7 @@ def bury(store: ObjectStore, number: int, clock: Clock, *, mac: Mac | None = Non
     key = manifest_key(number)
     for _ in range(_ATTEMPTS):
         try:
-            stored = store.read(key)
+            stored = read_stored(store, key)
         except NotFound:
             return
         loaded = load_manifest_bytes(stored.data, number, mac=mac)

@@ -18,6 +18,7 @@ from pyspark_checkpoint.format.keys import (
 )
 from pyspark_checkpoint.format.manifest import CheckpointManifest, ManifestKind
 from pyspark_checkpoint.format.records import Control
+from pyspark_checkpoint.sparkstate.fit import check_fit
 from pyspark_checkpoint.store.probe import PROBE_PREFIX
 
 
@@ -110,6 +111,8 @@ def check_manifest(manifest: CheckpointManifest) -> Iterator[Finding]:
         return
     for issue in manifest.validate(manifest.vnode_count):
         yield Finding(key, f"{issue.field} {issue.message}", number)
+    for problem in check_fit(manifest):
+        yield Finding(key, problem, number)
     for path in manifest.paths():
         parsed = parse_attempt_key(path)
         if parsed is None or parsed[0].number > number:

@@ -14,7 +14,12 @@ from pyspark_checkpoint.format.keys import LATEST_KEY, MAX_NUMBER, manifest_key
 from pyspark_checkpoint.format.manifest import CheckpointManifest, ManifestKind
 from pyspark_checkpoint.format.records import Control, decode_latest
 from pyspark_checkpoint.format.sealed import Mac
-from pyspark_checkpoint.history.control import ControlState, find_control_or_new, read_control
+from pyspark_checkpoint.history.control import (
+    ControlState,
+    find_control_or_new,
+    has_manifests,
+    read_control,
+)
 from pyspark_checkpoint.history.records_io import exists, find_record, load_manifest_bytes
 from pyspark_checkpoint.store.base import ObjectStore
 
@@ -111,11 +116,17 @@ def locate_head(
             # Absent under a floor that may have risen meanwhile proves nothing: look at both again.
             floor = state.control.floor
             if gap == floor:
-                if floor == 1 and not promised:
+                if floor == 1 and not promised and not has_manifests(store):
                     return None
-                raise _missing_floor(floor)
+                if floor_is_gone(store, floor):
+                    raise _missing_floor(floor)
             gap = floor
     raise Unavailable(f"the history of {store.url} moves faster than it can be read")
+
+
+def floor_is_gone(store: ObjectStore, floor: int) -> bool:
+    """Whether the oldest manifest is missing, and not just created, or pruned, since we looked."""
+    return find_record(store, manifest_key(floor)) is None and read_control(store).control.floor == floor
 
 
 def floor_allows(control: Control, number: int) -> bool:

@@ -21,11 +21,13 @@ from pyspark_checkpoint.format.key_record import (
 from pyspark_checkpoint.format.keys import DATA_KEYS_PREFIX, data_key_key, parse_data_key_key
 from pyspark_checkpoint.format.master_keys import KeyRing, parse_key_ring
 from pyspark_checkpoint.history.cipher import check_wrapped_key, new_wrap_nonce
+from pyspark_checkpoint.history.records_io import read_record, read_stored
 from pyspark_checkpoint.store.base import ObjectStore
 
 KEY_FILE_VARIABLE = "CKPT_KEY_FILE"
 KEY_RING_VARIABLE = "CKPT_KEYRING"
 _SWAP_ATTEMPTS = 8
+_ROUNDS = 5
 _LOG = logging.getLogger(__name__)
 
 
@@ -66,10 +68,14 @@ class RekeyPlan:
 
 
 def plan_rekey(records: Sequence[WrappedKey], ring: KeyRing) -> RekeyPlan:
-    """Decide what ``rekey`` rewrites. Pure; raises ``MissingKey`` if a key that is needed is absent."""
-    outdated = [record for record in records if record.master_key_id != ring.active_id]
-    for record in outdated:
+    """Decide what ``rekey`` rewrites. Pure; ``MissingKey`` if a needed key is absent, or is another one.
+
+    Records that need not be rewritten are opened too: who is told that the active key opens all of them
+    will throw the other keys away.
+    """
+    for record in records:
         unwrap(record, ring)
+    outdated = [record for record in records if record.master_key_id != ring.active_id]
     current = [r.data_key_id for r in records if r.master_key_id == ring.active_id]
     return RekeyPlan(
         ring.active_id,
@@ -84,7 +90,7 @@ def read_wrapped_keys(store: ObjectStore, store_id: str) -> tuple[WrappedKey, ..
     for info in store.list(DATA_KEYS_PREFIX):
         data_key_id = parse_data_key_key(info.key)
         if data_key_id is not None:
-            record = decode_wrapped_key(store.get(info.key), info.key)
+            record = decode_wrapped_key(read_record(store, info.key), info.key)
             records.append(check_wrapped_key(record, store_id, data_key_id))
     return tuple(records)
 
@@ -101,13 +107,22 @@ def rekey(
 
     Nothing is written unless every old key that is needed is in the ring. Each record is replaced by
     compare-and-swap, so that a crash at any point leaves each key wrapped by the old or the new master
-    key; running it again finishes. A run that still uses the old active key may add a data key
-    meanwhile: run it once more when that run has ended, then take the old key out of the ring.
+    key; running it again finishes. When this returns, all keys were wrapped by the active key when they
+    were listed last, after the last write. A run that still uses the old active key may add a data key
+    later: run it once more when that run has ended, then take the old key out of the ring.
     """
     plan = plan_rekey(read_wrapped_keys(store, store_id), ring)
-    if not dry_run:
-        execute_rekey(store, store_id, ring, plan, clock=clock)
-    return plan
+    if dry_run or not plan.rewrap:
+        return plan
+    done: set[str] = set()
+    left = plan
+    for _ in range(_ROUNDS):
+        execute_rekey(store, store_id, ring, left, clock=clock)
+        done.update(left.rewrap)
+        left = plan_rekey(read_wrapped_keys(store, store_id), ring)
+        if not left.rewrap:
+            return RekeyPlan(plan.active_id, tuple(sorted(done)), plan.current)
+    raise _contested(", ".join(map(data_key_key, left.rewrap)))
 
 
 def execute_rekey(
@@ -121,9 +136,10 @@ def execute_rekey(
 def _swap(store: ObjectStore, store_id: str, data_key_id: str, ring: KeyRing, clock: Clock) -> None:
     name = data_key_key(data_key_id)
     for _ in range(_SWAP_ATTEMPTS):
-        stored = store.read(name)
+        stored = read_stored(store, name)
         record = check_wrapped_key(decode_wrapped_key(stored.data, name), store_id, data_key_id)
         if record.master_key_id == ring.active_id:
+            unwrap(record, ring)
             return
         renewed = encode_wrapped_key(rewrap(record, ring, new_wrap_nonce(clock)))
         try:
@@ -131,7 +147,11 @@ def _swap(store: ObjectStore, store_id: str, data_key_id: str, ring: KeyRing, cl
         except (Conflict, OutcomeUnknown):
             continue
         return
-    raise RefusedError(
-        f"{name} changed {_SWAP_ATTEMPTS} times while it was rewrapped",
-        hint="two rekeys with different active keys run at once; stop one",
+    raise _contested(name)
+
+
+def _contested(names: str) -> RefusedError:
+    return RefusedError(
+        f"others wrote {names} as often as it was rewrapped",
+        hint="two rekeys with different active keys run at once, or runs begin with the old one; stop them",
     )

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from pyspark_checkpoint.errors import FormatError, IntegrityError, RefusedError
-from pyspark_checkpoint.format.keys import manifest_key
+from pyspark_checkpoint.format.keys import MAX_NUMBER, manifest_key
 from pyspark_checkpoint.format.manifest import ManifestKind
 from pyspark_checkpoint.format.records import Control
 from pyspark_checkpoint.format.sealed import Mac, sha256_hex
@@ -42,6 +42,8 @@ def find_checkpoint(store: ObjectStore, number: int, *, mac: Mac | None = None) 
     The control record is read after the manifest, so that a manifest which a pruner has given up, or
     which a stalled writer has left below the floor, is not taken for a checkpoint.
     """
+    if not 1 <= number <= MAX_NUMBER:
+        return None
     data = find_record(store, manifest_key(number))
     state = find_control_or_new(store)
     if data is None or state is None or not is_visible(state.control, number, sha256_hex(data)):

@@ -11,9 +11,10 @@ import re
 from collections.abc import Mapping
 
 from pyspark_checkpoint.errors import RefusedError
-from pyspark_checkpoint.format.keys import check_name, pad
+from pyspark_checkpoint.format.keys import MAX_NUMBER, check_name, pad
 from pyspark_checkpoint.format.records import Control, Pin
 
+LATEST_NAME = "latest"
 _ROLLBACK = re.compile(r"~rollback-([0-9]{10})-.+")
 
 
@@ -21,6 +22,11 @@ def check_savepoint_name(name: str) -> str:
     """Return ``name`` if it can be a savepoint's, else refuse it."""
     if name.startswith("~"):
         raise RefusedError(f"savepoint name {name!r} begins with ~, which is reserved")
+    if name.isdigit() or name == LATEST_NAME:
+        raise RefusedError(
+            f"savepoint name {name!r} means a checkpoint already, wherever one is asked for",
+            hint="choose a name that is no number and not 'latest'",
+        )
     return check_name(name, "savepoint")
 
 
@@ -51,6 +57,6 @@ def drop_stale_pins(control: Control, head_number: int) -> Mapping[str, Pin]:
 
 def may_pin(control: Control, number: int) -> bool:
     """Rule 8: only what is not below the floor, or is pinned already, may be pinned; nothing deleted."""
-    if number in control.deleted:
+    if number in control.deleted or number > MAX_NUMBER:
         return False
     return number >= control.floor or number in control.pinned_numbers()

@@ -8,12 +8,18 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from pyspark_checkpoint.errors import FormatError, NotFound
-from pyspark_checkpoint.format.keys import manifest_key
+from pyspark_checkpoint.errors import FormatError, NotFound, TooLarge
+from pyspark_checkpoint.format.keys import manifest_key, parse_manifest_key
 from pyspark_checkpoint.format.manifest import CheckpointManifest
 from pyspark_checkpoint.format.manifest_json import decode_manifest
-from pyspark_checkpoint.format.sealed import MAX_SEALED_BYTES, Mac, sha256_hex
-from pyspark_checkpoint.store.base import ObjectStore
+from pyspark_checkpoint.format.sealed import (
+    MAX_RECORD_BYTES,
+    MAX_SEALED_BYTES,
+    Mac,
+    sha256_hex,
+    too_many_bytes,
+)
+from pyspark_checkpoint.store.base import ObjectStore, Stored
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,12 +45,34 @@ def exists(store: ObjectStore, key: str) -> bool:
     return True
 
 
+def max_bytes_of(key: str) -> int:
+    """How many bytes the object of this name can have at most."""
+    return MAX_RECORD_BYTES if parse_manifest_key(key) is None else MAX_SEALED_BYTES
+
+
+def read_record(store: ObjectStore, key: str) -> bytes:
+    """The bytes of a manifest or small record, or ``NotFound``.
+
+    Reads no more than such an object can have and one byte, by which decoding knows one that is too large.
+    """
+    return store.get(key, start=0, end=max_bytes_of(key) + 1)
+
+
 def find_record(store: ObjectStore, key: str) -> bytes | None:
-    """The bytes of a small record, None if it is absent. Reads no more than a record can have."""
+    """The same, None if it is absent."""
     try:
-        return store.get(key, start=0, end=MAX_SEALED_BYTES + 1)
+        return read_record(store, key)
     except NotFound:
         return None
+
+
+def read_stored(store: ObjectStore, key: str) -> Stored:
+    """A manifest or small record with its version, or ``NotFound``. A huge one is damage, and not read."""
+    limit = max_bytes_of(key)
+    try:
+        return store.read(key, max_bytes=limit)
+    except TooLarge:
+        raise too_many_bytes(key, limit) from None
 
 
 def load_manifest_bytes(data: bytes, number: int, *, mac: Mac | None = None) -> LoadedManifest:

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 
 from pyspark_checkpoint.clock import Clock
-from pyspark_checkpoint.errors import FormatError, Unavailable
+from pyspark_checkpoint.errors import FormatError, Unavailable, UnknownVersion
 from pyspark_checkpoint.format.keys import manifest_key
 from pyspark_checkpoint.format.manifest import CheckpointManifest, ManifestKind
 from pyspark_checkpoint.format.records import SinkCommitStatus
@@ -173,6 +173,8 @@ def validate_at(
         if not is_visible(where.control, number, sha256_hex(data)):
             return None
         manifest = load_manifest_bytes(data, number, mac=mac).manifest
+    except UnknownVersion:
+        raise  # written by a newer package, not damaged: to go back behind it would lose what it holds
     except FormatError as error:
         return ValidationResult(number, (finding_of(error, key, number),))
     if manifest.kind is ManifestKind.TOMBSTONE:

@@ -17,7 +17,7 @@ from pyspark_checkpoint.errors import FormatError, RefusedError
 from pyspark_checkpoint.format.crypto import MANIFEST_KEY_ID
 from pyspark_checkpoint.format.keys import LATEST_KEY, manifest_key
 from pyspark_checkpoint.format.manifest import ManifestKind
-from pyspark_checkpoint.format.records import decode_latest
+from pyspark_checkpoint.format.records import Control, decode_latest
 from pyspark_checkpoint.format.sealed import Mac
 from pyspark_checkpoint.history.control import find_control_or_new
 from pyspark_checkpoint.history.copy_execute import (
@@ -38,9 +38,15 @@ from pyspark_checkpoint.history.copy_plan import (
     plan_copy,
     view_of,
 )
-from pyspark_checkpoint.history.head import Head, find_head
+from pyspark_checkpoint.history.head import Head, find_head, locate_head
 from pyspark_checkpoint.history.parallel import DEFAULT_CONCURRENCY
-from pyspark_checkpoint.history.records_io import LoadedManifest, exists, find_manifest, find_record
+from pyspark_checkpoint.history.records_io import (
+    LoadedManifest,
+    exists,
+    find_manifest,
+    find_record,
+    load_manifest_bytes,
+)
 from pyspark_checkpoint.store.base import ObjectStore
 
 _MAX_ROUNDS = 5
@@ -90,10 +96,16 @@ def read_target(target: ObjectStore) -> TargetView:
     state = find_control_or_new(target)
     if state is None:
         return TargetView()
-    head = None if _is_begun(target, state.control.floor) else find_head(target)
-    if head is None:
+    top = None if _is_begun(target, state.control.floor) else locate_head(target)
+    if top is None:
         return TargetView(state.control)
-    return TargetView(head.control, view_of(head.manifest, head.sha256), head.manifest.paths())
+    loaded = load_manifest_bytes(top.data, top.number)
+    return TargetView(top.control, view_of(loaded.manifest, loaded.sha256), _held(top.control, loaded))
+
+
+def _held(control: Control, loaded: LoadedManifest) -> frozenset[str]:
+    """What the target has for sure: nothing, if a copy stopped right after a deleted checkpoint."""
+    return frozenset() if loaded.number in control.deleted else loaded.manifest.paths()
 
 
 def _is_begun(target: ObjectStore, floor: int) -> bool:

@@ -61,6 +61,22 @@ def check_names(draft: CheckpointManifest, number: int, head: Head | None, held:
             )
 
 
+def check_epoch(draft: CheckpointManifest) -> None:
+    """Refuse what is no epoch before it is compared with one."""
+    if type(draft.epoch) is not int or draft.epoch < 0:
+        raise RefusedError(
+            f"{draft.epoch!r} is not an epoch", hint="Spark's batch id: a whole number from 0"
+        )
+
+
+def check_content(manifest: CheckpointManifest) -> None:
+    """Refuse what recovery would pass over: nothing is committed that is damaged from the first day."""
+    issues = manifest.validate(manifest.vnode_count)
+    if issues:
+        listed = "; ".join(f"{issue.field} {issue.message}" for issue in issues)
+        raise RefusedError(f"checkpoint {manifest.checkpoint_id} does not fit together: {listed}")
+
+
 def check_user_names(draft: CheckpointManifest) -> None:
     """Refuse names of operators and sinks that could not be part of a key on every store."""
     for operator in draft.operators:
@@ -163,7 +179,9 @@ def stamp(
     now_ms: int,
 ) -> CheckpointManifest:
     """Give a draft its place in the history; everything else of it stays."""
-    requests = RequestCount(draft.requests.puts + 1, draft.requests.gets, draft.requests.bytes)
+    repeats = kind in (ManifestKind.CLAIM, ManifestKind.ROLLBACK)
+    staged = RequestCount() if repeats else draft.requests  # what the parent cost is not paid again
+    requests = RequestCount(staged.puts + 1, staged.gets, staged.bytes)
     return replace(
         draft,
         kind=kind,

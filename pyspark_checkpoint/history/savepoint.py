@@ -53,8 +53,7 @@ def remove_savepoint(store: ObjectStore, name: str, clock: Clock) -> Removal:
 
     A crash on the way leaves garbage that ``cleanup_orphans`` removes, never a hole.
     """
-    check_savepoint_name(name)
-    if name not in read_control(store).control.pins:
+    if name not in savepoints(read_control(store).control):
         raise RefusedError(f"there is no savepoint {name!r}", hint="ckpt list shows them")
     return drop_pin(store, name, clock)
 

@@ -6,7 +6,7 @@ next one soon: the query idles, stops, or makes a savepoint.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 
 from pyspark_checkpoint.clock import Clock
 from pyspark_checkpoint.errors import AlreadyExists, OutcomeUnknown, RefusedError
@@ -15,7 +15,7 @@ from pyspark_checkpoint.format.manifest import CheckpointManifest
 from pyspark_checkpoint.format.records import Seal, SinkCommitStatus, decode_seal, encode_seal
 from pyspark_checkpoint.history.lookup import find_checkpoint
 from pyspark_checkpoint.history.records_io import exists, find_record
-from pyspark_checkpoint.history.status import belongs, read_status, record_status
+from pyspark_checkpoint.history.status import belongs, origins, read_status, record_status
 from pyspark_checkpoint.store.base import ObjectStore
 
 SealCheck = Callable[[CheckpointManifest, Mapping[str, bytes]], str | None]
@@ -82,12 +82,41 @@ def carry_records(
     """Give ``child``, which names what ``parent`` names, the parent's seal and its sinks' commits.
 
     Without that a claim or a rollback would forget them, and sinks would be driven again for nothing.
+    Also those that the parent, itself a claim or a rollback that died on the way, did not come to carry.
     """
-    seal = find_seal(store, parent)
+    earlier = _Earlier(store, parent)
+    seal = earlier.find_seal()
     if seal is not None:
         create_seal(store, child, seal.files, clock)
     for sink in parent.sink_names:
         if exists(store, committed_key(child.checkpoint_id, sink)):
             continue
-        if read_status(store, parent, sink) is SinkCommitStatus.COMMITTED:
+        if earlier.has_committed(sink):
             record_status(store, child, sink, SinkCommitStatus.COMMITTED, clock, message="carried over")
+
+
+class _Earlier:
+    """A checkpoint and what it says again, read as far back as an answer needs."""
+
+    def __init__(self, store: ObjectStore, parent: CheckpointManifest) -> None:
+        self._store = store
+        self._rest = origins(store, parent)
+        self._read: list[CheckpointManifest] = []
+
+    def _chain(self) -> Iterator[CheckpointManifest]:
+        yield from self._read
+        for origin in self._rest:
+            self._read.append(origin)
+            yield origin
+
+    def find_seal(self) -> Seal | None:
+        found = (find_seal(self._store, origin) for origin in self._chain())
+        return next((seal for seal in found if seal is not None), None)
+
+    def has_committed(self, sink: str) -> bool:
+        """By the first of them that has a record of this sink."""
+        for origin in self._chain():
+            status = read_status(self._store, origin, sink)
+            if status is not SinkCommitStatus.PENDING:
+                return status is SinkCommitStatus.COMMITTED
+        return False

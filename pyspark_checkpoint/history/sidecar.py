@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import tempfile
 from collections.abc import Iterable, Iterator
+from dataclasses import replace
 from typing import IO
 
 from pyspark_checkpoint.clock import Clock
@@ -12,12 +13,11 @@ from pyspark_checkpoint.errors import AlreadyExists, RefusedError
 from pyspark_checkpoint.format.artifact import ArtifactRef
 from pyspark_checkpoint.format.cipher import Cipher
 from pyspark_checkpoint.format.keys import CheckpointId, CheckpointPaths
-from pyspark_checkpoint.format.manifest import CheckpointManifest
+from pyspark_checkpoint.format.manifest import SIDECAR_NAME, CheckpointManifest
 from pyspark_checkpoint.history.reading import ArtifactReader, stream_stored
 from pyspark_checkpoint.history.stage import NO_PARTITION, artifact_context
 from pyspark_checkpoint.store.base import ObjectStore
 
-SIDECAR_NAME = "state.bin"
 _IN_MEMORY_BYTES = 16 * 1024 * 1024
 
 
@@ -56,6 +56,13 @@ def _fill(
         size_bytes += len(chunk)
         file.write(chunk)
     return size_bytes, digest.hexdigest()
+
+
+def with_sidecar(draft: CheckpointManifest, state: ArtifactRef) -> CheckpointManifest:
+    """The draft with this sidecar, in place of one that it may have taken over from its parent."""
+    others = tuple(ref for ref in draft.files if ref.name != SIDECAR_NAME)
+    mine = replace(state, epoch=draft.epoch)
+    return replace(draft, files=(*others, mine), state_checksum=state.sha256)
 
 
 def find_sidecar(manifest: CheckpointManifest) -> ArtifactRef | None:

@@ -108,7 +108,7 @@ def put_artifact(store: ObjectStore, path: str, data: bytes, clock: Clock) -> No
             if attempt == _PUT_ATTEMPTS - 1:
                 raise
         except AlreadyExists:
-            there = find_bytes(store, path)
+            there = find_bytes(store, path, len(data) + 1)
             if there is None:
                 continue  # collected as an orphan just now: the number is taken, and publishing will say so
             if sha256_hex(there) != sha256_hex(data):
@@ -117,10 +117,10 @@ def put_artifact(store: ObjectStore, path: str, data: bytes, clock: Clock) -> No
     raise Unavailable(f"{path} was deleted as often as it was created", key=path)
 
 
-def find_bytes(store: ObjectStore, path: str) -> bytes | None:
-    """An object's bytes, None if it is absent."""
+def find_bytes(store: ObjectStore, path: str, limit: int) -> bytes | None:
+    """An object's first bytes, None if it is absent."""
     try:
-        return store.get(path)
+        return store.get(path, start=0, end=limit)
     except NotFound:
         return None
 

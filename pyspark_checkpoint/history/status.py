@@ -7,22 +7,27 @@ Names come from ``sink_names``; nothing is listed.
 
 from __future__ import annotations
 
+import logging
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from itertools import count
 
 from pyspark_checkpoint.clock import Clock
 from pyspark_checkpoint.errors import AlreadyExists, FormatError, OutcomeUnknown, RefusedError
 from pyspark_checkpoint.format.keys import committed_key, failed_key
-from pyspark_checkpoint.format.manifest import CheckpointManifest
+from pyspark_checkpoint.format.manifest import CheckpointManifest, ManifestKind
 from pyspark_checkpoint.format.records import (
     SinkCommitStatus,
     SinkStatusRecord,
     decode_status,
     encode_status,
 )
+from pyspark_checkpoint.history.lookup import find_checkpoint
 from pyspark_checkpoint.history.records_io import find_record
 from pyspark_checkpoint.store.base import ObjectStore
 
+_LOG = logging.getLogger(__name__)
 MAX_FAILURES = 1000
+_MAX_ORIGINS = 8
 _ATTEMPTS = 10
 
 
@@ -94,6 +99,26 @@ def read_status(store: ObjectStore, manifest: CheckpointManifest, sink: str) -> 
     return SinkCommitStatus.PENDING if failed is None else SinkCommitStatus.FAILED
 
 
+def origins(store: ObjectStore, manifest: CheckpointManifest) -> Iterator[CheckpointManifest]:
+    """The checkpoint, then the one that it says again, if it is a claim or a rollback, and so on.
+
+    Records are carried over after the create; between the two a crash may have come, and whoever says
+    the same once more looks for them further back.
+    """
+    for _ in range(_MAX_ORIGINS):
+        yield manifest
+        if manifest.kind is ManifestKind.CLAIM:
+            number = manifest.parent_id
+        elif manifest.kind is ManifestKind.ROLLBACK and manifest.rollback_of is not None:
+            number = manifest.rollback_of
+        else:
+            return
+        found = find_checkpoint(store, number)
+        if found is None:
+            return
+        manifest = found.manifest
+
+
 def read_failures(store: ObjectStore, manifest: CheckpointManifest, sink: str) -> list[SinkStatusRecord]:
     """All failures of ``sink`` with a checkpoint, oldest first."""
     found: list[SinkStatusRecord] = []
@@ -108,6 +133,40 @@ def read_failures(store: ObjectStore, manifest: CheckpointManifest, sink: str) -
 def read_statuses(store: ObjectStore, manifest: CheckpointManifest) -> dict[str, SinkCommitStatus]:
     """How far every sink is with a checkpoint."""
     return {sink: read_status(store, manifest, sink) for sink in manifest.sink_names}
+
+
+SinkDrivers = Mapping[str, Callable[[CheckpointManifest], object]]
+"""What makes a sink commit a checkpoint, by the sink's name. It may have done so before: see the nonce."""
+
+
+def drive_sinks(
+    store: ObjectStore,
+    manifest: CheckpointManifest,
+    names: Iterable[str],
+    sinks: SinkDrivers,
+    clock: Clock,
+) -> CheckpointManifest:
+    """Call each named sink with the checkpoint, record what became of it, and return all statuses.
+
+    A sink that raises is recorded as failed, with the kind of its error; the others are driven all the
+    same. A name without a sink is refused before any is called.
+    """
+    wanted = tuple(names)
+    unknown = sorted(set(wanted) - set(sinks))
+    if unknown:
+        raise RefusedError(
+            f"no sink is registered for {', '.join(map(repr, unknown))}",
+            hint=f"checkpoint {manifest.checkpoint_id} has to be committed there again: register it first",
+        )
+    for sink in wanted:
+        status, message = SinkCommitStatus.COMMITTED, "driven again"
+        try:
+            sinks[sink](manifest)
+        except Exception as error:  # noqa: BLE001 - whatever a sink raises, the others are driven too
+            status, message = SinkCommitStatus.FAILED, type(error).__name__
+            _LOG.warning("sink %r failed with checkpoint %d: %s", sink, manifest.checkpoint_id, message)
+        record_status(store, manifest, sink, status, clock, message=message)
+    return manifest.with_statuses(read_statuses(store, manifest))
 
 
 def _find(store: ObjectStore, manifest: CheckpointManifest, key: str) -> SinkStatusRecord | None:

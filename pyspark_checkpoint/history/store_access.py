@@ -6,6 +6,7 @@ from collections.abc import Set
 from typing import Self
 
 from pyspark_checkpoint.clock import SYSTEM_CLOCK, Clock
+from pyspark_checkpoint.errors import SettingsError
 from pyspark_checkpoint.format.artifact import ArtifactRef
 from pyspark_checkpoint.format.keys import CheckpointId
 from pyspark_checkpoint.format.manifest import DEFAULT_VNODE_COUNT, QueryInfo
@@ -15,7 +16,7 @@ from pyspark_checkpoint.format.summary import ManifestSummary
 from pyspark_checkpoint.history.cipher import StoreCipher
 from pyspark_checkpoint.history.commit import Run
 from pyspark_checkpoint.history.control import ensure_control
-from pyspark_checkpoint.history.encryption import choose_cipher
+from pyspark_checkpoint.history.encryption import choose_cipher, read_with
 from pyspark_checkpoint.history.head import locate_head
 from pyspark_checkpoint.history.keyring import find_key_ring
 from pyspark_checkpoint.history.parallel import DEFAULT_CONCURRENCY
@@ -43,6 +44,10 @@ class StoreAccess:
         clock: Clock = SYSTEM_CLOCK,
     ) -> None:
         """``max_retained`` epochs are kept by every save, None keeps all; ``vnodes`` is a static share."""
+        if max_retained is not None and max_retained < 1:
+            raise SettingsError(f"max_retained is {max_retained}", hint="at least 1, or None to keep all")
+        if max_concurrent_uploads < 1:
+            raise SettingsError(f"max_concurrent_uploads is {max_concurrent_uploads}", hint="at least 1")
         self.store = store
         self.run_id = run_id or clock.uuid7()
         self.instance_id = instance_id
@@ -58,6 +63,7 @@ class StoreAccess:
         self._reader: tuple[str, StoreCipher | None] | None = None
         self._attempt: CheckpointId | None = None
         self._sidecar: ArtifactRef | None = None
+        self._places: set[str] = set()
         self._summaries: dict[int, ManifestSummary] = {}
 
     @property
@@ -90,8 +96,7 @@ class StoreAccess:
         if self._run is None:
             require_conditional_writes(self.store, self._accept_unsafe, clock=self._clock)
             store_id = ensure_control(self.store, self._clock).control.store_id
-            fresh = locate_head(self.store, store_id=store_id) is None
-            cipher = choose_cipher(self.store, store_id, self._ring, self._clock, fresh=fresh)
+            cipher = choose_cipher(self.store, store_id, self._ring, self._clock, writing=True)
             self._run = Run(
                 self.store,
                 self.run_id,
@@ -111,13 +116,17 @@ class StoreAccess:
             if where is None:
                 return None
             store_id = where.control.store_id
-            cipher = choose_cipher(self.store, store_id, self._ring, self._clock, fresh=False)
+            cipher = choose_cipher(self.store, store_id, self._ring, self._clock, writing=False)
             self._reader = store_id, cipher
         return self._reader[1]
 
+    def authenticator(self) -> Mac | None:
+        """What authenticates manifests; None without keys, ``plain_only`` with keys and a plain store."""
+        return self._mac()
+
     def _mac(self) -> Mac | None:
         cipher = self._cipher()
-        return None if cipher is None else cipher.mac
+        return None if self._reader is None else read_with(cipher)
 
     def _store_id(self) -> str:
         """The store's id where it matters: for a cipher."""

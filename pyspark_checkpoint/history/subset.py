@@ -11,6 +11,7 @@ from dataclasses import replace
 
 from pyspark_checkpoint.errors import RefusedError, SettingsError
 from pyspark_checkpoint.format.manifest import CheckpointManifest, OperatorSnapshotEntry
+from pyspark_checkpoint.history.head import Head
 
 
 def check_vnodes(vnodes: Set[int] | None, vnode_count: int) -> frozenset[int] | None:
@@ -61,6 +62,19 @@ def check_share(manifest: CheckpointManifest, vnodes: Set[int] | None) -> Checkp
                     f"partition {part.partition_id} of operator {name!r} has none of this instance's vnodes"
                 )
     return replace(manifest, vnodes=tuple(sorted(vnodes)))
+
+
+def check_others(head: Head | None, vnodes: Set[int] | None) -> None:
+    """Refuse to commit a share on top of other shares: the newest checkpoint would no longer have them."""
+    if head is None or vnodes is None:
+        return
+    mine = select_share(head.manifest, vnodes)
+    for name, entry in head.manifest.operators.items():
+        if len(entry.partitions) > len(mine.operators[name].partitions):
+            raise RefusedError(
+                f"checkpoint {head.number} has partitions of {name!r} with none of this instance's vnodes",
+                hint="they would be lost from the newest checkpoint: give each share of the vnodes a URL",
+            )
 
 
 def missing_vnodes(manifest: CheckpointManifest, vnodes: Set[int] | None) -> frozenset[int]:

@@ -15,6 +15,7 @@ from pyspark_checkpoint.format.key_record import decode_wrapped_key
 from pyspark_checkpoint.format.keys import (
     CONTROL_KEY,
     LATEST_KEY,
+    data_key_key,
     manifest_key,
     parse_data_key_key,
     parse_seal_key,
@@ -23,6 +24,7 @@ from pyspark_checkpoint.format.keys import (
 from pyspark_checkpoint.format.manifest import CheckpointManifest, ManifestKind
 from pyspark_checkpoint.format.records import Control, decode_latest, decode_seal, decode_status
 from pyspark_checkpoint.format.sealed import Mac, sha256_hex
+from pyspark_checkpoint.history.cipher import check_wrapped_key
 from pyspark_checkpoint.history.control import find_control_or_new
 from pyspark_checkpoint.history.findings import (
     Finding,
@@ -39,9 +41,12 @@ from pyspark_checkpoint.history.parallel import DEFAULT_CONCURRENCY
 from pyspark_checkpoint.history.records_io import exists, find_record, load_manifest_bytes
 from pyspark_checkpoint.history.verify_bytes import (
     NeededObject,
+    Progress,
+    check_data_keys,
     check_inline,
     check_objects,
     collect_needed,
+    data_keys_of,
 )
 from pyspark_checkpoint.store.base import ObjectStore
 
@@ -52,6 +57,7 @@ class _Seen:
 
     nonces: dict[int, str] = field(default_factory=dict)
     needed: dict[str, NeededObject] = field(default_factory=dict)
+    data_keys: dict[str, int] = field(default_factory=dict)
 
 
 def verify_store(
@@ -60,6 +66,7 @@ def verify_store(
     mac: Mac | None = None,
     read_artifacts: bool = True,
     max_concurrent_reads: int = DEFAULT_CONCURRENCY,
+    progress: Progress | None = None,
 ) -> Iterator[Finding]:
     """Yield everything that is not as it should be, as it is found. An unreachable store is an error.
 
@@ -87,6 +94,7 @@ def verify_store(
         mac=mac,
         read_artifacts=read_artifacts,
         max_concurrent_reads=max_concurrent_reads,
+        progress=progress,
     ):
         if _still_stands(store, where, finding):
             yield finding
@@ -100,14 +108,19 @@ def _find_all(
     mac: Mac | None,
     read_artifacts: bool,
     max_concurrent_reads: int,
+    progress: Progress | None,
 ) -> Iterator[Finding]:
     seen = _Seen()
     yield from _check_manifests(store, where, mac, seen)
     yield from check_names(keys, where.control, where.number)
-    yield from _check_records(store, keys, seen.nonces)
+    yield from _check_records(store, keys, seen.nonces, where.control.store_id)
+    unlisted = {name: number for name, number in seen.data_keys.items() if data_key_key(name) not in keys}
+    yield from check_data_keys(store, unlisted)
     if read_artifacts:
         objects = list(seen.needed.values())
-        yield from check_objects(store, objects, max_concurrent_reads=max_concurrent_reads)
+        yield from check_objects(
+            store, objects, max_concurrent_reads=max_concurrent_reads, progress=progress
+        )
 
 
 def _still_stands(store: ObjectStore, where: HeadLocation, finding: Finding) -> bool:
@@ -117,12 +130,19 @@ def _still_stands(store: ObjectStore, where: HeadLocation, finding: Finding) -> 
 
 
 def verify_checkpoint(
-    store: ObjectStore, manifest: CheckpointManifest, *, max_concurrent_reads: int = DEFAULT_CONCURRENCY
+    store: ObjectStore,
+    manifest: CheckpointManifest,
+    *,
+    max_concurrent_reads: int = DEFAULT_CONCURRENCY,
+    progress: Progress | None = None,
 ) -> list[Finding]:
     """What is wrong with one checkpoint: its manifest's content and every byte that it needs."""
     findings = [*check_manifest(manifest), *check_inline(manifest)]
-    needed = collect_needed([manifest]).values()
-    findings.extend(check_objects(store, needed, max_concurrent_reads=max_concurrent_reads))
+    needed = list(collect_needed([manifest]).values())
+    findings.extend(
+        check_objects(store, needed, max_concurrent_reads=max_concurrent_reads, progress=progress)
+    )
+    findings.extend(check_data_keys(store, dict.fromkeys(data_keys_of(manifest), manifest.checkpoint_id)))
     return findings
 
 
@@ -183,15 +203,18 @@ def _check_one(
                 yield Finding(key, "is a tombstone of a checkpoint that was not deleted", number)
         elif number not in control.deleted:
             collect_needed([manifest], seen.needed)
+            seen.data_keys.update(dict.fromkeys(data_keys_of(manifest), number))
         seen.nonces[number] = manifest.commit_nonce
     return link_of(manifest, sha256_hex(data))
 
 
-def _check_records(store: ObjectStore, keys: Iterable[str], nonces: Mapping[int, str]) -> Iterator[Finding]:
+def _check_records(
+    store: ObjectStore, keys: Iterable[str], nonces: Mapping[int, str], store_id: str
+) -> Iterator[Finding]:
     """Check the small records: readable, and of the manifest that they lie beside."""
     for key in keys:
         try:
-            problem = _record_problem(store, key, nonces)
+            problem = _record_problem(store, key, nonces, store_id)
         except FormatError as error:
             yield finding_of(error, key)
             continue
@@ -199,10 +222,10 @@ def _check_records(store: ObjectStore, keys: Iterable[str], nonces: Mapping[int,
             yield Finding(key, problem)
 
 
-def _record_problem(store: ObjectStore, key: str, nonces: Mapping[int, str]) -> str | None:
+def _record_problem(store: ObjectStore, key: str, nonces: Mapping[int, str], store_id: str) -> str | None:
     seal, status = parse_seal_key(key), parse_status_key(key)
-    is_data_key = parse_data_key_key(key) is not None
-    if seal is None and status is None and key != LATEST_KEY and not is_data_key:
+    data_key_id = parse_data_key_key(key)
+    if seal is None and status is None and key != LATEST_KEY and data_key_id is None:
         return None
     data = find_record(store, key)
     if data is None:
@@ -210,8 +233,8 @@ def _record_problem(store: ObjectStore, key: str, nonces: Mapping[int, str]) -> 
     if key == LATEST_KEY:
         decode_latest(data)
         return None
-    if is_data_key:
-        decode_wrapped_key(data, key)
+    if data_key_id is not None:
+        check_wrapped_key(decode_wrapped_key(data, key), store_id, data_key_id)
         return None
     if seal is not None:
         record = decode_seal(data, key)

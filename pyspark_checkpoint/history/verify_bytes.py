@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from pyspark_checkpoint.errors import FormatError, IntegrityError, NotFound
 from pyspark_checkpoint.format.artifact import ArtifactRef, verify_integrity
+from pyspark_checkpoint.format.crypto import MANIFEST_KEY_ID
+from pyspark_checkpoint.format.key_record import decode_wrapped_key
+from pyspark_checkpoint.format.keys import data_key_key
 from pyspark_checkpoint.format.manifest import CheckpointManifest
 from pyspark_checkpoint.format.pack import (
     PACK_HEADER,
@@ -18,10 +21,15 @@ from pyspark_checkpoint.format.pack import (
 from pyspark_checkpoint.history.findings import Finding, finding_of
 from pyspark_checkpoint.history.parallel import DEFAULT_CONCURRENCY, iter_bounded
 from pyspark_checkpoint.history.reading import stream_stored
+from pyspark_checkpoint.history.records_io import find_record
 from pyspark_checkpoint.store.base import ObjectStore
 
 _FOOTER_BYTES = 8
 _WHOLE_BYTES = 32 * 1024 * 1024
+
+
+Progress = Callable[[int, int], None]
+"""Told after each object: bytes done, bytes in all."""
 
 
 @dataclass(slots=True)
@@ -31,6 +39,11 @@ class NeededObject:
     path: str
     checkpoint_id: int
     refs: dict[tuple[int, int, str], ArtifactRef] = field(default_factory=dict)
+
+    @property
+    def size_bytes(self) -> int:
+        """Bytes of the artifacts in it."""
+        return sum(size_bytes for _, size_bytes, _ in self.refs)
 
 
 def collect_needed(
@@ -49,10 +62,19 @@ def collect_needed(
 
 
 def check_objects(
-    store: ObjectStore, needed: Iterable[NeededObject], *, max_concurrent_reads: int = DEFAULT_CONCURRENCY
+    store: ObjectStore,
+    needed: Sequence[NeededObject],
+    *,
+    max_concurrent_reads: int = DEFAULT_CONCURRENCY,
+    progress: Progress | None = None,
 ) -> Iterator[Finding]:
     """Read every needed object and report what is not right. A store that fails to answer is an error."""
-    for found in iter_bounded(lambda entry: check_object(store, entry), needed, max_concurrent_reads):
+    done, total = 0, sum(entry.size_bytes for entry in needed)
+    checked = iter_bounded(lambda entry: check_object(store, entry), needed, max_concurrent_reads)
+    for entry, found in zip(needed, checked, strict=True):
+        done += entry.size_bytes
+        if progress is not None:
+            progress(done, total)
         yield from found
 
 
@@ -67,6 +89,29 @@ def check_object(store: ObjectStore, entry: NeededObject) -> list[Finding]:
         return list(_check_large_pack(store, entry, size_bytes))
     except NotFound:
         return [Finding(entry.path, "is missing", entry.checkpoint_id)]
+
+
+def data_keys_of(manifest: CheckpointManifest) -> frozenset[str]:
+    """The data keys without which a checkpoint cannot be read, or not be trusted."""
+    named = frozenset(ref.data_key_id for ref in manifest.artifacts() if ref.data_key_id is not None)
+    return named if manifest.encryption_key_id is None else named | {MANIFEST_KEY_ID}
+
+
+def check_data_keys(store: ObjectStore, needed: Mapping[str, int]) -> Iterator[Finding]:
+    """Report wrapped data keys that are missing or damaged: without its key an artifact is lost.
+
+    ``needed`` has the newest checkpoint that needs a key, by key id.
+    """
+    for data_key_id, number in sorted(needed.items()):
+        key = data_key_key(data_key_id)
+        data = find_record(store, key)
+        if data is None:
+            yield Finding(key, "is missing", number)
+            continue
+        try:
+            decode_wrapped_key(data, key)
+        except FormatError as error:
+            yield finding_of(error, key, number)
 
 
 def check_inline(manifest: CheckpointManifest) -> Iterator[Finding]:

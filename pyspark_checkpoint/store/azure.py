@@ -103,8 +103,8 @@ class AzureStore(ObjectStore):
             call, AzureUpload(name, UploadBody(data), nonce, conditions_for(if_absent, etag))
         )
 
-    def read(self, key: str) -> Stored:
-        return self._reader.whole(self._call("read", key), self._name(key))
+    def read(self, key: str, *, max_bytes: int | None = None) -> Stored:
+        return self._reader.whole(self._call("read", key), self._name(key), max_bytes)
 
     def get(self, key: str, *, start: int | None = None, end: int | None = None) -> bytes:
         begin, stop = check_range(start, end)

@@ -46,9 +46,9 @@ class AzureReader:
                 raise call.absent()
             return blob_info(found, key)
 
-    def whole(self, call: Call, name: str) -> Stored:
+    def whole(self, call: Call, name: str, max_bytes: int | None = None) -> Stored:
         """Read a blob by one request, and check it against its MD5 if the service keeps one."""
-        found = self._download(call, name)
+        found = self._download(call, name, max_bytes=max_bytes)
         assert found is not None  # without a range no offset can be beyond the end
         if found.md5 is not None and _md5(found.data).digest() != found.md5:
             raise call.damaged(_DAMAGED)
@@ -100,6 +100,8 @@ class AzureReader:
         start: int | None = None,
         end: int | None = None,
         etag: str | None = None,
+        *,
+        max_bytes: int | None = None,
     ) -> _Range | None:
         """Read a range, or everything; None means that the blob has no byte there."""
         length = None if start is None or end is None else end - start
@@ -108,6 +110,8 @@ class AzureReader:
                 answer = client.get_blob_client(name).download_blob(
                     offset=start, length=length, **conditions_for(False, etag)
                 )
+                if max_bytes is not None and answer.size > max_bytes:
+                    raise call.too_large(answer.size, max_bytes)
                 data = bytes(answer.readall())
             except HttpResponseError as error:
                 if error.status_code == 416:

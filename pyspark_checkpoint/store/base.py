@@ -99,8 +99,11 @@ class ObjectStore(abc.ABC):
         """
 
     @abc.abstractmethod
-    def read(self, key: str) -> Stored:
-        """Return the whole object and its version, from one request, so that they belong together."""
+    def read(self, key: str, *, max_bytes: int | None = None) -> Stored:
+        """Return the whole object and its version, from one request, so that they belong together.
+
+        An object of more than ``max_bytes`` is ``TooLarge``, and its bytes are not gathered in memory.
+        """
 
     @abc.abstractmethod
     def get(self, key: str, *, start: int | None = None, end: int | None = None) -> bytes:

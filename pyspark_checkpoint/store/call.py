@@ -18,6 +18,7 @@ from pyspark_checkpoint.errors import (
     NotFound,
     OutcomeUnknown,
     StoreError,
+    TooLarge,
     Unavailable,
 )
 
@@ -68,6 +69,11 @@ class Call:
     def invalid(self, detail: str, hint: str | None = None) -> StoreError:
         """The request cannot succeed as it is."""
         return Invalid(self._says(detail), key=self.key, hint=hint)
+
+    def too_large(self, size_bytes: int, max_bytes: int) -> StoreError:
+        """The object is larger than the caller takes."""
+        detail = f"the object has {size_bytes} bytes, more than the {max_bytes} that it may have"
+        return TooLarge(self._says(detail), key=self.key)
 
     def untrusted(self) -> StoreError:
         """The server's certificate was refused."""

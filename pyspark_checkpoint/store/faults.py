@@ -109,8 +109,8 @@ class FaultyStore(ObjectStore):
             lambda: self.inner.put(key, data, if_absent=if_absent, if_match=if_match, nonce=nonce),
         )
 
-    def read(self, key: str) -> Stored:
-        return self._call("read", key, lambda: self.inner.read(key))
+    def read(self, key: str, *, max_bytes: int | None = None) -> Stored:
+        return self._call("read", key, lambda: self.inner.read(key, max_bytes=max_bytes))
 
     def get(self, key: str, *, start: int | None = None, end: int | None = None) -> bytes:
         return self._call("get", key, lambda: self.inner.get(key, start=start, end=end))

@@ -46,10 +46,14 @@ class GcsReader:
         ) as response:
             return parse_info(load_json(read_body(response), call), key, call)
 
-    def whole(self, call: Call, name: str) -> Stored:
+    def whole(self, call: Call, name: str, max_bytes: int | None = None) -> Stored:
         """Read an object by one request, and check it against the checksum that came with it."""
         with self._api.send(call, "GET", self._api.object_path(name), params={"alt": "media"}) as response:
-            data, headers = read_body(response), _lower(response.headers)
+            headers = _lower(response.headers)
+            size_bytes = int(headers.get("content-length") or 0)
+            if max_bytes is not None and size_bytes > max_bytes:
+                raise call.too_large(size_bytes, max_bytes)
+            data = read_body(response)
         expected = checker_for(headers)
         if expected is not None:
             checker, value = expected

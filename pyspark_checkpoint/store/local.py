@@ -35,6 +35,7 @@ from pyspark_checkpoint.store.base import (
     check_range,
 )
 from pyspark_checkpoint.store.body import body_chunks
+from pyspark_checkpoint.store.call import Call
 from pyspark_checkpoint.store.local_errors import Translated, beside
 from pyspark_checkpoint.store.local_files import (
     RESERVED,
@@ -82,8 +83,10 @@ class LocalStore(ObjectStore):
 
         return self._put(key, path, write, if_absent, if_match)
 
-    def read(self, key: str) -> Stored:
+    def read(self, key: str, *, max_bytes: int | None = None) -> Stored:
         with self._translated("read", key), _OpenObject(self._file(key)) as (fd, found):
+            if max_bytes is not None and found.st_size > max_bytes:
+                raise Call(self.url, "read", key).too_large(found.st_size, max_bytes)
             return Stored(_read_range(fd, 0, found.st_size, key), _version(found))
 
     def get(self, key: str, *, start: int | None = None, end: int | None = None) -> bytes:

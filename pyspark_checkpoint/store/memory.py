@@ -27,6 +27,7 @@ from pyspark_checkpoint.store.base import (
     check_range,
 )
 from pyspark_checkpoint.store.body import body_bytes
+from pyspark_checkpoint.store.call import Call
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,8 +103,10 @@ class MemoryStore(ObjectStore):
             bucket.insert(full, _Object(content, version, self._clock.now_ms(), nonce))
         return version
 
-    def read(self, key: str) -> Stored:
+    def read(self, key: str, *, max_bytes: int | None = None) -> Stored:
         found = self._find(key)
+        if max_bytes is not None and len(found.data) > max_bytes:
+            raise Call(self.url, "read", key).too_large(len(found.data), max_bytes)
         return Stored(found.data, found.version)
 
     def get(self, key: str, *, start: int | None = None, end: int | None = None) -> bytes:

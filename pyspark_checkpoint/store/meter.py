@@ -93,9 +93,9 @@ class MeteredStore(ObjectStore):
             tally.bytes_out = size_bytes
             return version
 
-    def read(self, key: str) -> Stored:
+    def read(self, key: str, *, max_bytes: int | None = None) -> Stored:
         with self._request("read") as tally:
-            stored = self.inner.read(key)
+            stored = self.inner.read(key, max_bytes=max_bytes)
             tally.bytes_in = len(stored.data)
             return stored
 

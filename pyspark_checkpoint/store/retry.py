@@ -72,8 +72,8 @@ class RetryingStore(ObjectStore):
             return self._repeat(attempt, (Unavailable, OutcomeUnknown))
         return self._put_once(key, attempt, if_match, mark)
 
-    def read(self, key: str) -> Stored:
-        return self._repeat(lambda: self.inner.read(key))
+    def read(self, key: str, *, max_bytes: int | None = None) -> Stored:
+        return self._repeat(lambda: self.inner.read(key, max_bytes=max_bytes))
 
     def get(self, key: str, *, start: int | None = None, end: int | None = None) -> bytes:
         return self._repeat(lambda: self.inner.get(key, start=start, end=end))

@@ -87,8 +87,8 @@ class S3Store(ObjectStore):
         whole = body.read(0, body.size_bytes)
         return put_single(self._bucket, call, key, whole, conditions=conditions, nonce=nonce)
 
-    def read(self, key: str) -> Stored:
-        return read_whole(self._bucket, self._bucket.call("read", key), key)
+    def read(self, key: str, *, max_bytes: int | None = None) -> Stored:
+        return read_whole(self._bucket, self._bucket.call("read", key), key, max_bytes)
 
     def get(self, key: str, *, start: int | None = None, end: int | None = None) -> bytes:
         begin, stop = check_range(start, end)

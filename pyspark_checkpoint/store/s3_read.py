@@ -30,10 +30,14 @@ class RangeRead:
     total_bytes: int
 
 
-def read_whole(bucket: S3Bucket, call: Call, key: str) -> Stored:
+def read_whole(bucket: S3Bucket, call: Call, key: str, max_bytes: int | None = None) -> Stored:
     """Return an object from one request. Checked against the server's checksum where it gives one."""
     with Translated(call):
         answer = bucket.client.get_object(**bucket.address(key))
+        size_bytes = int(answer.get("ContentLength") or 0)
+        if max_bytes is not None and size_bytes > max_bytes:
+            answer["Body"].close()
+            raise call.too_large(size_bytes, max_bytes)
         data = _body(answer)
     _check_length(answer, data, call)
     return Stored(data, Version(checked_etag(answer.get("ETag"), call)))

@@ -1,5 +1,7 @@
 """The bytes of deltas (Arrow IPC) and snapshots (Parquet), both compressed.
 
+What has no form in Parquet, such as a struct without fields, makes a snapshot that is Arrow as well.
+
 Every artifact of a table says by its first bytes which of the two it is, so that a chain may hold both.
 """
 
@@ -84,15 +86,36 @@ def encode_snapshot(rows: pa.Table, compression: Compression) -> bytes:
     """Return the bytes of a snapshot: a Parquet file that any tool reads."""
     sink = pa.BufferOutputStream()
     level = compression.level if compression.codec == "zstd" else None
-    pq.write_table(
-        rows,
-        sink,
-        compression=compression.codec,
-        compression_level=level,
-        row_group_size=ROWS_PER_BATCH * 8,
-        store_schema=True,
-    )
+    try:
+        pq.write_table(
+            pa.table([_for_parquet(column) for column in rows.columns], schema=rows.schema),
+            sink,
+            compression=compression.codec,
+            compression_level=level,
+            row_group_size=ROWS_PER_BATCH * 8,
+            store_schema=True,
+        )
+    except (pa.ArrowNotImplementedError, pa.ArrowInvalid):
+        return encode_delta(rows, compression)
     return bytes(sink.getvalue().to_pybytes())
+
+
+def _for_parquet(column: pa.ChunkedArray) -> pa.ChunkedArray:
+    """The same column with no nulls in the parts of null variants, where Spark sends some."""
+    kind = column.type
+    if not pa.types.is_struct(kind) or not any(
+        pa.types.is_binary(part.type) and not part.nullable for part in kind
+    ):
+        return column
+    chunks = [
+        pa.StructArray.from_arrays(
+            [part.fill_null(b"") if pa.types.is_binary(part.type) else part for part in chunk.flatten()],
+            fields=list(kind),
+            mask=chunk.is_null(),
+        )
+        for chunk in column.chunks
+    ]
+    return pa.chunked_array(chunks, kind)
 
 
 def decode_rows(data: bytes, name: str) -> pa.Table:

@@ -36,14 +36,21 @@ class FeedPosition:
 
 _NEW_ROWS = (ManifestKind.REPLACEMENT, ManifestKind.EPOCH)
 NOTHING_SERVED = FeedPosition(0, -1)
+PRUNED_HINT = (
+    "start the consumer over with a new checkpoint location, and keep more epochs with the option retain "
+    "of the writing query"
+)
 
 
-def plan_feed(history: Sequence[FeedEntry], after: FeedPosition) -> tuple[FeedEntry, ...]:
+def plan_feed(
+    history: Sequence[FeedEntry], after: FeedPosition, *, oldest_left: bool = False
+) -> tuple[FeedEntry, ...]:
     """Return the final epochs after ``after``, oldest first, each by the checkpoint that holds it.
 
-    ``history`` is every manifest above ``after.checkpoint_id`` that still exists, in order.
+    ``history`` is every manifest above ``after.checkpoint_id`` that still exists, in order. A consumer
+    that has not asked for the ``oldest_left`` must be given the epoch that follows, or an error.
     """
-    if history and after.epoch >= 0:
+    if history and not oldest_left:
         _refuse_gap(history[0], after)
     surviving: list[FeedEntry] = []
     for entry in history:
@@ -56,6 +63,7 @@ def plan_feed(history: Sequence[FeedEntry], after: FeedPosition) -> tuple[FeedEn
         while surviving and surviving[-1].epoch > entry.epoch:
             surviving.pop()
         if entry.epoch == after.epoch:
+            _refuse_other_rows(entry)
             continue
         if not surviving or surviving[-1].epoch < entry.epoch:
             surviving.append(entry)
@@ -66,11 +74,20 @@ def plan_feed(history: Sequence[FeedEntry], after: FeedPosition) -> tuple[FeedEn
     return tuple(surviving)
 
 
+def _refuse_other_rows(entry: FeedEntry) -> None:
+    """An epoch that was final ran again all the same: a restore to before it was asked for."""
+    if entry.kind is ManifestKind.REPLACEMENT:
+        raise RefusedError(
+            f"epoch {entry.epoch} was run again by checkpoint {entry.checkpoint_id}, after this stream had "
+            "been given it",
+            hint="start the consumer over with a new checkpoint location",
+        )
+
+
 def _refuse_gap(first: FeedEntry, after: FeedPosition) -> None:
     if first.checkpoint_id > after.checkpoint_id + 1 and first.epoch > after.epoch + 1:
         raise RefusedError(
             f"epoch {after.epoch + 1} was pruned: the oldest one left is epoch {first.epoch} "
             f"(checkpoint {first.checkpoint_id})",
-            hint="start the consumer over with a new checkpoint location, and keep more epochs with the "
-            "option retain of the writing query",
+            hint=PRUNED_HINT,
         )

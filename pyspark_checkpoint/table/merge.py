@@ -18,7 +18,7 @@ from pyspark_checkpoint.errors import RefusedError
 from pyspark_checkpoint.table.codec import concat_rows
 from pyspark_checkpoint.table.conform import conform
 from pyspark_checkpoint.table.identity import Codes, column_codes, key_codes, last_rows
-from pyspark_checkpoint.table.murmur3 import spark_hash
+from pyspark_checkpoint.table.murmur3 import Hashes, spark_hash
 from pyspark_checkpoint.table.schema import DELETED_COLUMN
 
 DELETE_VALUES = frozenset({"d", "delete", "deleted", "remove"})
@@ -59,9 +59,16 @@ def mark_deletes(rows: pa.Table, op_column: str) -> pa.Table:
     )
 
 
-def one_row_per_key(rows: pa.Table, keys: Sequence[str], sequence_column: str | None) -> pa.Table:
-    """Return the rows of one epoch with one row per key, or refuse them naming a key."""
-    if _surely_distinct(rows, keys):
+def one_row_per_key(
+    rows: pa.Table, keys: Sequence[str], sequence_column: str | None, *, hashes: Hashes | None = None
+) -> pa.Table:
+    """Return the rows of one epoch with one row per key, or refuse them naming a key.
+
+    ``hashes`` are those of the keys, if the caller has them already.
+    """
+    if hashes is None:
+        hashes = spark_hash([rows.column(name) for name in keys])
+    if _surely_distinct(rows, keys, hashes):
         return rows
     codes, count = key_codes(rows, keys)
     if sequence_column is None:
@@ -79,9 +86,8 @@ def one_row_per_key(rows: pa.Table, keys: Sequence[str], sequence_column: str | 
     return rows.take(pa.array(last))
 
 
-def _surely_distinct(rows: pa.Table, keys: Sequence[str]) -> bool:
+def _surely_distinct(rows: pa.Table, keys: Sequence[str], hashes: Hashes) -> bool:
     """Whether no two rows have the same key: by hash, and exactly only for the few whose hashes collide."""
-    hashes = spark_hash([rows.column(name) for name in keys])
     ordered = np.sort(hashes)
     repeated = ordered[1:][ordered[1:] == ordered[:-1]]
     if not len(repeated):

@@ -6,6 +6,7 @@ Spark leaves in a field's metadata for itself. Inside nested types everything is
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -100,8 +101,8 @@ def check_schema(schema: TableSchema) -> None:
     """Refuse columns that cannot be stored: types without an Arrow form, and names that are ours."""
     if not schema.fields:
         raise RefusedError("a table needs at least one column")
-    lower = [name.lower() for name in schema.names]
-    twice = sorted({name for name in schema.names if lower.count(name.lower()) > 1})
+    often = Counter(name.lower() for name in schema.names)
+    twice = sorted({name for name in schema.names if often[name.lower()] > 1})
     if twice:
         raise RefusedError(f"column names differ in upper and lower case only: {', '.join(twice)}")
     for name in schema.names:
@@ -141,19 +142,21 @@ def evolve_schema(recorded: TableSchema, incoming: TableSchema) -> TableSchema:
     Columns may be added if they are nullable, and a column may become nullable; old rows read as null
     there. Everything else is refused with a message that shows both schemas.
     """
-    problems = [f"column {name} is gone" for name in recorded.names if name not in incoming.names]
+    given = {field.name: field for field in incoming.fields}
+    had = set(recorded.names)
+    problems = [f"column {name} is gone" for name in recorded.names if name not in given]
     fields: list[Field] = []
     for old in recorded.fields:
-        if old.name not in incoming.names:
+        if old.name not in given:
             continue
-        new = incoming.field(old.name)
+        new = given[old.name]
         if not same_type(old.spark_type, new.spark_type):
             problems.append(
                 f"column {old.name} was {type_text(old.spark_type)} and is {type_text(new.spark_type)}"
             )
         fields.append(Field(old.name, old.spark_type, old.nullable or new.nullable, old.metadata))
     for new in incoming.fields:
-        if new.name in recorded.names:
+        if new.name in had:
             continue
         if not new.nullable:
             problems.append(

@@ -131,6 +131,11 @@ def relaxed(spark_type: Any) -> Any:
     return spark_type
 
 
+def has_order(spark_type: Any) -> bool:
+    """Whether values of a type can be put in an order: those of plain types, but not variants."""
+    return isinstance(spark_type, str) and spark_type not in ("variant", "void")
+
+
 def unhashable_part(spark_type: Any) -> str | None:
     """What in a type keeps it from being a key, or None."""
     if isinstance(spark_type, str):

@@ -14,7 +14,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from pyspark_checkpoint.errors import SettingsError
-from pyspark_checkpoint.table.murmur3 import spark_hash
+from pyspark_checkpoint.table.murmur3 import Hashes, spark_hash
 
 MIN_DEFAULT_VNODES = 256
 MAX_VNODES = 65_535
@@ -44,6 +44,11 @@ def vnodes_of(columns: Sequence[pa.Array | pa.ChunkedArray], vnodes: int) -> npt
     """Return the vnode of each row: ``pmod(hash(keys), vnodes)`` with Spark's hash."""
     signed = spark_hash(columns).view(np.int32).astype(np.int64)
     return np.mod(signed, vnodes)
+
+
+def owners_of(hashes: Hashes, partitions: int) -> npt.NDArray[np.int64]:
+    """Return the partition that owns each row, by the hash of its keys."""
+    return np.mod(hashes.view(np.int32).astype(np.int64), partitions)
 
 
 def partitions_with(wanted: Sequence[int], partitions: int) -> tuple[int, ...]:

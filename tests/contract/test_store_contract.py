@@ -15,6 +15,7 @@ from pyspark_checkpoint.errors import (
     Invalid,
     NotFound,
     SettingsError,
+    TooLarge,
 )
 from pyspark_checkpoint.store.base import ObjectStore, Version
 from tests.conftest import KEEPS_CONDITIONAL_COPY, Place
@@ -202,6 +203,19 @@ def test_a_range_that_cannot_be_is_invalid(store: ObjectStore, start: int, end: 
     store.put("k", b"0123456789")
     with pytest.raises(Invalid):
         store.get("k", start=start, end=end)
+
+
+def test_an_object_larger_than_the_reader_takes_is_refused(store: ObjectStore) -> None:
+    """Up to the limit it is read; above, the error says how large it is, and the store can be used on."""
+    store.put("k", b"0123456789")
+    assert store.read("k", max_bytes=10).data == b"0123456789"
+    for limit in (9, 1, 9):
+        with pytest.raises(TooLarge, match="10 bytes") as caught:
+            store.read("k", max_bytes=limit)
+        assert caught.value.key == "k"
+    assert store.read("k").data == b"0123456789"
+    with pytest.raises(NotFound):
+        store.read("absent", max_bytes=1)
 
 
 def test_an_empty_object_is_an_object(store: ObjectStore) -> None:

@@ -39,6 +39,7 @@ class HistoryMachine(RuleBasedStateMachine):
         self.model = Model()
         self.runs = 0
         self.statuses: dict[int, SinkCommitStatus] = {}
+        self.repeats: dict[int, int] = {}
         self.previous: CheckpointStore | None = None
         self.history = self._open()
 
@@ -213,7 +214,12 @@ class HistoryMachine(RuleBasedStateMachine):
             self.statuses[number] = status
 
     def _carry_status(self, parent: int) -> None:
-        if self.statuses.get(parent) is SinkCommitStatus.COMMITTED:
+        """The newest checkpoint says again what ``parent`` says, and perhaps others before it."""
+        self.repeats[self.model.head] = parent
+        number: int | None = parent
+        while number in self.model.visible() and number not in self.statuses:
+            number = self.repeats.get(number)
+        if number in self.model.visible() and self.statuses.get(number) is SinkCommitStatus.COMMITTED:
             self.statuses[self.model.head] = SinkCommitStatus.COMMITTED
 
     # --- damage ----------------------------------------------------------------------------------

@@ -128,7 +128,7 @@ def bury_without_tombstone(store: ObjectStore, number: int, clock: Clock, **_: o
     store.delete([manifest_key(number)])
 
 
-def mark_without_looking(store: ObjectStore, number: int, clock: Clock) -> Control:
+def mark_without_looking(store: ObjectStore, number: int, clock: Clock, **_: object) -> Control:
     def change(record: Control) -> Control | None:
         return None if number in record.deleted else record.changed(deleted=record.deleted | {number})
 

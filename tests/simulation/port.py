@@ -80,7 +80,7 @@ class PortStore(ObjectStore):
         assert isinstance(version, Version)
         return version
 
-    def read(self, key: str) -> Stored:
+    def read(self, key: str, *, max_bytes: int | None = None) -> Stored:
         stored = self._ask(Op("read", key))
         assert isinstance(stored, Stored)
         return stored

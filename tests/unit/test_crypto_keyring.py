@@ -206,9 +206,8 @@ def test_a_manifest_key_that_is_gone_is_an_error_and_not_replaced() -> None:
     store, _, _, _ = used_store()
     store.put(LATEST_KEY, b"x")
     store.delete([data_key_key(MANIFEST_KEY_ID)])
-    with pytest.raises(MissingKey, match="is gone") as caught:
+    with pytest.raises(FormatError, match="is gone"):
         StoreCipher(store, "store", OLD_RING).mac(b"body")
-    assert caught.value.key_id == MANIFEST_KEY_ID
     assert data_key_key(MANIFEST_KEY_ID) not in contents(store)
 
 

@@ -6,7 +6,14 @@ import itertools
 
 import pytest
 
-from pyspark_checkpoint.errors import FencedError, FormatError, RefusedError, StaleAttempt, Unavailable
+from pyspark_checkpoint.errors import (
+    FencedError,
+    FormatError,
+    OutcomeUnknown,
+    RefusedError,
+    StaleAttempt,
+    Unavailable,
+)
 from pyspark_checkpoint.format.keys import LATEST_KEY, manifest_key
 from pyspark_checkpoint.format.manifest import ManifestKind
 from pyspark_checkpoint.format.records import SinkCommitStatus, decode_latest
@@ -135,7 +142,7 @@ def test_a_commit_whose_floor_check_got_no_answer_is_found_again() -> None:
     """The manifest is there; the next attempt learns that, and writes nothing twice."""
     history, run = history_of(1)
     history.plan = fault_on("read", "_control", FaultKind.UNAVAILABLE)
-    with pytest.raises(Unavailable):
+    with pytest.raises(OutcomeUnknown, match="is written"):
         commit(run, 1)
     with pytest.raises(StaleAttempt):
         commit(run, 1)

@@ -170,8 +170,10 @@ def test_a_manifest_that_does_not_follow_its_parent_is_found() -> None:
 def test_a_foreign_object_at_the_target_is_not_taken_for_ours() -> None:
     """Another size under our name is refused, not overwritten."""
     source, target = MemoryStore(), MemoryStore()
-    make_history(source, 1)
-    key = next(info.key for info in source.list(CHECKPOINTS_PREFIX))
+    make_history(source, 2)
+    copy(source, target, numbers=[1])
+    known = {info.key for info in target.list(CHECKPOINTS_PREFIX)}
+    key = next(info.key for info in source.list(CHECKPOINTS_PREFIX) if info.key not in known)
     target.put(key, b"foreign")
     with pytest.raises(RefusedError, match="another object"):
         copy(source, target)
@@ -255,8 +257,20 @@ def scenario_rebase() -> tuple[MemoryStore, MemoryStore]:
     return source, target
 
 
+def scenario_deleted() -> tuple[MemoryStore, MemoryStore]:
+    """A copy that stops after a tombstone: the newest manifest of the target is a deleted one."""
+    source = MemoryStore()
+    run = make_history(source, 4)
+    delete_checkpoint(source, 2, CLOCK)
+    delete_checkpoint(source, 3, CLOCK)
+    commit_epoch(run, 5)
+    return source, MemoryStore()
+
+
 @pytest.mark.parametrize("kind", [FaultKind.CRASH_BEFORE, FaultKind.CRASH_AFTER])
-@pytest.mark.parametrize("scenario", [scenario_fresh, scenario_incremental, scenario_rebase])
+@pytest.mark.parametrize(
+    "scenario", [scenario_fresh, scenario_incremental, scenario_rebase, scenario_deleted]
+)
 def test_a_crash_at_any_call_leaves_the_old_or_a_newer_whole_history(
     scenario: Callable[[], tuple[MemoryStore, MemoryStore]], kind: FaultKind
 ) -> None:

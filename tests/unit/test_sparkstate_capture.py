@@ -14,7 +14,7 @@ from pyspark_checkpoint.sparkstate.capture import (
     plan_capture,
     plan_chains,
 )
-from pyspark_checkpoint.sparkstate.chain import FileFacts
+from pyspark_checkpoint.sparkstate.chain import FileFacts, doubtful_bases, plan_chain, written_together
 from pyspark_checkpoint.sparkstate.directory import sort_listing
 from pyspark_checkpoint.sparkstate.logs import (
     CommitLog,
@@ -24,8 +24,8 @@ from pyspark_checkpoint.sparkstate.logs import (
     decode_commit_log,
     decode_offset_log,
     decode_operator_metadata,
+    decode_rocksdb_zip,
     relocate_operator_metadata,
-    rocksdb_zip_files,
 )
 from pyspark_checkpoint.sparkstate.names import (
     StateFile,
@@ -280,19 +280,39 @@ def zip_of(metadata: str) -> bytes:
 
 def test_a_rocksdb_snapshot_brings_the_files_it_names() -> None:
     """SST files are shared between snapshots and lie beside them."""
-    data = zip_of('v1\n{"sstFiles":[{"localFileName":"8.sst","dfsSstFileName":"8-a.sst","sizeBytes":1}]}')
-    assert rocksdb_zip_files(data, "x.zip") == ("SSTs/8-a.sst",)
+    table = {"localFileName": "8.sst", "dfsSstFileName": "8-a.sst", "sizeBytes": 1}
+    fields = {"sstFiles": [table], "columnFamilyMapping": {"default": 1, "count": 2}}
+    data = zip_of("v1\n" + orjson.dumps(fields).decode())
+    assert decode_rocksdb_zip(data, "x.zip").families == {"count"}
+    assert decode_rocksdb_zip(data, "x.zip").files == ("SSTs/8-a.sst",)
     one = {0: OperatorInfo(0, "stateStoreSave", (StoreInfo("default", 1),))}
     listing = listing_of(*logs(0), "state/0/0/1.zip", "state/0/0/SSTs/8-a.sst")
     captured = plan(listing, 0, operators=one, shared={"state/0/0/1.zip": ("SSTs/8-a.sst",)})
     assert {"state/0/0/1.zip", "state/0/0/SSTs/8-a.sst"} <= paths_of(captured)
 
 
+def test_a_snapshot_that_spark_had_to_write_with_its_change_is_used_though_it_is_older() -> None:
+    """New column families force one: the change after it cannot be applied without them."""
+    owner = StoreId(0, 0)
+    zips = {version: StateFile(owner, version, StateFileKind.ZIP) for version in (1, 3, 5)}
+    logs_ = {version: StateFile(owner, version, StateFileKind.CHANGELOG) for version in range(1, 7)}
+    files = {file: FileFacts(1, 10 * version) for version, file in zips.items()}
+    files |= {file: FileFacts(1, 10 * version + 2) for version, file in logs_.items()}
+    doubtful = doubtful_bases(6, files)
+    assert set(doubtful) == set(zips.values())
+    families = {zips[1]: {"count"}, zips[3]: {"count"}, zips[5]: {"count", "timers"}}
+    together = written_together(families, doubtful)
+    assert together == {zips[1], zips[5]}, "the third is of an attempt whose change was written again"
+    assert plan_chain(owner, 4, files, {}, together).base == zips[1]
+    assert plan_chain(owner, 6, files, {}, together).base == zips[5]
+    assert plan_chain(owner, 4, files, {}).base is None
+
+
 def test_a_rocksdb_snapshot_cannot_name_files_elsewhere() -> None:
     """Names come from a file that somebody may have changed."""
     data = zip_of('v1\n{"sstFiles":[{"localFileName":"8.sst","dfsSstFileName":"../../x","sizeBytes":1}]}')
     with pytest.raises(FormatError, match="not beside it"):
-        rocksdb_zip_files(data, "x.zip")
+        decode_rocksdb_zip(data, "x.zip")
 
 
 def test_logs_are_read_as_spark_writes_them() -> None:

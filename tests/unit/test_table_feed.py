@@ -68,6 +68,16 @@ def test_a_pruned_epoch_is_an_error_that_names_it() -> None:
         served(history((E, 7), (E, 8), first=30), FeedPosition(10, 2))
 
 
+def test_the_first_epoch_may_have_been_pruned_too() -> None:
+    """Who asks for epoch 0 is not given a later one instead; who asks for the oldest left is."""
+    entries = history((E, 7), (E, 8), first=30)
+    with pytest.raises(RefusedError, match="epoch 0 was pruned: the oldest one left is epoch 7"):
+        served(entries)
+    left = plan_feed(entries, NOTHING_SERVED, oldest_left=True)
+    assert [(entry.epoch, entry.checkpoint_id) for entry in left] == [(7, 30)]
+    assert served(history((E, 57), (E, 58))) == [(57, 1)], "a table may begin with any epoch"
+
+
 def test_numbers_without_a_hole_are_never_taken_for_pruned() -> None:
     """Epochs may skip numbers where checkpoints do not."""
     assert served(history((E, 7), (E, 8), first=11), FeedPosition(10, 2)) == [(7, 11)]

@@ -134,6 +134,23 @@ def test_deltas_and_snapshots_read_back(codec: Compression) -> None:
     assert decode_rows(encode_snapshot(rows, codec), "s").equals(rows)
 
 
+def test_snapshots_hold_what_parquet_has_no_form_for() -> None:
+    """A struct without fields, at any depth; and the parts of a variant are null where it is."""
+    empty = {"type": "struct", "fields": []}
+    for kind in (empty, {"type": "array", "elementType": empty, "containsNull": True}):
+        schema = schema_of(("c", kind)).arrow()
+        rows = pa.table({"c": pa.array([None, {} if kind is empty else [{}, None]], schema.field(0).type)})
+        assert decode_rows(encode_snapshot(rows, Compression()), "s").equals(rows)
+    kind = schema_of(("c", "variant")).arrow().field(0).type
+    nothing = pa.nulls(1, pa.binary())
+    mask = pa.array([True])
+    sent = pa.StructArray.from_arrays([nothing, nothing], fields=list(kind), mask=mask)
+    rows = pa.table({"c": sent})
+    written = encode_snapshot(rows, Compression())
+    assert written[:4] == b"PAR1"
+    assert decode_rows(written, "s").to_pylist() == [{"c": None}]
+
+
 @pytest.mark.parametrize("data", [b"", b"PAR1", b"ARROW1\0\0", b"something else"])
 def test_damaged_artifacts_are_an_error_of_ours(data: bytes) -> None:
     """No exception of pyarrow's leaves."""

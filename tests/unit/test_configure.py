@@ -1,0 +1,62 @@
+"""``configure``: what it adds to a session that is not started yet."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import pytest
+from pyspark.sql import SparkSession
+
+from pyspark_checkpoint import __version__, configure
+from pyspark_checkpoint import jar as jar_module
+from pyspark_checkpoint.errors import RefusedError, SettingsError
+
+PLUGIN = "io.github.pysparkcheckpoint.CheckpointPlugin"
+
+
+@pytest.fixture
+def jar(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The jar as a wheel carries it."""
+    package = tmp_path / "pyspark_checkpoint"
+    (package / "jars").mkdir(parents=True)
+    path = package / "jars" / f"ckpt-spark_2.13-{__version__}.jar"
+    path.touch()
+    monkeypatch.setattr(jar_module, "__file__", str(package / "jar.py"))
+    return path
+
+
+def test_it_adds_the_jar_the_plugin_and_the_settings(jar: Path) -> None:
+    """Nothing else is to be done, and what the user has set stays."""
+    builder = SparkSession.builder.config("spark.plugins", "my.Plugin").config("spark.jars", "/my.jar")
+    found = configure(builder, "s3://b/p", options={"accountKey": "x"}, restore="missing")._options
+    assert found["spark.jars"] == f"/my.jar,{jar}"
+    assert found["spark.plugins"] == f"my.Plugin,{PLUGIN}"
+    assert found["spark.ckpt.url"] == "s3://b/p"
+    assert found["spark.ckpt.restore"] == "missing"
+    assert found["spark.ckpt.secret.accountKey"] == "x"
+    assert found["spark.pyspark.driver.python"] == sys.executable
+
+
+def test_it_can_be_called_twice(jar: Path) -> None:
+    """The second call changes settings and adds nothing again."""
+    found = configure(configure(SparkSession.builder, "a"), "b")._options
+    assert (found["spark.ckpt.url"], found["spark.plugins"], found["spark.jars"]) == ("b", PLUGIN, str(jar))
+
+
+def test_without_a_url_only_the_file_manager_is_wanted(jar: Path) -> None:
+    """The plugin sets it."""
+    found = configure(SparkSession.builder, file_manager_memory_bytes="1m")._options
+    assert "spark.ckpt.url" not in found
+    assert found["spark.ckpt.fileManager.memoryBytes"] == "1m"
+
+
+def test_what_cannot_work_is_refused(jar: Path) -> None:
+    """A wrong setting, a client of Spark Connect, a jar that is not there."""
+    with pytest.raises(SettingsError, match="did you mean restore"):
+        configure(SparkSession.builder, "a", restores="missing")
+    with pytest.raises(RefusedError, match="server"):
+        configure(SparkSession.builder.config("spark.remote", "sc://host"), "a")
+    jar.unlink()
+    with pytest.raises(SettingsError, match="install the wheel"):
+        configure(SparkSession.builder, "a")
