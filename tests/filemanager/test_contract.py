@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
+
 import pytest
 from py4j.protocol import Py4JJavaError
 
@@ -183,6 +185,41 @@ def test_a_large_file_arrives_whole(jvm: Jvm, root: str) -> None:
     stream.close()
     assert manager.read("9.snapshot") == piece * 40
     assert jvm.access.reservedBytes() == 0
+
+
+def test_names_may_have_any_letters(jvm: Jvm, root: str) -> None:
+    """Locations are named by people: blanks, signs that addresses escape, letters of any language."""
+    manager = jvm.manager(f"{root}/my query=1 + 100%20é ü#2")
+    manager.mkdirs("offsets")
+    manager.mkdirs("state/0")
+    manager.write("offsets/0", b"x")
+    manager.write("state/0/1.delta", b"y", overwrite=True)
+    with pytest.raises(Py4JJavaError) as error:
+        manager.write("offsets/0", b"z")
+    assert java_error(error.value) == EXISTS
+    # Spark's own manager leaves the temporary file of a refused create on a local disk.
+    assert [name for name in manager.names("offsets") if not name.startswith(".")] == ["0"]
+    assert manager.read("state/0/1.delta") == b"y"
+    manager.delete("offsets/0")
+    assert not manager.exists("offsets/0")
+
+
+def test_of_many_overwriters_one_wins_whole(manager: Manager) -> None:
+    """Each file is one writer's, never a mixture, and nobody fails on S3."""
+    manager.mkdirs("")
+    contents = [bytes([number]) * 300_000 for number in range(8)]
+
+    def write(content: bytes) -> str:
+        try:
+            manager.write("3.delta", content, overwrite=True)
+        except Py4JJavaError as error:
+            return java_error(error)
+        return ""
+
+    with ThreadPoolExecutor(8) as pool:
+        failures = [failure for failure in pool.map(write, contents) if failure]
+    assert manager.read("3.delta") in contents
+    assert failures == [] or manager.root.startswith("file:"), "Spark's own may lose a race of renames"
 
 
 def test_the_checkpoint_directory_is_qualified(manager: Manager) -> None:

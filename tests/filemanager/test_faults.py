@@ -55,6 +55,43 @@ def test_a_busy_store_is_asked_again(s3_manager: Manager, proxy: FaultProxy) -> 
     assert proxy.count("PUT", "commits/0") == 3
 
 
+def test_a_conflict_in_flight_is_asked_again(s3_manager: Manager, proxy: FaultProxy) -> None:
+    """409 says that another request for the name was under way: neither success nor a concurrent query."""
+    proxy.add(Rule(Fault.ERROR_409, method="PUT", contains="commits/0", times=3))
+    s3_manager.write("commits/0", b"done")
+    assert s3_manager.read("commits/0") == b"done"
+    proxy.add(Rule(Fault.ERROR_409, method="PUT", contains="commits/0", times=1))
+    with pytest.raises(Py4JJavaError) as error:
+        s3_manager.write("commits/0", b"again")
+    assert java_error(error.value) == EXISTS
+    proxy.add(Rule(Fault.ERROR_409, method="PUT", contains="commits/1", times=None))
+    with pytest.raises(Py4JJavaError) as error:
+        s3_manager.write("commits/1", b"never")
+    assert "409" in str(error.value.java_exception.getMessage())
+
+
+def test_a_file_whose_writer_cannot_be_read_is_an_error(s3_manager: Manager, proxy: FaultProxy) -> None:
+    """Refused, and the HEAD that would tell whose it is denied: not ours, and not said to be another's."""
+    proxy.add(Rule(Fault.LOSE_RESPONSE, method="PUT", contains="offsets/0"))
+    proxy.add(Rule(Fault.ERROR_403, method="HEAD", contains="offsets/0", times=None))
+    with pytest.raises(Py4JJavaError) as error:
+        s3_manager.write("offsets/0", b"x")
+    assert java_error(error.value) == "java.io.IOException"
+    assert "who wrote it cannot be read" in str(error.value.java_exception.getMessage())
+
+
+@pytest.mark.parametrize("overwrite", [False, True])
+def test_an_interrupted_write_is_an_interruption(
+    jvm: Jvm, s3_manager: Manager, proxy: FaultProxy, overwrite: bool
+) -> None:
+    """Spark stops a query by interrupting its thread, and takes nothing else for a stop."""
+    proxy.add(Rule(Fault.STALL, method="PUT", contains="7.file", seconds=20))
+    stream = s3_manager.create("7.file", overwrite=overwrite)
+    stream.write(bytearray(b"x"))
+    assert jvm.access.interruptedClose(stream, 1000) == "java.io.InterruptedIOException"
+    assert jvm.access.reservedBytes() == 0
+
+
 @pytest.mark.parametrize("overwrite", [False, True])
 def test_a_denied_write_is_an_error(s3_manager: Manager, proxy: FaultProxy, overwrite: bool) -> None:
     """403 reaches Spark as what it is, and nothing is written."""

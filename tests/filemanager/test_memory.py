@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
+from py4j.protocol import Py4JJavaError
+
 from tests.filemanager.jvm import Jvm
 
 MEGABYTE = 1 << 20
@@ -42,6 +45,20 @@ def test_what_waits_on_disk_has_no_name(jvm: Jvm, s3_root: str, tmp_path: Path) 
     assert jvm.access.reservedBytes() == 0
     stream.close()
     assert manager.read("1.delta") == b"x" * MEGABYTE
+
+
+def test_a_disk_that_cannot_take_the_rest_fails_the_write(jvm: Jvm, s3_root: str, tmp_path: Path) -> None:
+    """Nothing is published, and neither memory nor a file is left behind."""
+    blocked = tmp_path / "blocked"
+    blocked.write_text("a file where the directory should be")
+    manager = jvm.manager(
+        s3_root, {"ckpt.fileManager.memoryBytes": "1m", "ckpt.fileManager.spoolDirectory": str(blocked)}
+    )
+    with pytest.raises(Py4JJavaError):
+        manager.write("1.delta", b"x" * MEGABYTE, overwrite=True)
+    assert jvm.access.reservedBytes() == 0
+    assert list(tmp_path.iterdir()) == [blocked]
+    assert not manager.exists("1.delta")
 
 
 def test_settings_are_found_under_both_names(jvm: Jvm) -> None:

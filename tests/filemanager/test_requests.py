@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import time
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
 from tests.filemanager.jvm import Jvm, Manager
+from tests.servers.launch import S3Server
 from tests.servers.proxy import FaultProxy
 
 
@@ -90,6 +92,53 @@ def test_deletes_go_together(jvm: Jvm, log: Manager, proxy: FaultProxy) -> None:
     jvm.access.flushDeletes(log.root, jvm.conf())
     assert verbs(proxy) == {"POST": 1}
     assert jvm.spark_manager(log.root).names() == [str(number) for number in range(50, 60)]
+
+
+def test_large_listings_and_deletes_go_in_pages(
+    jvm: Jvm, s3_server: S3Server, log: Manager, proxy: FaultProxy
+) -> None:
+    """A thousand names a LIST, 250 names a delete, and nothing is left out."""
+    prefix = log.root.removeprefix(f"s3a://{s3_server.bucket}/")
+    client = s3_server.client()
+
+    def put(number: int) -> None:
+        client.put_object(Bucket=s3_server.bucket, Key=f"{prefix}/{number}", Body=b"x")
+
+    with ThreadPoolExecutor(8) as pool:
+        list(pool.map(put, range(1100)))
+    client.close()
+    proxy.clear()
+    pages = {"fs.s3a.impl.disable.cache": "true", "fs.s3a.paging.maximum": "1000"}
+    assert jvm.manager(log.root, pages).names() == sorted(map(str, range(1100)))
+    assert verbs(proxy) == {"LIST": 2}
+    proxy.clear()
+    began = time.monotonic()
+    for number in range(600):
+        log.delete(str(number))
+    jvm.access.flushDeletes(log.root, jvm.conf())
+    seconds = int(time.monotonic() - began) + 1
+    assert 3 <= verbs(proxy)["POST"] <= 3 + seconds, "what waits is also sent after each second"
+    assert log.names() == sorted(map(str, range(600, 1100)))
+
+
+def test_nothing_waits_where_every_manager_has_a_connector_of_its_own(
+    jvm: Jvm, s3_root: str, log: Manager
+) -> None:
+    """With Hadoop's cache off, a delete that waits could take away what another manager creates."""
+    off = {"fs.s3a.impl.disable.cache": "true"}
+    one, other = jvm.manager(s3_root, off), jvm.manager(s3_root, off)
+    one.write("4.delta", b"old", overwrite=True)
+    one.delete("4.delta")
+    other.write("4.delta", b"new")
+    time.sleep(1.5)
+    assert other.read("4.delta") == b"new"
+
+
+def test_what_a_probe_left_behind_is_not_listed(jvm: Jvm, log: Manager) -> None:
+    """A process may die between a probe and its delete; Spark takes every name in a log for a number."""
+    log.write(".ckpt-probe-1", b"?")
+    log.write("0", b"x")
+    assert log.names() == ["0"]
 
 
 def test_deletes_are_sent_without_being_asked_for(jvm: Jvm, log: Manager, proxy: FaultProxy) -> None:

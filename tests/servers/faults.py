@@ -21,6 +21,8 @@ class Fault(enum.Enum):
     """The client sees the connection end; ``seconds`` later the server gets the request."""
     ERROR_403 = "403"
     """The proxy answers 403; the server never sees the request."""
+    ERROR_409 = "409"
+    """The proxy answers 409; the server never sees the request."""
     ERROR_500 = "500"
     """The proxy answers 500; the server never sees the request."""
     ERROR_503 = "503"

@@ -17,6 +17,7 @@ _DRIBBLES = 20
 _CUTTING = (Fault.LOSE_RESPONSE, Fault.CUT_HEAD, Fault.TRUNCATE, Fault.STALL)
 _REFUSALS = {
     Fault.ERROR_403: (403, "Forbidden"),
+    Fault.ERROR_409: (409, "Conflict"),
     Fault.ERROR_500: (500, "Internal Server Error"),
     Fault.ERROR_503: (503, "Service Unavailable"),
 }

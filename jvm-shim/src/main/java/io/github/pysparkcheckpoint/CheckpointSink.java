@@ -25,6 +25,7 @@ import org.apache.spark.sql.connector.write.WriterCommitMessage;
 import org.apache.spark.sql.connector.write.streaming.StreamingDataWriterFactory;
 import org.apache.spark.sql.connector.write.streaming.StreamingWrite;
 import org.apache.spark.sql.execution.datasources.v2.python.PythonDataSourceV2;
+import org.apache.spark.sql.execution.datasources.v2.python.PythonScanBuilder;
 import org.apache.spark.sql.execution.datasources.v2.python.PythonTable;
 import org.apache.spark.sql.execution.datasources.v2.python.PythonWriteBuilder;
 import org.apache.spark.sql.execution.datasources.v2.python.PythonWriterCommitMessage;
@@ -154,9 +155,17 @@ public final class CheckpointSink extends PythonDataSourceV2 implements DataSour
             return name();
         }
 
+        /**
+         * A source of its own for each scan. Spark's wrapper keeps what the first scan has planned, also
+         * what its filters left out, for all later scans of the same DataFrame.
+         */
         @Override
         public ScanBuilder newScanBuilder(CaseInsensitiveStringMap options) {
-            return super.newScanBuilder(SinkOptions.with(options, hadoopConfs()));
+            CheckpointSink own = new CheckpointSink();
+            own.source = source();
+            Map<String, String> added = new HashMap<>(hadoopConfs());
+            added.put("scan", "own");
+            return new PythonScanBuilder(own, NAME, schema(), SinkOptions.with(options, added));
         }
 
         @Override
@@ -199,18 +208,20 @@ public final class CheckpointSink extends PythonDataSourceV2 implements DataSour
 
     /** Builds the write; being of this interface is what allows update mode. */
     private final class SinkBuilder extends PythonWriteBuilder implements SupportsStreamingUpdateAsAppend {
+        private final RicherWriteInfo info;
         private final List<String> keys;
         private final int partitions;
         private final StreamExecution query;
         private final Map<String, String> facts;
 
         SinkBuilder(
-                LogicalWriteInfo info,
+                RicherWriteInfo info,
                 List<String> keys,
                 int partitions,
                 StreamExecution query,
                 Map<String, String> facts) {
             super(CheckpointSink.this, NAME, info);
+            this.info = info;
             this.keys = keys;
             this.partitions = partitions;
             this.query = query;
@@ -224,25 +235,32 @@ public final class CheckpointSink extends PythonDataSourceV2 implements DataSour
                     keys,
                     partitions,
                     NAME,
-                    write -> new SinkStreamingWrite(write, query, facts));
+                    write -> new SinkStreamingWrite(write, info, query, facts));
         }
     }
 
     /** Adds to the messages of the tasks one with what only the driver knows. */
     private final class SinkStreamingWrite implements StreamingWrite {
         private final StreamingWrite write;
+        private final RicherWriteInfo info;
         private final StreamExecution query;
         private final Map<String, String> facts;
 
-        SinkStreamingWrite(StreamingWrite write, StreamExecution query, Map<String, String> facts) {
+        SinkStreamingWrite(
+                StreamingWrite write,
+                RicherWriteInfo info,
+                StreamExecution query,
+                Map<String, String> facts) {
             this.write = write;
+            this.info = info;
             this.query = query;
             this.facts = facts;
         }
 
         @Override
-        public StreamingDataWriterFactory createStreamingWriterFactory(PhysicalWriteInfo info) {
-            return write.createStreamingWriterFactory(info);
+        public StreamingDataWriterFactory createStreamingWriterFactory(PhysicalWriteInfo physical) {
+            info.add(Map.of("tasks", Integer.toString(physical.numPartitions())));
+            return write.createStreamingWriterFactory(physical);
         }
 
         @Override

@@ -22,7 +22,14 @@ final class ConditionProbe {
   private static final ConcurrentHashMap<String, String> FINDINGS = new ConcurrentHashMap<>();
   private static final String HONOURED = "";
 
+  private static final String PROBE = ".ckpt-probe-";
+
   private ConditionProbe() {}
+
+  /** Whether a file is a probe's: one that died may have left it, and Spark would stumble over it. */
+  static boolean isProbe(Path file) {
+    return file.getName().startsWith(PROBE);
+  }
 
   /**
    * Say whether creates are fenced here.
@@ -66,7 +73,7 @@ final class ConditionProbe {
               + " fs.s3a.create.conditional.enabled is false)");
     }
     ConditionalWriter writer = new ConditionalWriter(fileSystem);
-    Path path = new Path(directory, ".ckpt-probe-" + UUID.randomUUID());
+    Path path = new Path(directory, PROBE + UUID.randomUUID());
     Spool content = new Spool(settings);
     try {
       content.write('?');
@@ -80,7 +87,9 @@ final class ConditionProbe {
       return warned("the server ignored If-None-Match and let an object be created twice");
     } finally {
       content.release();
-      PendingDeletes.of(fileSystem).add(path);
+      PendingDeletes deletes = PendingDeletes.of(fileSystem);
+      deletes.add(path);
+      deletes.await(path);
     }
   }
 

@@ -98,6 +98,7 @@ final class ConditionalFileManager implements CheckpointFileManager {
           return Arrays.stream(all)
               .filter(status -> filter.accept(status.getPath()))
               .filter(status -> !deletes.contains(status.getPath()))
+              .filter(status -> !ConditionProbe.isProbe(status.getPath()))
               .sorted()
               .toArray(FileStatus[]::new);
         });

@@ -20,8 +20,9 @@ import org.slf4j.LoggerFactory;
 /**
  * Writes one object with one request, through a connector that has conditional create.
  *
- * <p>The connector repeats a request that got no answer, or an answer that asks for it (503, 409). So
- * "it exists" may well be our own first attempt: who wrote it is in its metadata, and one HEAD tells.
+ * <p>The connector repeats a request that got no answer, or an answer that asks for it (503); we repeat
+ * one that was answered by 409. So "it exists" may well be our own first attempt: who wrote it is in
+ * its metadata, and one HEAD tells.
  */
 final class ConditionalWriter {
 
@@ -38,6 +39,9 @@ final class ConditionalWriter {
    * each in memory while it sends it.
    */
   private static final Semaphore LARGE_UPLOADS = new Semaphore(8, true);
+
+  private static final int CONFLICT_ATTEMPTS = 6;
+  private static final long CONFLICT_PAUSE_MS = 50;
 
   private static final Logger LOG = LoggerFactory.getLogger(ConditionalWriter.class);
   private static final String THIS_PROCESS = ManagementFactory.getRuntimeMXBean().getName();
@@ -66,14 +70,23 @@ final class ConditionalWriter {
    */
   void create(Path path, Spool content) throws IOException {
     String nonce = UUID.randomUUID().toString();
+    for (int attempt = 1; !created(path, nonce, content, attempt); attempt++) {
+      pause(CONFLICT_PAUSE_MS << attempt);
+    }
+  }
+
+  /** Whether the object is there and ours; false if the store asks for another attempt. */
+  private boolean created(Path path, String nonce, Spool content, int attempt)
+      throws IOException {
     FSDataOutputStreamBuilder<?, ?> builder = builder(path);
     builder.must(CONDITIONAL_CREATE, true);
     builder.opt(METADATA + NONCE, nonce);
     builder.opt(METADATA + WRITER, THIS_PROCESS);
     try {
       send(builder, content);
+      return true;
     } catch (IOException failure) {
-      settle(path, nonce, failure);
+      return isOurs(path, nonce, failure, attempt < CONFLICT_ATTEMPTS);
     }
   }
 
@@ -116,8 +129,12 @@ final class ConditionalWriter {
     out.close();
   }
 
-  /** Return if the object is ours after all; else throw what the failure meant. */
-  private void settle(Path path, String nonce, IOException failure) throws IOException {
+  /**
+   * Whether the object is ours after all; else throw what the failure meant. False, if that may be,
+   * when the store answered 409: another request for this name was under way, and left nothing.
+   */
+  private boolean isOurs(Path path, String nonce, IOException failure, boolean mayRepeat)
+      throws IOException {
     if (failure instanceof AccessControlException
         || failure instanceof java.nio.file.AccessDeniedException
         || failure.getClass() == InterruptedIOException.class) {
@@ -130,14 +147,22 @@ final class ConditionalWriter {
       if (isRefusal(failure)) {
         throw exists(path, "it was there when we wrote, and has been removed since", failure);
       }
+      if (mayRepeat && isConflict(failure)) {
+        return false;
+      }
       throw failure;
     } catch (IOException unreadable) {
       failure.addSuppressed(unreadable);
+      if (isRefusal(failure)) {
+        throw new IOException(
+            path + " exists already, and who wrote it cannot be read: " + unreadable.getMessage(),
+            failure);
+      }
       throw failure;
     }
     if (nonce.equals(metadata(found, NONCE))) {
       LOG.info("{} was written, although the answer said otherwise: {}", path, failure.toString());
-      return;
+      return true;
     }
     String writer = metadata(found, WRITER);
     throw exists(path, "written by " + (writer == null ? "another writer" : writer), failure);
@@ -153,6 +178,19 @@ final class ConditionalWriter {
   /** The class is the connector's own, which need not be on the class path of this one. */
   private static boolean isRefusal(IOException failure) {
     return failure.getClass().getSimpleName().equals("RemoteFileChangedException");
+  }
+
+  private static boolean isConflict(IOException failure) {
+    return String.valueOf(failure.getMessage()).contains("Status Code: 409");
+  }
+
+  private static void pause(long milliseconds) throws IOException {
+    try {
+      Thread.sleep(milliseconds);
+    } catch (InterruptedException interrupted) {
+      Thread.currentThread().interrupt();
+      throw new InterruptedIOException("interrupted while waiting to create again");
+    }
   }
 
   private static String metadata(Map<String, byte[]> attributes, String name) {

@@ -52,8 +52,18 @@ final class PendingDeletes {
   private PendingDeletes(FileSystem fileSystem) throws IOException {
     this.fileSystem = new WeakReference<>(fileSystem);
     try (BulkDelete bulk = bulkDelete(fileSystem)) {
-      this.pageSize = bulk.pageSize();
+      this.pageSize = isShared(fileSystem) ? bulk.pageSize() : 1;
     }
+  }
+
+  /**
+   * Whether all managers of a bucket get the same instance, as they do unless its cache is off. If not,
+   * another one would not know what waits here, and could lose a file that it has just created: then
+   * nothing waits.
+   */
+  private static boolean isShared(FileSystem fileSystem) {
+    String scheme = fileSystem.getUri().getScheme();
+    return !fileSystem.getConf().getBoolean("fs." + scheme + ".impl.disable.cache", false);
   }
 
   /** The one of this file system; makes no request. */
@@ -104,8 +114,11 @@ final class PendingDeletes {
   /** Send everything that waits now, and wait for it. */
   void flush() throws IOException {
     synchronized (sending) {
-      List<Path> files;
-      while (!(files = nextPage()).isEmpty()) {
+      int left = waitingNow();
+      while (left > 0) {
+        // Not what comes meanwhile: that would go in ever smaller pages.
+        List<Path> files = nextPage(left);
+        left -= files.size();
         try {
           send(files);
         } finally {
@@ -117,10 +130,14 @@ final class PendingDeletes {
     }
   }
 
-  private synchronized List<Path> nextPage() {
+  private synchronized int waitingNow() {
+    return waiting.size();
+  }
+
+  private synchronized List<Path> nextPage(int most) {
     List<Path> page = new ArrayList<>();
     for (Path file : waiting) {
-      if (page.size() == pageSize) {
+      if (page.size() == Math.min(pageSize, most)) {
         break;
       }
       page.add(file);

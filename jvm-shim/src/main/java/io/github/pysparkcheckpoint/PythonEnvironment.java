@@ -9,12 +9,13 @@ import java.security.CodeSource;
 import java.util.ArrayList;
 import java.util.HashMap;
 import java.util.List;
+import java.util.Locale;
 import java.util.Map;
 import java.util.concurrent.ConcurrentHashMap;
 import java.util.concurrent.TimeUnit;
 
 /**
- * The Python that runs the data source in this JVM: which one, and what it has.
+ * The Python that this JVM runs for the data source and the plugin: which one, and what it has.
  *
  * <p>It is asked once per JVM and executable. A package that is missing, or installed in another
  * version than this jar's, is one clear message instead of a stack trace in a worker.
@@ -31,12 +32,36 @@ final class PythonEnvironment {
                     "\n",
                     "import sys",
                     "from importlib.util import find_spec",
-                    "needed = ('pyarrow', 'numpy', 'pandas', 'orjson', 'cryptography')",
+                    "def lacks(name):",
+                    "    try:",
+                    "        return find_spec(name) is None",
+                    "    except ModuleNotFoundError:",
+                    "        return True",
                     "print('python=%d.%d' % sys.version_info[:2])",
-                    "print('missing=' + ' '.join(n for n in needed if find_spec(n) is None))",
+                    "print('missing=' + ' '.join(n for n in sys.argv[1:] if lacks(n)))",
                     "if find_spec('" + PACKAGE + "') is not None:",
                     "    import " + PACKAGE + " as package",
                     "    print('package=' + getattr(package, '__version__', 'unknown'))");
+
+    private static final List<String> FOR_SINK =
+            List.of("pyarrow", "numpy", "pandas", "orjson", "cryptography");
+    private static final List<String> FOR_PLUGIN = List.of("pyspark", "orjson", "cryptography");
+    private static final Map<String, String> FOR_SCHEME =
+            Map.of(
+                    "s3", "boto3",
+                    "s3a", "boto3",
+                    "s3n", "boto3",
+                    "gs", "google.cloud.storage",
+                    "gcs", "google.cloud.storage",
+                    "az", "azure.storage.blob",
+                    "abfss", "azure.storage.blob",
+                    "abfs", "azure.storage.blob",
+                    "wasbs", "azure.storage.blob",
+                    "wasb", "azure.storage.blob");
+    private static final Map<String, String> PIP_NAMES =
+            Map.of(
+                    "google.cloud.storage", "google-cloud-storage",
+                    "azure.storage.blob", "azure-storage-blob");
 
     private final String executable;
     private final String path;
@@ -50,9 +75,26 @@ final class PythonEnvironment {
 
     /** Ask the Python at {@code executable}, with Spark's own Python path and this JVM's. */
     static PythonEnvironment of(String executable, String sparkPath) {
+        return asked(executable, sparkPath, "ckpt-sink", FOR_SINK);
+    }
+
+    /** The same for the plugin with checkpoints at {@code url}. */
+    static PythonEnvironment forPlugin(String executable, String sparkPath, String url) {
+        List<String> needed = new ArrayList<>(FOR_PLUGIN);
+        int colon = url.indexOf(':');
+        String scheme = colon < 0 ? "" : url.substring(0, colon).toLowerCase(Locale.ROOT);
+        if (FOR_SCHEME.containsKey(scheme)) {
+            needed.add(FOR_SCHEME.get(scheme));
+        }
+        return asked(executable, sparkPath, "ckpt", needed);
+    }
+
+    private static PythonEnvironment asked(
+            String executable, String sparkPath, String who, List<String> needed) {
         String path = joined(sparkPath, System.getenv("PYTHONPATH"));
         return KNOWN.computeIfAbsent(
-                executable, name -> new PythonEnvironment(name, path, ask(name, path)).checked());
+                executable + " " + needed,
+                key -> new PythonEnvironment(executable, path, ask(who, executable, path, needed)).checked(who));
     }
 
     String executable() {
@@ -79,18 +121,24 @@ final class PythonEnvironment {
         return includes;
     }
 
-    private PythonEnvironment checked() {
+    /** The path of a Python that this JVM starts itself: this jar comes last. */
+    String pathWithJar() {
+        return joined(path, ownJar());
+    }
+
+    private PythonEnvironment checked(String who) {
         String missing = answers.getOrDefault("missing", "");
         if (!missing.isEmpty()) {
             throw new IllegalStateException(
-                    "ckpt-sink: the Python that Spark runs, "
+                    who
+                            + ": the Python that Spark runs, "
                             + executable
                             + ", lacks "
                             + missing
                             + ". Run: "
                             + executable
                             + " -m pip install "
-                            + missing
+                            + pipNames(missing)
                             + "; or ship an environment with --archives and set spark.pyspark.python to its"
                             + " bin/python");
         }
@@ -98,7 +146,8 @@ final class PythonEnvironment {
         String ours = PythonEnvironment.class.getPackage().getImplementationVersion();
         if (installed != null && ours != null && !installed.equals(ours)) {
             throw new IllegalStateException(
-                    "ckpt-sink: the jar has version "
+                    who
+                            + ": the jar has version "
                             + ours
                             + ", but "
                             + executable
@@ -112,8 +161,19 @@ final class PythonEnvironment {
         return this;
     }
 
-    private static Map<String, String> ask(String executable, String path) {
-        ProcessBuilder builder = new ProcessBuilder(executable, "-c", QUESTION);
+    private static String pipNames(String missing) {
+        List<String> names = new ArrayList<>();
+        for (String name : missing.split(" ")) {
+            names.add(PIP_NAMES.getOrDefault(name, name));
+        }
+        return String.join(" ", names);
+    }
+
+    private static Map<String, String> ask(
+            String who, String executable, String path, List<String> needed) {
+        List<String> command = new ArrayList<>(List.of(executable, "-c", QUESTION));
+        command.addAll(needed);
+        ProcessBuilder builder = new ProcessBuilder(command);
         builder.environment().put("PYTHONPATH", path);
         builder.redirectError(ProcessBuilder.Redirect.DISCARD);
         try {
@@ -125,14 +185,14 @@ final class PythonEnvironment {
             }
             if (!process.waitFor(TIME_LIMIT_SECONDS, TimeUnit.SECONDS) || process.exitValue() != 0) {
                 process.destroyForcibly();
-                throw unusable(executable, "it did not answer");
+                throw unusable(who, executable, "it did not answer");
             }
             return parsed(output);
         } catch (IOException error) {
-            throw unusable(executable, error.getMessage());
+            throw unusable(who, executable, error.getMessage());
         } catch (InterruptedException error) {
             Thread.currentThread().interrupt();
-            throw unusable(executable, "interrupted");
+            throw unusable(who, executable, "interrupted");
         }
     }
 
@@ -147,21 +207,24 @@ final class PythonEnvironment {
         return answers;
     }
 
-    private static IllegalStateException unusable(String executable, String why) {
+    private static IllegalStateException unusable(
+            String who, String executable, String why) {
         return new IllegalStateException(
-                "ckpt-sink: cannot run the Python "
+                who
+                        + ": cannot run the Python "
                         + executable
                         + " ("
                         + why
                         + "). Set spark.pyspark.python, or PYSPARK_PYTHON, to one that exists on every node");
     }
 
-    private static String ownJar() {
+    /** Where this jar is on this machine. */
+    static String ownJar() {
         CodeSource source = PythonEnvironment.class.getProtectionDomain().getCodeSource();
         try {
             return new File(source.getLocation().toURI()).getAbsolutePath();
         } catch (URISyntaxException error) {
-            throw new IllegalStateException("ckpt-sink: cannot tell where its own jar is", error);
+            throw new IllegalStateException("ckpt: cannot tell where its own jar is", error);
         }
     }
 

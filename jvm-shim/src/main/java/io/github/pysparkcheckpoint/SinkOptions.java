@@ -18,20 +18,26 @@ final class SinkOptions {
 
     private SinkOptions() {}
 
-    /** The columns that {@code keyColumns} names: separated by commas, in backticks where need be. */
+    /** The columns that {@code keyColumns} names: separated by commas, in backticks where need be.
+     * Two backticks inside of them are one. */
     static List<String> keyColumns(CaseInsensitiveStringMap options) {
         List<String> names = new ArrayList<>();
         String text = options.getOrDefault("keyColumns", "");
         StringBuilder name = new StringBuilder();
         boolean quoted = false;
+        char before = ',';
         for (char letter : text.toCharArray()) {
             if (letter == '`') {
+                if (!quoted && before == '`') {
+                    name.append(letter);
+                }
                 quoted = !quoted;
             } else if (letter == ',' && !quoted) {
                 add(names, name);
             } else {
                 name.append(letter);
             }
+            before = letter;
         }
         add(names, name);
         return names;

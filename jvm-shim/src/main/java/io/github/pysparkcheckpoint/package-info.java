@@ -40,6 +40,17 @@
  * two pickles that Python gets from here, {@code SinkOptions} reads and adds options, and
  * {@code CheckpointLogs} reads Spark's offset log.
  *
- * <p>Everything but the two class names is private to this jar.
+ * <h2>The plugin</h2>
+ *
+ * <p>{@link io.github.pysparkcheckpoint.CheckpointPlugin} is what {@code spark.plugins} names.
+ * {@code CheckpointDriver} sets the file manager and the listener, restores what is missing and starts
+ * the {@code SideProcess}; {@code PluginSettings} reads the confs and takes the secrets out of them;
+ * {@code PluginPython} runs modules of the Python package; {@code QueryEvents} is Spark's listener, and
+ * {@code SideDoor} what passes between it and Python; {@code CheckpointMetrics} is the source of metrics.
+ *
+ * <p>What holds: nothing but a restore that was asked for and failed stops an application; Spark's threads
+ * wait for Python at the start of a query only, and for a limited time; no process outlives the driver.
+ *
+ * <p>Everything but the three class names is private to this jar, also where Spark or Python need it public.
  */
 package io.github.pysparkcheckpoint;

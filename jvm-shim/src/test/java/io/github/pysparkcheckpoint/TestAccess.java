@@ -1,6 +1,8 @@
 package io.github.pysparkcheckpoint;
 
 import java.io.IOException;
+import java.io.OutputStream;
+import java.util.concurrent.atomic.AtomicReference;
 import org.apache.hadoop.conf.Configuration;
 import org.apache.hadoop.fs.Path;
 
@@ -23,6 +25,35 @@ public final class TestAccess {
 
   public static void flushDeletes(String path, Configuration conf) throws IOException {
     PendingDeletes.of(new Path(path).getFileSystem(conf)).flush();
+  }
+
+  /** Close a stream in a thread that is interrupted meanwhile; the class of what it threw, or "". */
+  public static String interruptedClose(OutputStream stream, long afterMs) throws Exception {
+    AtomicReference<String> thrown = new AtomicReference<>("");
+    Thread thread =
+        new Thread(
+            () -> {
+              try {
+                stream.close();
+              } catch (IOException | RuntimeException failure) {
+                thrown.set(failure.getClass().getName());
+              }
+            });
+    thread.start();
+    Thread.sleep(afterMs);
+    thread.interrupt();
+    thread.join(60_000);
+    return thread.isAlive() ? "still closing" : thrown.get();
+  }
+
+  /** What keeps the data source from running with a Python; empty if nothing does. */
+  public static String pythonProblem(String executable) {
+    try {
+      PythonEnvironment.of(executable, "");
+      return "";
+    } catch (IllegalStateException problem) {
+      return problem.getMessage();
+    }
   }
 
   public static String settings(Configuration conf) {

@@ -1,0 +1,111 @@
+package io.github.pysparkcheckpoint;
+
+import java.io.IOException;
+import java.io.UncheckedIOException;
+import java.util.List;
+import java.util.Map;
+import java.util.stream.Collectors;
+import org.apache.hadoop.fs.FileSystem;
+import org.apache.hadoop.fs.Path;
+import org.apache.spark.SparkConf;
+import org.apache.spark.SparkContext;
+import org.apache.spark.SparkEnv;
+import org.apache.spark.api.plugin.DriverPlugin;
+import org.apache.spark.api.plugin.PluginContext;
+import org.slf4j.Logger;
+import org.slf4j.LoggerFactory;
+
+/**
+ * The plugin on the driver.
+ *
+ * <p>{@code init} runs before the application's code, inside the constructor of the SparkContext: it
+ * sets the file manager and the listener, and restores what is missing, by Python without a Spark job.
+ * {@code registerMetrics} starts the side process, in the background. {@code shutdown} gives it a few
+ * seconds for the last checkpoints. Nothing but a restore that fails stops the application.
+ */
+final class CheckpointDriver implements DriverPlugin {
+
+    private static final Logger LOG = LoggerFactory.getLogger(CheckpointDriver.class);
+    private static final String FILE_MANAGER = "spark.sql.streaming.checkpointFileManagerClass";
+    private static final String LISTENERS = "spark.sql.streaming.streamingQueryListeners";
+    private static final String RESTORE_MODULE = PythonEnvironment.PACKAGE + ".capture.auto_restore";
+
+    private PluginSettings settings;
+    private SparkContext context;
+    private SideProcess side;
+
+    @Override
+    public Map<String, String> init(SparkContext context, PluginContext plugin) {
+        this.context = context;
+        SparkConf conf = context.conf();
+        settings = PluginSettings.take(conf);
+        if (settings.setsFileManager()) {
+            conf.setIfMissing(FILE_MANAGER, ObjectStoreCheckpointFileManager.class.getName());
+        }
+        if (settings.url().isEmpty()) {
+            sayWhatIsInVain();
+            return Map.of();
+        }
+        String others = conf.get(LISTENERS, "").trim();
+        String ours = QueryEvents.class.getName();
+        conf.set(LISTENERS, others.isEmpty() ? ours : others + "," + ours);
+        if (settings.restores()) {
+            restore();
+        }
+        return Map.of();
+    }
+
+    @Override
+    public void registerMetrics(String appId, PluginContext plugin) {
+        if (settings.url().isEmpty()) {
+            return;
+        }
+        CheckpointMetrics metrics = new CheckpointMetrics();
+        SparkEnv.get().metricsSystem().registerSource(metrics);
+        side = new SideProcess(context, settings, new SideDoor(context, settings, metrics));
+        side.start();
+    }
+
+    @Override
+    public void shutdown() {
+        if (side != null) {
+            side.stop();
+        }
+    }
+
+    private void restore() {
+        PluginPython python = PluginPython.of(context.conf(), settings);
+        LOG.info("ckpt: looking for what is to be restored from {}", settings.url());
+        for (String location : python.run(RESTORE_MODULE, settings.restoreSeconds())) {
+            checkIsThere(new Path(location));
+        }
+    }
+
+    /** A location that only Hadoop reaches cannot be restored without Spark; it must be there. */
+    private void checkIsThere(Path location) {
+        try {
+            FileSystem files = location.getFileSystem(context.hadoopConfiguration());
+            if (!files.exists(new Path(location, "metadata"))) {
+                throw new IllegalStateException(
+                        "ckpt: the checkpoint location "
+                                + location
+                                + " is not there, and before Spark runs it cannot be restored. Restore it in a"
+                                + " session: pyspark_checkpoint.restore(..., spark=spark); or start without"
+                                + " spark.ckpt.restore");
+            }
+        } catch (IOException error) {
+            throw new UncheckedIOException("ckpt: cannot tell whether " + location + " is there", error);
+        }
+    }
+
+    private void sayWhatIsInVain() {
+        List<String> names =
+                settings.confs().keySet().stream()
+                        .filter(name -> name.startsWith(PluginSettings.PREFIX))
+                        .filter(name -> !name.startsWith(PluginSettings.PREFIX + "fileManager"))
+                        .collect(Collectors.toList());
+        if (!names.isEmpty()) {
+            LOG.warn("ckpt: spark.ckpt.url is not set, so that no query is checkpointed, but {} is", names);
+        }
+    }
+}

@@ -1,0 +1,28 @@
+package io.github.pysparkcheckpoint;
+
+import org.apache.spark.api.plugin.DriverPlugin;
+import org.apache.spark.api.plugin.ExecutorPlugin;
+import org.apache.spark.api.plugin.SparkPlugin;
+
+/**
+ * {@code spark.plugins=io.github.pysparkcheckpoint.CheckpointPlugin}: checkpoints of every streaming
+ * query of an application, by configuration alone.
+ *
+ * <p>All of it happens on the driver; see {@link CheckpointDriver}. Executors need the jar, which Spark
+ * brings them, and nothing else.
+ */
+public final class CheckpointPlugin implements SparkPlugin {
+
+    /** Called by Spark. */
+    public CheckpointPlugin() {}
+
+    @Override
+    public DriverPlugin driverPlugin() {
+        return new CheckpointDriver();
+    }
+
+    @Override
+    public ExecutorPlugin executorPlugin() {
+        return null;
+    }
+}
