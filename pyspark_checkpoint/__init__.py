@@ -11,11 +11,13 @@ if TYPE_CHECKING:
     from pyspark_checkpoint.capture.preflight import preflight as preflight
     from pyspark_checkpoint.format.manifest import CheckpointManifest as CheckpointManifest
     from pyspark_checkpoint.history.checkpoint_store import CheckpointStore as CheckpointStore
+    from pyspark_checkpoint.spark.configure import configure as configure
     from pyspark_checkpoint.spark.listener import CheckpointListener as CheckpointListener
     from pyspark_checkpoint.spark.listener import checkpoint as checkpoint
     from pyspark_checkpoint.spark.rescale import restore as restore
     from pyspark_checkpoint.spark.source import CheckpointSinkSource as DefaultSource  # noqa: F401
     from pyspark_checkpoint.store.open import open_object_store as open_object_store
+
 
 __version__ = "0.1.0"
 
@@ -25,6 +27,7 @@ _EXPORTS = {
     "CheckpointStore": ("pyspark_checkpoint.history.checkpoint_store", "CheckpointStore"),
     "DefaultSource": ("pyspark_checkpoint.spark.source", "CheckpointSinkSource"),
     "checkpoint": ("pyspark_checkpoint.spark.listener", "checkpoint"),
+    "configure": ("pyspark_checkpoint.spark.configure", "configure"),
     "errors": ("pyspark_checkpoint.errors", None),
     "open_object_store": ("pyspark_checkpoint.store.open", "open_object_store"),
     "preflight": ("pyspark_checkpoint.capture.preflight", "preflight"),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
 from pyspark_checkpoint.format.artifact import ArtifactRef
@@ -15,7 +15,7 @@ from pyspark_checkpoint.format.manifest import (
     QueryInfo,
     RequestCount,
 )
-from pyspark_checkpoint.sparkstate.capture import CapturedFile, CapturePlan
+from pyspark_checkpoint.sparkstate.capture import CapturePlan, OperatorFiles
 from pyspark_checkpoint.sparkstate.logs import CommitLog, OffsetLog
 from pyspark_checkpoint.sparkstate.pipeline import pipeline_hash, without_paths
 from pyspark_checkpoint.sparkstate.preflight import PARTITIONS
@@ -86,7 +86,7 @@ def draft_manifest(
             app_name=facts.query.app_name,
             conf=conf,
         ),
-        operators={operator.name: _entry(operator.partitions, refs) for operator in plan.operators},
+        operators=operator_entries(plan.operators, refs),
         files=tuple(refs[file.path] for file in plan.files),
         source_offsets={
             name: _connector(offset, plan.epoch, facts.sources, index)
@@ -109,16 +109,20 @@ def draft_manifest(
     )
 
 
-def _entry(
-    partitions: Mapping[int, tuple[CapturedFile, ...]], refs: Mapping[str, ArtifactRef]
-) -> OperatorSnapshotEntry:
-    return OperatorSnapshotEntry(
-        tuple(
-            PartitionSnapshotEntry(partition, tuple(refs[file.path] for file in files))
-            for partition, files in sorted(partitions.items())
-        ),
-        kind=STATE_KIND,
-    )
+def operator_entries(
+    operators: Iterable[OperatorFiles], refs: Mapping[str, ArtifactRef]
+) -> dict[str, OperatorSnapshotEntry]:
+    """The operators of Spark as a manifest names them; ``refs`` says where each file is."""
+    return {
+        operator.name: OperatorSnapshotEntry(
+            tuple(
+                PartitionSnapshotEntry(partition, tuple(refs[file.path] for file in files))
+                for partition, files in sorted(operator.partitions.items())
+            ),
+            kind=STATE_KIND,
+        )
+        for operator in operators
+    }
 
 
 def _connector(offset: str | None, epoch: int, sources: tuple[str, ...], index: int) -> ConnectorCheckpoint:

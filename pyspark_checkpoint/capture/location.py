@@ -1,9 +1,9 @@
-"""A checkpoint location of Spark, seen through an object store: one way for disk, S3, GCS and Azure."""
+"""A checkpoint location of Spark, seen through an object store: one way for disk, clouds and Hadoop."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
 
 from pyspark_checkpoint.errors import NotFound, RefusedError
 from pyspark_checkpoint.sparkstate.chain import FileFacts
@@ -19,47 +19,73 @@ class FileGone(RefusedError):
     """A file that was listed is gone, or is another one: Spark purged or rewrote it. List again."""
 
 
+Opener = Callable[[str], ObjectStore]
+"""Opens a location that only Hadoop's file systems know; ``spark.hadoop`` has it."""
+
+
 @dataclass(frozen=True, slots=True)
 class LocationSpec:
     """How to open a checkpoint location anywhere: what a task is told. Options are never printed."""
 
     url: str
     options: Mapping[str, str] = field(default_factory=dict, repr=False)
+    becomes: str = ""
+    """Where the location will be when it is used, if that is elsewhere."""
+    opener: Opener | None = field(default=None, repr=False, compare=False)
+
+    @property
+    def is_foreign(self) -> bool:
+        """Whether only Hadoop can reach it: neither a path nor a service that this package speaks to."""
+        scheme, colon, _ = self.url.partition(":")
+        return bool(colon) and "/" not in scheme and scheme.lower() not in SCHEMES
 
     @property
     def spark_url(self) -> str:
         """The location as Spark spells it: what Spark finds in files that name their own place."""
+        if self.becomes:
+            return LocationSpec(self.becomes).spark_url
+        if self.is_foreign:
+            return self.url.rstrip("/")
         where = parse_store_url(self.url)
         if where.scheme == "file":
             return f"file:{where.path}"
         typed, colon, rest = self.url.rstrip("/").partition(":")
         return f"{_SPARK_SCHEMES.get(typed.lower(), typed)}{colon}{rest}"
 
+    def beside(self, suffix: str) -> LocationSpec:
+        """Another location next to this one, which is to take its place."""
+        return replace(self, url=f"{self.url.rstrip('/')}.{suffix}", becomes=self.url)
+
     def open(self) -> CheckpointLocation:
         """Open it."""
-        scheme, colon, _ = self.url.partition(":")
-        if colon and "/" not in scheme and scheme.lower() not in SCHEMES:
+        if not self.is_foreign:
+            return CheckpointLocation(self, open_object_store(self.url, self.options))
+        if self.opener is None:
+            scheme = self.url.partition(":")[0]
             raise RefusedError(
-                f"checkpoint locations on {scheme}: are not read",
-                hint="local disk, S3, GCS and Azure are, under the names that Spark has for them",
+                f"a checkpoint location on {scheme}: is reached through Spark alone",
+                hint="give a session (spark=), whose Hadoop file systems are used; local disk, S3, GCS and "
+                "Azure need none",
             )
-        return CheckpointLocation(self, open_object_store(self.url, self.options))
+        return CheckpointLocation(self, self.opener(self.url))
 
 
 class CheckpointLocation:
     """The files of one query's checkpoint location, by their paths relative to it."""
 
     def __init__(self, spec: LocationSpec, store: ObjectStore) -> None:
+        self.spec = spec
         self.url = spec.url
         self.spark_url = spec.spark_url
         self.store = store
 
-    def listing(self) -> CheckpointListing:
-        """Everything that is there now."""
+    def listing(self, *prefixes: str) -> CheckpointListing:
+        """Everything that is there now, or what begins with one of the prefixes."""
         return sort_listing(
             {
                 found.key: FileFacts(found.size_bytes, found.modified_ms)
-                for found in self.store.list()
+                for prefix in prefixes or ("",)
+                for found in self.store.list(prefix)
                 if not found.key.rsplit("/", 1)[-1].startswith(".")
             }
         )

@@ -7,15 +7,17 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 from pyspark_checkpoint.capture.location import CheckpointLocation, LocationSpec
-from pyspark_checkpoint.capture.restore import Progress, Restore, RestoreReport, find_interrupted
+from pyspark_checkpoint.capture.restore import Progress, Restore, RestoreReport, Spread, find_interrupted
 from pyspark_checkpoint.capture.roots import plain_options, resolve_root
+from pyspark_checkpoint.capture.sealing import find_commit, keep_commit, seal_known
 from pyspark_checkpoint.capture.sinks import LinkedSink
 from pyspark_checkpoint.clock import SYSTEM_CLOCK, Clock
-from pyspark_checkpoint.errors import FormatError, RefusedError
+from pyspark_checkpoint.errors import FormatError, RefusedError, SettingsError
 from pyspark_checkpoint.format.manifest import CheckpointManifest
 from pyspark_checkpoint.history import lookup
 from pyspark_checkpoint.history.checkpoint_store import CheckpointStore
 from pyspark_checkpoint.history.savepoint import Savepoint
+from pyspark_checkpoint.sparkstate.points import RestorePoint
 from pyspark_checkpoint.sparkstate.restore import RestorePlan
 
 _LOG = logging.getLogger(__name__)
@@ -34,6 +36,7 @@ class RestoreRequest:
     epoch: int | None = None
     timestamp_ms: int | None = None
     query: str | None = None
+    point: RestorePoint | None = None
 
     @property
     def is_latest(self) -> bool:
@@ -46,23 +49,27 @@ def savepoint(
 ) -> Savepoint:
     """Keep a checkpoint of a query under ``name``, the newest by default; retention never removes it."""
     store = CheckpointStore.open(resolve_root(url, query, options), options)
-    return store.savepoint(name, at)
+    made = store.savepoint(name, at)
+    seal_known(store, made.number, options)
+    return made
 
 
 def restore(
     url: str,
-    to: str,
+    to: str | LocationSpec,
     at: int | str = LATEST,
     *,
     epoch: int | None = None,
     timestamp_ms: int | None = None,
     query: str | None = None,
+    point: str | None = None,
     clone: bool = False,
     rollback_sink: bool = False,
     options: Options | None = None,
     location_options: Options | None = None,
     sink_options: Options | None = None,
     progress: Progress | None = None,
+    spread: Spread | None = None,
     clock: Clock = SYSTEM_CLOCK,
 ) -> RestoreReport:
     """Rebuild a checkpoint location from a checkpoint; the unmodified query goes on from there.
@@ -73,22 +80,37 @@ def restore(
     over, so that a driver that still runs is fenced, and records a rollback if the checkpoint is not
     the newest; with ``clone`` the location gets a new query id, and the history stays as it is.
 
-    A query that writes to a ckpt-sink goes on only if its table is at the same epoch. With
+    A checkpoint of a ckpt-sink that has rows and state can be restored to two points: ``after`` its batch,
+    if Spark is known to have finished it, or ``before`` it; then Spark runs the batch again and the table
+    replaces its rows. None chooses after where it is known; the report says which it was. Rows and state
+    go back together, by one recorded rollback of the one history that they are in.
+
+    Any other query that writes to a ckpt-sink goes on only if its table is at the same epoch. With
     ``rollback_sink`` a table that is further is rolled back, as a recorded rollback; otherwise, and if
-    it is behind, the restore is refused.
+    it is behind, the restore is refused. ``spread`` writes large restores elsewhere than in this process.
     """
     history = CheckpointStore.open(resolve_root(url, query, options), options)
-    location = LocationSpec(
-        to, plain_options(options if location_options is None else location_options)
-    ).open()
-    request = RestoreRequest(url, to, at, epoch, timestamp_ms, query)
+    if isinstance(to, str):
+        to = LocationSpec(to, plain_options(options if location_options is None else location_options))
+    location = to.open()
+    request = RestoreRequest(url, to.url, at, epoch, timestamp_ms, query, parse_point(point))
     skipped: list[str] = []
     for manifest in _candidates(history, request, skipped):
         sink = LinkedSink(manifest, options if sink_options is None else sink_options)
         if not clone:
             sink.plan(may_roll_back=rollback_sink)
         query_id = _clone_id(location, manifest, clock) if clone else None
-        task = Restore(history.store, history.reader(), manifest, location, query_id=query_id)
+        commit = find_commit(history, manifest)
+        task = Restore(
+            history.store,
+            history.reader(),
+            manifest,
+            location,
+            query_id=query_id,
+            point=request.point,
+            commit=commit,
+            spread=spread,
+        )
         try:
             report = task.execute(progress)
         except FormatError as error:
@@ -99,7 +121,9 @@ def restore(
             continue
         if not clone:
             sink.roll_back()
-            _take_over(history, manifest.checkpoint_id)
+            made = _take_over(history, manifest.checkpoint_id)
+            if made is not None and commit is not None and report.point is RestorePoint.AFTER:
+                keep_commit(history, made, commit)
         task.finish()
         location.store.close()
         return report
@@ -107,6 +131,16 @@ def restore(
         f"none of the checkpoints is good: {'; '.join(skipped)}",
         hint="restore the damaged objects from a copy; starting afresh would lose what they hold",
     )
+
+
+def parse_point(text: str | None) -> RestorePoint | None:
+    """``before``, ``after``, or None for the default."""
+    if text is None:
+        return None
+    try:
+        return RestorePoint(text)
+    except ValueError:
+        raise SettingsError(f"a checkpoint is restored before or after its batch, not {text!r}") from None
 
 
 def find_manifest(
@@ -156,7 +190,15 @@ def plan_only(request: RestoreRequest, options: Options | None = None) -> Restor
     history = CheckpointStore.open(resolve_root(request.url, request.query, options), options)
     number = choose_checkpoint(history, request)
     location = LocationSpec(request.to, plain_options(options)).open()
-    return Restore(history.store, history.reader(), _loaded(history, number), location).plan
+    manifest = _loaded(history, number)
+    return Restore(
+        history.store,
+        history.reader(),
+        manifest,
+        location,
+        point=request.point,
+        commit=find_commit(history, manifest),
+    ).plan
 
 
 def choose_checkpoint(history: CheckpointStore, request: RestoreRequest) -> int:

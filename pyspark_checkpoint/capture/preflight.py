@@ -21,7 +21,7 @@ from pyspark_checkpoint.sparkstate.restore import RESTORE_MARKER, STATE_KIND, pa
 
 
 def preflight(
-    location: str,
+    location: str | LocationSpec,
     *,
     spark_version: str | None = None,
     provider: str | None = None,
@@ -35,7 +35,8 @@ def preflight(
     Give what is known of the query and its session. ``operators`` are the names that Spark has for
     stateful operators, in their order, as progress events show them. Reads; changes nothing.
     """
-    opened = LocationSpec(location, options or {}).open()
+    spec = LocationSpec(location, options or {}) if isinstance(location, str) else location
+    opened = spec.open()
     listing = opened.listing()
     recorded = recorded_in_location(opened, listing)
     offered = Offered(

@@ -6,26 +6,28 @@ interrupted is resumed by repeating it; a location that a query uses is refused.
 
 from __future__ import annotations
 
-import tempfile
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from itertools import groupby
 
 import orjson
 
 from pyspark_checkpoint.capture.location import CheckpointLocation
+from pyspark_checkpoint.capture.writer import LocationWriter, location_writer
 from pyspark_checkpoint.errors import FormatError, NotFound, RefusedError
 from pyspark_checkpoint.format.manifest import CheckpointManifest
 from pyspark_checkpoint.format.sealed import sha256_hex
 from pyspark_checkpoint.history.parallel import iter_bounded
 from pyspark_checkpoint.history.reading import ArtifactReader, WantedArtifact, stream_stored
 from pyspark_checkpoint.sparkstate.logs import encode_query_id, relocate_operator_metadata
+from pyspark_checkpoint.sparkstate.points import RestorePoint
 from pyspark_checkpoint.sparkstate.restore import (
     RESTORE_MARKER,
     STATE_KIND,
     RestoredFile,
     RestorePlan,
     Rewrite,
+    Stage,
     check_fresh,
     plan_restore,
 )
@@ -35,10 +37,14 @@ CONCURRENCY = 8
 GROUP_BYTES = 8 * 1024 * 1024
 """How much one thread reads, verifies and writes at a time. A larger file is a group of its own."""
 LARGE_BYTES = 64 * 1024 * 1024
-"""From here on a file goes through a temporary one instead of memory."""
+"""From here on a file is written piece by piece instead of going through memory."""
+SPREAD_BYTES = 256 * 1024 * 1024
+"""From here on state is written by others than this process, if there are any."""
 
 Progress = Callable[[int, int], None]
 """Told after each group of files: bytes done, bytes in all."""
+Spread = Callable[[Sequence[Sequence[RestoredFile]]], Iterable[int]]
+"""Writes groups of plain state files elsewhere, and yields the size of each group that is written."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,6 +58,8 @@ class RestoreReport:
     files: int
     size_bytes: int
     resumed: bool
+    point: RestorePoint = RestorePoint.AFTER
+    """Whether the query goes on after the epoch, or runs it again first."""
 
 
 class Restore:
@@ -65,13 +73,21 @@ class Restore:
         location: CheckpointLocation,
         *,
         query_id: str | None = None,
+        point: RestorePoint | None = None,
+        commit: bytes | None = None,
+        spread: Spread | None = None,
     ) -> None:
-        """With ``query_id`` the checkpoint is forked: the restored query has that id."""
+        """With ``query_id`` the checkpoint is forked: the restored query has that id.
+
+        ``point`` and ``commit`` are those of ``plan_restore``.
+        """
+        self._spread = spread
         self._store = store
         self._reader = reader
         self._location = location
+        self._writer = location_writer(location)
         self._owners = _owners(manifest)
-        self.plan = plan_restore(manifest, query_id=query_id)
+        self.plan = plan_restore(manifest, query_id=query_id, point=point, commit=commit)
 
     def execute(self, progress: Progress | None = None) -> RestoreReport:
         """Write everything and say what was done. Every byte is verified before it is visible.
@@ -80,18 +96,22 @@ class Restore:
         """
         plan, done = self.plan, 0
         resumed = _begin(self._location, plan)
-        for _, staged in groupby(plan.files, key=lambda file: file.stage):
-            groups = _groups(list(staged))
-            limit = (
-                CONCURRENCY if all(_size(group) <= GROUP_BYTES for group in groups) else CONCURRENCY // 2
-            )
-            for size_bytes in iter_bounded(self._write, groups, limit):
+        for stage, staged in groupby(plan.files, key=lambda file: file.stage):
+            for size_bytes in self._write_stage(stage, list(staged)):
                 done += size_bytes
                 if progress is not None:
                     progress(done, plan.total_bytes)
+            self._writer.sync()
         url = self._location.url
         return RestoreReport(
-            plan.checkpoint_id, plan.epoch, plan.query_id, url, len(plan.files), plan.total_bytes, resumed
+            plan.checkpoint_id,
+            plan.epoch,
+            plan.query_id,
+            url,
+            len(plan.files),
+            plan.total_bytes,
+            resumed,
+            plan.point,
         )
 
     def finish(self) -> None:
@@ -103,23 +123,34 @@ class Restore:
         self._location.store.delete([file.path for file in reversed(self.plan.files)])
         self.finish()
 
+    def _write_stage(self, stage: Stage, files: Sequence[RestoredFile]) -> Iterable[int]:
+        groups = _groups(files)
+        is_plain = all(file.ref.data_key_id is None and file.ref.inline is None for file in files)
+        if self._spread is not None and stage is Stage.STATE and is_plain and _size(files) >= SPREAD_BYTES:
+            return self._spread(groups)
+        is_small = all(_size(group) <= GROUP_BYTES for group in groups)
+        return iter_bounded(self._write, groups, CONCURRENCY if is_small else CONCURRENCY // 2)
+
     def _write(self, group: Sequence[RestoredFile]) -> int:
         small = [file for file in group if not _is_large(file)]
         wanted = [WantedArtifact(file.ref, *self._owners.get(file.path, ("", -1))) for file in small]
-        for file in group:
-            if _is_large(file):
-                self._write_large(file)
+        _write_large(self._store, self._writer, group)
         for file, data in zip(small, self._reader.read_many(wanted), strict=True):
-            self._location.store.put(file.path, _rewritten(file, data, self.plan, self._location.spark_url))
+            rewritten = _rewritten(file, data, self.plan, self._location.spark_url)
+            self._writer.write(file.path, rewritten)
         return _size(group)
 
-    def _write_large(self, file: RestoredFile) -> None:
-        """Through a temporary file, so that bytes are visible only after all of them were verified."""
-        with tempfile.TemporaryFile() as spool:
-            for chunk in stream_stored(self._store, file.ref):
-                spool.write(chunk)
-            spool.seek(0)
-            self._location.store.put(file.path, spool)
+
+def write_plain(store: ObjectStore, location: CheckpointLocation, group: Sequence[RestoredFile]) -> int:
+    """Write a group of state files, which are neither encrypted nor changed: what a task does."""
+    writer = location_writer(location)
+    small = [file for file in group if not _is_large(file)]
+    _write_large(store, writer, group)
+    datas = ArtifactReader(store).read_many([WantedArtifact(file.ref) for file in small])
+    for file, data in zip(small, datas, strict=True):
+        writer.write(file.path, data)
+    writer.sync()
+    return _size(group)
 
 
 def find_interrupted(location: CheckpointLocation) -> str | None:
@@ -177,6 +208,12 @@ def _groups(files: Sequence[RestoredFile]) -> list[list[RestoredFile]]:
 
 def _size(group: Sequence[RestoredFile]) -> int:
     return sum(file.ref.size_bytes for file in group)
+
+
+def _write_large(store: ObjectStore, writer: LocationWriter, group: Sequence[RestoredFile]) -> None:
+    for file in group:
+        if _is_large(file):
+            writer.write_chunks(file.path, stream_stored(store, file.ref))
 
 
 def _is_large(file: RestoredFile) -> bool:

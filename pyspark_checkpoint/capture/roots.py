@@ -2,7 +2,8 @@
 
 ``{url}/{query id}/`` is a store of its own, and ``{url}/names/{name}.json`` points to the newest query of
 that name. So two applications with one query name never share a history, and starting over after
-deleting a checkpoint location begins a new one.
+deleting a checkpoint location begins a new one. ``{url}/apps/{application}/{query id}.json`` is there for
+every query that an application has run: an automatic restore looks there.
 """
 
 from __future__ import annotations
@@ -13,17 +14,15 @@ from dataclasses import dataclass
 
 from pyspark_checkpoint.errors import FormatError, NotFound, RefusedError
 from pyspark_checkpoint.format.keys import CONTROL_KEY
-from pyspark_checkpoint.format.sealed import (
-    FORMAT_VERSION,
-    check_version,
-    decode_sealed,
-    encode_sealed,
-    sha256_hex,
-)
+from pyspark_checkpoint.format.sealed import decode_record, encode_record, sha256_hex
+from pyspark_checkpoint.history.checkpoint_store import CheckpointStore
+from pyspark_checkpoint.history.records_io import read_record
+from pyspark_checkpoint.sparkstate.coordinated import find_state_record
 from pyspark_checkpoint.store.base import ObjectStore
 from pyspark_checkpoint.store.open import open_object_store
 
 NAMES_PREFIX = "names/"
+APPS_PREFIX = "apps/"
 HISTORY_OPTIONS = ("encryptionKeyFile",)
 _UUID = re.compile(r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}\Z")
 _MAX_NAME = 150
@@ -38,6 +37,9 @@ class QueryRoot:
     query_id: str
     app_name: str
     timestamp_ms: int
+    table: str = ""
+    """Where the table of its ckpt-sink is, if it writes to one."""
+    checkpoint_location: str = ""
 
 
 def plain_options(options: Mapping[str, str] | None) -> dict[str, str]:
@@ -54,43 +56,70 @@ def root_url(url: str, query_id: str) -> str:
 
 def name_key(name: str) -> str:
     """Where the pointer of a query name is; characters that not every store holds are spelled out."""
+    return f"{NAMES_PREFIX}{_spelled(name)}.json"
+
+
+def app_prefix(app_name: str) -> str:
+    """Where the queries of an application are listed."""
+    return f"{APPS_PREFIX}{_spelled(app_name)}/"
+
+
+def _spelled(name: str) -> str:
     safe = _UNSAFE.sub(lambda match: "".join(f"%{byte:02X}" for byte in match[0].encode("utf-8")), name)
     if len(safe) > _MAX_NAME:
         safe = f"{safe[:_MAX_NAME]}-{sha256_hex(name.encode('utf-8'))[:32]}"
-    return f"{NAMES_PREFIX}{safe}.json"
+    return safe
 
 
 def register(parent: ObjectStore, root: QueryRoot) -> None:
-    """Point a query's name, or its id if it has none, at its newest history."""
+    """Point a query's name, or its id if it has none, at its newest history; list it by application."""
     fields = {
-        "version": FORMAT_VERSION,
         "name": root.name,
         "query_id": root.query_id,
         "app_name": root.app_name,
         "timestamp_ms": root.timestamp_ms,
+        "table": root.table,
+        "checkpoint_location": root.checkpoint_location,
     }
-    parent.put(name_key(root.name or root.query_id), encode_sealed(fields))
+    record = encode_record(fields)
+    parent.put(name_key(root.name or root.query_id), record)
+    if root.app_name:
+        parent.put(f"{app_prefix(root.app_name)}{root.query_id}.json", record)
 
 
 def list_queries(parent: ObjectStore) -> list[QueryRoot]:
     """The queries that have a history below a URL, by name."""
-    return [_decode(parent.get(info.key), info.key) for info in parent.list(NAMES_PREFIX)]
+    return [_decode(read_record(parent, info.key), info.key) for info in parent.list(NAMES_PREFIX)]
+
+
+def find_query(parent: ObjectStore, name: str) -> QueryRoot | None:
+    """The newest query of that name, or without a name of that id; None if there is none."""
+    key = name_key(name)
+    try:
+        return _decode(read_record(parent, key), key)
+    except NotFound:
+        return None
+
+
+def list_app_queries(parent: ObjectStore, app_name: str) -> list[QueryRoot]:
+    """The queries that an application of this name has run with checkpoints below a URL."""
+    return [_decode(read_record(parent, info.key), info.key) for info in parent.list(app_prefix(app_name))]
 
 
 def resolve_root(url: str, query: str | None, options: Mapping[str, str] | None = None) -> str:
-    """The URL of the history that is meant: ``url`` itself, or the one query below it, or the named one."""
+    """The URL of the history that is meant: ``url`` itself, or the one query below it, or the named one.
+
+    A query whose ckpt-sink commits its state with its rows has its history in its table.
+    """
     parent = open_object_store(url, plain_options(options))
-    if query is None and _is_history(parent):
+    if query is None and is_history(parent):
         return url
+    found = list_queries(parent)
+    chosen = [root for root in found if query in (None, root.name, root.query_id)]
+    if len(chosen) == 1:
+        return history_url(url, chosen[0], options)
     if query is not None and _UUID.match(query) is not None:
         return root_url(url, query)
-    found = list_queries(parent)
-    if query is None and len(found) == 1:
-        return root_url(url, found[0].query_id)
-    if query is not None:
-        for root in found:
-            if root.name == query:
-                return root_url(url, root.query_id)
     if not found:
         raise RefusedError(f"{parent.url} has no checkpoints", hint="look at the URL once more")
     names = ", ".join(sorted(root.name or root.query_id for root in found)[:20])
@@ -100,7 +129,28 @@ def resolve_root(url: str, query: str | None, options: Mapping[str, str] | None 
     )
 
 
-def _is_history(store: ObjectStore) -> bool:
+def history_url(url: str, root: QueryRoot, options: Mapping[str, str] | None = None) -> str:
+    """Where a query's state is kept: in the history of its table if that has it, otherwise in its own."""
+    if root.table and _has_state(root, options):
+        return root.table
+    return root_url(url, root.query_id)
+
+
+def _has_state(root: QueryRoot, options: Mapping[str, str] | None) -> bool:
+    """Whether the table's newest checkpoint that can be read has the state of this query."""
+    table = CheckpointStore.open(root.table, options)
+    for number in reversed(table.list_ids()):
+        try:
+            manifest = table.load_by_id(number)
+        except FormatError:
+            continue  # what is damaged is told by whoever reads it
+        if manifest is not None:
+            return manifest.query.id == root.query_id and find_state_record(manifest) is not None
+    return False
+
+
+def is_history(store: ObjectStore) -> bool:
+    """Whether a store is one query's history, and not only what several lie below."""
     try:
         store.head(CONTROL_KEY)
     except NotFound:
@@ -109,14 +159,15 @@ def _is_history(store: ObjectStore) -> bool:
 
 
 def _decode(data: bytes, name: str) -> QueryRoot:
-    fields = decode_sealed(data, name)
-    check_version(fields, name)
+    fields = decode_record(data, name)
     try:
         return QueryRoot(
             str(fields["name"]),
             str(fields["query_id"]),
             str(fields["app_name"]),
             int(fields["timestamp_ms"]),
+            str(fields.get("table", "")),
+            str(fields.get("checkpoint_location", "")),
         )
     except (KeyError, TypeError, ValueError):
         raise FormatError(f"{name} lacks a field, or has one of another type") from None

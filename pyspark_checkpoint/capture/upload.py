@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from pyspark_checkpoint.capture.location import CheckpointLocation
+from pyspark_checkpoint.capture.location import CheckpointLocation, FileGone
+from pyspark_checkpoint.capture.server_copy import COPY_BYTES, ServerCopier
 from pyspark_checkpoint.capture.uploads import UploadItem
 from pyspark_checkpoint.clock import SYSTEM_CLOCK, Clock
 from pyspark_checkpoint.format.artifact import ArtifactRef
 from pyspark_checkpoint.format.cipher import Cipher
-from pyspark_checkpoint.format.keys import CheckpointId
+from pyspark_checkpoint.format.keys import CheckpointId, CheckpointPaths
 from pyspark_checkpoint.format.manifest import RequestCount
 from pyspark_checkpoint.format.pack import PackBounds
 from pyspark_checkpoint.format.sealed import sha256_hex
@@ -30,6 +31,8 @@ class UploadTarget:
     number: int
     store_id: str = ""
     cipher: Cipher | None = None
+    copier: ServerCopier | None = None
+    """Copies large files where one server has store and location."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,6 +43,32 @@ class UploadedGroup:
     requests: RequestCount = field(default_factory=RequestCount)
 
 
+@dataclass(frozen=True, slots=True)
+class ReadGroup:
+    """A group's files as they were read: those that the store has already, and the bytes of the others."""
+
+    reused: tuple[tuple[str, ArtifactRef], ...] = ()
+    items: tuple[UploadItem, ...] = ()
+    staged: tuple[StagedItem, ...] = ()
+
+
+def read_group(location: CheckpointLocation, group: Sequence[UploadItem]) -> ReadGroup:
+    """Read a group's files. One that is gone, or is of another size now, is ``FileGone``."""
+    datas = run_bounded(
+        lambda item: location.read(item.file.path, item.file.facts), list(group), READ_CONCURRENCY
+    )
+    reused: list[tuple[str, ArtifactRef]] = []
+    items: list[UploadItem] = []
+    staged: list[StagedItem] = []
+    for item, data in zip(group, datas, strict=True):
+        if item.earlier is not None and _has_bytes(item.earlier, data):
+            reused.append((item.file.path, item.earlier))
+        else:
+            items.append(item)
+            staged.append(staged_item(item, data))
+    return ReadGroup(tuple(reused), tuple(items), tuple(staged))
+
+
 def upload_group(
     location: CheckpointLocation,
     target: UploadTarget,
@@ -47,40 +76,75 @@ def upload_group(
     *,
     clock: Clock = SYSTEM_CLOCK,
     bounds: PackBounds = NO_INLINE,
+    inline_used_bytes: int = 0,
 ) -> UploadedGroup:
     """Read a group's files, stage those whose bytes the store does not have, and say where all are.
 
     Each call stages under an attempt of its own, so that a task that runs twice overwrites nothing.
     """
-    datas = run_bounded(
-        lambda item: location.read(item.file.path, item.file.facts), list(group), READ_CONCURRENCY
+    copied = _copy_large(target, group, clock)
+    read = read_group(location, [item for item in group if item.file.path not in copied])
+    new = upload_bytes(
+        target, read.items, read.staged, clock=clock, bounds=bounds, inline_used_bytes=inline_used_bytes
     )
-    refs: dict[str, ArtifactRef] = {}
-    items: list[tuple[UploadItem, bytes]] = []
-    for item, data in zip(group, datas, strict=True):
-        if item.earlier is not None and _has_bytes(item.earlier, data):
-            refs[item.file.path] = item.earlier
-        else:
-            items.append((item, data))
-    staged = stage(
+    requests = RequestCount(
+        new.requests.puts + len(copied), new.requests.gets + len(copied), new.requests.bytes
+    )
+    return UploadedGroup((*copied.items(), *read.reused, *new.refs), requests)
+
+
+def upload_bytes(
+    target: UploadTarget,
+    items: Sequence[UploadItem],
+    staged: Sequence[StagedItem],
+    *,
+    clock: Clock = SYSTEM_CLOCK,
+    bounds: PackBounds = NO_INLINE,
+    inline_used_bytes: int = 0,
+) -> UploadedGroup:
+    """Stage files that were read, under an attempt of their own, and say where each is."""
+    done = stage(
         target.store,
         CheckpointId(target.number, clock.uuid7()),
-        [_staged_item(item, data) for item, data in items],
+        staged,
         store_id=target.store_id,
         cipher=target.cipher,
+        inline_used_bytes=inline_used_bytes,
         bounds=bounds,
         clock=clock,
     )
-    for (item, _), ref in zip(items, staged.refs, strict=True):
-        refs[item.file.path] = ref
-    return UploadedGroup(tuple(refs.items()), staged.requests)
+    refs = tuple((item.file.path, ref) for item, ref in zip(items, done.refs, strict=True))
+    return UploadedGroup(refs, done.requests)
+
+
+def _copy_large(target: UploadTarget, group: Sequence[UploadItem], clock: Clock) -> dict[str, ArtifactRef]:
+    """Let the server copy what is large and new; encrypted stores hold other bytes than the location."""
+    copier = target.copier
+    if copier is None or target.cipher is not None:
+        return {}
+    large = [item for item in group if item.earlier is None and item.file.facts.size_bytes >= COPY_BYTES]
+    attempt = CheckpointId(target.number, clock.uuid7())
+
+    def copy(numbered: tuple[int, UploadItem]) -> tuple[str, ArtifactRef]:
+        index, item = numbered
+        path = CheckpointPaths.file(attempt, index)
+        made = copier.copy(item.file.path, path)
+        if made.size_bytes != item.file.facts.size_bytes:
+            raise FileGone(f"{item.file.path} was written again")
+        file = item.file
+        return file.path, ArtifactRef(
+            path, made.size_bytes, made.sha256, file.is_delta, file.epoch, name=item.name
+        )
+
+    return dict(run_bounded(copy, list(enumerate(large)), READ_CONCURRENCY))
 
 
 def _has_bytes(ref: ArtifactRef, data: bytes) -> bool:
     return ref.data_key_id is None and ref.size_bytes == len(data) and ref.sha256 == sha256_hex(data)
 
 
-def _staged_item(item: UploadItem, data: bytes) -> StagedItem:
+def staged_item(item: UploadItem, data: bytes) -> StagedItem:
+    """A file's bytes as they are staged."""
     return StagedItem(
         data=data,
         is_delta=item.file.is_delta,

@@ -16,7 +16,8 @@ from pyspark_checkpoint.history.head import Head
 from pyspark_checkpoint.history.living import SummaryCache
 from pyspark_checkpoint.history.records_io import exists
 from pyspark_checkpoint.history.retain import execute_prune, plan_prune, read_recent
-from pyspark_checkpoint.spark.draft import Batch, draft_manifest, gather, query_info
+from pyspark_checkpoint.history.rules import check_encryption, choose_kind
+from pyspark_checkpoint.spark.draft import Batch, add_state, draft_manifest, gather, query_info
 from pyspark_checkpoint.spark.facts import QueryFacts
 from pyspark_checkpoint.spark.options import WriteOptions
 from pyspark_checkpoint.spark.plan import SinkPlan, check_owner, other_owner, plan_sink
@@ -24,13 +25,15 @@ from pyspark_checkpoint.spark.session import (
     OpenTable,
     ProcessCache,
     catch_up,
-    find_planning_head,
     open_for_writing,
     open_run,
+    open_to_plan,
     remember_head,
     store_key,
 )
 from pyspark_checkpoint.spark.sparklogs import read_offsets
+from pyspark_checkpoint.spark.state_choice import choose_state, seal_before_claim
+from pyspark_checkpoint.spark.state_commit import commit_state
 from pyspark_checkpoint.store.base import ObjectStore
 from pyspark_checkpoint.table.schema import TableSchema
 
@@ -41,12 +44,15 @@ _PRUNING = threading.Lock()
 
 def plan_batch(options: WriteOptions, schema: TableSchema, *, streaming: bool, overwrite: bool) -> SinkPlan:
     """Plan the next batch on the newest head; a run that is new claims the table first."""
-    opened = open_for_writing(options.shared)
-    head = find_planning_head(options.shared, opened)
+    opened, head = open_to_plan(options.shared, begun=options.facts.begun)
+    check_encryption(head, None if opened.cipher is None else opened.cipher.key_id)
     head = _claimed(options, opened, head, streaming=streaming)
     plan = plan_sink(
         head, options, schema, streaming=streaming, overwrite=overwrite, store_id=opened.store_id
     )
+    tasks = options.facts.tasks or (plan.table.partitions if plan.table.routed else 0)
+    manifest = None if head is None else head.manifest
+    plan = replace(plan, state=choose_state(options, manifest, streaming=streaming, tasks=tasks))
     if opened.cipher is not None:
         keys = {ref.data_key_id for refs in plan.chains.values() for ref in refs if ref.data_key_id}
         plan = replace(plan, cipher=opened.cipher.task_cipher(sorted(keys)))
@@ -69,10 +75,11 @@ def _claimed(
         options.shared,
         opened,
         facts.run_id,
-        query_info(facts, batch=False),
+        replace(query_info(facts, batch=False), conf=head.manifest.query.conf),
         begun=facts.begun,
         adopt=options.take_over,
     )
+    seal_before_claim(options, head.manifest)
     run.claim()
     remember_head(options.shared, run.head)
     return run.head
@@ -86,7 +93,7 @@ def commit_batch(
     if run_id is not None:
         batch = replace(batch, facts=replace(batch.facts, run_id=run_id))
     batch = replace(batch, facts=_with_offsets(batch))
-    opened = open_for_writing(options.shared)
+    opened = open_for_writing(options.shared, store_id=batch.plan.store_id)
     query = query_info(batch.facts, batch=batch.plan.table.batch)
     run = open_run(
         options.shared,
@@ -100,6 +107,8 @@ def commit_batch(
     _refuse_other_owner(run, query.id, options)
     _refuse_unseen(opened.store, batch)
     draft = draft_manifest(batch, run.head)
+    choose_kind(draft, run.head)
+    draft = add_state(draft, commit_state(run, batch))
     manifest = run.publish(draft, CheckpointId(batch.plan.number, SYSTEM_CLOCK.uuid7()))
     prune_if_due(options, run)
     return manifest
@@ -117,7 +126,8 @@ def _refuse_unseen(store: ObjectStore, batch: Batch) -> None:
     if "://" in store.url and not store.url.startswith("file:"):
         return
     for part in batch.parts:
-        for ref in (part.ref, part.rewritten.ref if part.rewritten else None):
+        state = next((file.ref for file in part.state), None)
+        for ref in (part.ref, part.rewritten.ref if part.rewritten else None, state):
             if ref is not None and ref.path is not None and not exists(store, ref.path):
                 raise RefusedError(
                     f"the driver does not see {ref.path}, which a task has written below {store.url}",
@@ -154,7 +164,7 @@ def prune_if_due(options: WriteOptions, run: Run) -> None:
 
 def _prune(options: WriteOptions, run: Run, head: Head) -> None:
     with _PRUNING:
-        cache = _PRUNED.get(store_key(options.shared), dict)
+        cache = _PRUNED.get((*store_key(options.shared), head.control.store_id), dict)
         try:
             recent = read_recent(run.store, head, keep=options.retain, cache=cache)
             plan = plan_prune(recent, head.control, keep=options.retain)

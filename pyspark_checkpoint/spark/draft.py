@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from pyspark_checkpoint.errors import RefusedError, StaleAttempt
@@ -20,6 +20,7 @@ from pyspark_checkpoint.history.head import Head
 from pyspark_checkpoint.spark.facts import QueryFacts
 from pyspark_checkpoint.spark.messages import DriverFacts, StagedPartition
 from pyspark_checkpoint.spark.plan import BATCH_QUERY_ID, SinkPlan
+from pyspark_checkpoint.sparkstate.coordinated import STATE_FIELD, StateRecord
 from pyspark_checkpoint.sparkstate.logs import decode_offset_log
 from pyspark_checkpoint.table.info import TABLE_KIND
 
@@ -49,6 +50,19 @@ def gather(messages: Sequence[object], known: QueryFacts) -> Batch:
     if any(part.parent_sha256 != plan.parent_sha256 or part.epoch != parts[0].epoch for part in parts):
         raise RefusedError("tasks of different batches were committed together")
     return Batch(plan, facts, parts[0].epoch, task.batch_id, parts)
+
+
+@dataclass(frozen=True, slots=True)
+class CommittedState:
+    """What a manifest names besides the table's rows, all of it durable: Spark's own state and logs."""
+
+    operators: Mapping[str, OperatorSnapshotEntry]
+    files: tuple[ArtifactRef, ...]
+    record: StateRecord
+    conf: Mapping[str, str]
+    pipeline_hash: int
+    requests: RequestCount
+    location: str
 
 
 def draft_manifest(batch: Batch, head: Head | None) -> CheckpointManifest:
@@ -81,6 +95,32 @@ def draft_manifest(batch: Batch, head: Head | None) -> CheckpointManifest:
         partition_count=len(operator.partitions),
         table=table.to_json(),
         requests=_requests(batch.parts),
+    )
+
+
+def add_state(draft: CheckpointManifest, state: CommittedState | None) -> CheckpointManifest:
+    """The draft with Spark's own state beside the table's rows."""
+    if state is None:
+        return draft
+    clash = draft.operators.keys() & state.operators.keys()
+    if clash:
+        raise RefusedError(
+            f"the table is called {clash.pop()!r}, and so is an operator of the query",
+            hint="choose another name with the option operator, or set the option state to off",
+        )
+    cost, more = draft.requests, state.requests
+    return replace(
+        draft,
+        query=replace(
+            draft.query,
+            conf=dict(state.conf),
+            checkpoint_location=draft.query.checkpoint_location or state.location,
+        ),
+        operators={**draft.operators, **state.operators},
+        files=state.files,
+        table={**(draft.table or {}), STATE_FIELD: state.record.to_json()},
+        pipeline_hash=state.pipeline_hash,
+        requests=RequestCount(cost.puts + more.puts, cost.gets + more.gets, cost.bytes + more.bytes),
     )
 
 

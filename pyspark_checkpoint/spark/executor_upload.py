@@ -2,23 +2,27 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from pyspark.sql import SparkSession
 
 from pyspark_checkpoint.capture.location import FileGone, LocationSpec
+from pyspark_checkpoint.capture.server_copy import find_server_copier
 from pyspark_checkpoint.capture.upload import UploadedGroup, UploadTarget, upload_group
 from pyspark_checkpoint.capture.uploads import UploadItem
+from pyspark_checkpoint.errors import RefusedError
 from pyspark_checkpoint.format.cipher import Cipher
 from pyspark_checkpoint.history.cipher import StoreCipher
 from pyspark_checkpoint.store.open import open_object_store
 
 JOB_DESCRIPTION = "checkpoint upload"
+_LACKING = re.compile(r"ModuleNotFoundError: No module named '([\w.]+)'")
 
 
 @dataclass(frozen=True, slots=True)
-class _TaskTarget:
+class TaskTarget:
     """``UploadTarget`` as it travels: the store by its URL, the cipher with data keys only."""
 
     url: str
@@ -27,10 +31,17 @@ class _TaskTarget:
     cipher: Cipher | None = field(repr=False)
     options: Mapping[str, str] = field(default_factory=dict, repr=False)
 
-    def open(self) -> UploadTarget:
-        return UploadTarget(
-            open_object_store(self.url, self.options), self.number, self.store_id, self.cipher
-        )
+    @staticmethod
+    def of(target: UploadTarget, url: str, options: Mapping[str, str]) -> TaskTarget:
+        """What a task is told of ``target``, which is at ``url``."""
+        cipher = target.cipher.task_cipher() if isinstance(target.cipher, StoreCipher) else target.cipher
+        return TaskTarget(url, target.number, target.store_id, cipher, dict(options))
+
+    def open(self, location: LocationSpec | None = None) -> UploadTarget:
+        """Open it in the task; files of ``location`` are copied by the server where it has both."""
+        copier = None if location is None else find_server_copier(location, self.url, self.options)
+        store = open_object_store(self.url, self.options)
+        return UploadTarget(store, self.number, self.store_id, self.cipher, copier)
 
 
 class ExecutorUploader:
@@ -48,19 +59,28 @@ class ExecutorUploader:
         self, groups: Sequence[tuple[UploadItem, ...]], target: UploadTarget
     ) -> list[UploadedGroup]:
         """Upload every group in a task; a task that runs twice leaves an orphan, never a mix."""
-        cipher = target.cipher.task_cipher() if isinstance(target.cipher, StoreCipher) else target.cipher
-        sent = _TaskTarget(self._url, target.number, target.store_id, cipher, self._options)
-        location = self._location
+        sent = TaskTarget.of(target, self._url, self._options)
+        location = LocationSpec(self._location.url, dict(self._location.options))
 
         def work(group: tuple[UploadItem, ...]) -> UploadedGroup | str:
             try:
-                return upload_group(location.open(), sent.open(), group)
+                return upload_group(location.open(), sent.open(location), group)
             except FileGone as error:
                 return str(error)
 
         context = self._spark.sparkContext
         context.setJobDescription(JOB_DESCRIPTION)
-        answers = context.parallelize(list(groups), len(groups)).map(work).collect()
+        try:
+            answers = context.parallelize(list(groups), len(groups)).map(work).collect()
+        except Exception as error:
+            lacking = _LACKING.search(str(error))
+            if lacking is None:
+                raise
+            raise RefusedError(
+                f"the executors' Python lacks {lacking[1]}",
+                hint="install the same packages on every node, or ship an environment with --archives and "
+                "set spark.pyspark.python to its bin/python",
+            ) from None
         gone = [answer for answer in answers if isinstance(answer, str)]
         if gone:
             raise FileGone(

@@ -7,7 +7,7 @@ local properties and the commit learns them from the messages.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 FACT_PREFIX = "__ckpt."
 _QUERY_ID = "sql.streaming.queryId"
@@ -34,6 +34,8 @@ class QueryFacts:
     """Whether this run has committed before."""
     offsets: str = ""
     """The text of ``offsets/N``."""
+    tasks: int = 0
+    """How many tasks the batch has; 0 if nobody has said."""
 
 
 def facts_from_options(options: Mapping[str, str]) -> QueryFacts:
@@ -45,21 +47,10 @@ def facts_from_options(options: Mapping[str, str]) -> QueryFacts:
         if name.startswith(FACT_PREFIX)
     }
     facts = facts_from_fields(found)
-    if facts.checkpoint_location and facts.query_name:
-        return facts
-    return QueryFacts(
-        by_jar=facts.by_jar,
-        query_id=facts.query_id,
-        run_id=facts.run_id,
+    return replace(
+        facts,
         query_name=facts.query_name or lower.get("queryname", ""),
-        output_mode=facts.output_mode,
         checkpoint_location=facts.checkpoint_location or lower.get("checkpointlocation", ""),
-        spark_version=facts.spark_version,
-        app_name=facts.app_name,
-        shuffle_partitions=facts.shuffle_partitions,
-        partitions=facts.partitions,
-        begun=facts.begun,
-        offsets=facts.offsets,
     )
 
 
@@ -78,6 +69,7 @@ def facts_from_fields(fields: Mapping[str, str]) -> QueryFacts:
         partitions=int(fields.get("partitions") or 0),
         begun=fields.get("begun", "") == "true",
         offsets=fields.get("offsets", ""),
+        tasks=int(fields.get("tasks") or 0),
     )
 
 

@@ -19,11 +19,15 @@ class FeedHistory:
         self._head: Head | None = None
         self._known: dict[int, FeedEntry] = {}
 
+    @property
+    def begun(self) -> bool:
+        """Whether anything was committed when we looked; until then the table may still begin encrypted."""
+        return self._head is not None
+
     def entries(self, after: FeedPosition) -> list[FeedEntry]:
         """Every entry above ``after`` that still exists, oldest first."""
         opened = self._opened
-        mac = None if opened.cipher is None else opened.cipher.mac
-        head = find_head(opened.store, cached=self._head, mac=mac, store_id=opened.store_id)
+        head = find_head(opened.store, cached=self._head, mac=opened.mac, store_id=opened.store_id)
         self._head = head
         if head is None:
             return []

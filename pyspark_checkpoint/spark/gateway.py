@@ -2,13 +2,26 @@
 
 from __future__ import annotations
 
+import contextlib
+import json
+import threading
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any
+from pathlib import Path
+from typing import Any, Protocol
 
-from py4j.protocol import Py4JError
+from py4j.protocol import Py4JError, Py4JJavaError
+from pyspark import SparkConf, SparkContext
+from pyspark.java_gateway import launch_gateway
 from pyspark.sql import SparkSession
+from pyspark.sql.streaming.listener import JStreamingQueryListener
 
-from pyspark_checkpoint.errors import RefusedError
+from pyspark_checkpoint.clock import Clock
+from pyspark_checkpoint.errors import AlreadyExists, Denied, NotFound, RefusedError, StoreError, Unavailable
+
+_STOP_SECONDS = 60.0
+
+_DOOR = "io.github.pysparkcheckpoint.SideDoor"
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,6 +60,60 @@ def stop_query(spark: SparkSession, query_id: str) -> None:
         query.stop()
 
 
+def stop_starting_query(spark: SparkSession, query_id: str, clock: Clock) -> bool:
+    """Stop a query that waits for our callback at its start, and wait until no batch of it can run.
+
+    Spark marks a query as terminated first and waits for its thread afterwards; the thread looks at the
+    mark before its first batch, so that the callback may return as soon as the mark is there.
+    """
+    execution = _active_queries(spark).get(_uuid(spark, query_id))
+    if execution is None:
+        return True
+    threading.Thread(target=_stop, args=(execution,), name="ckpt-stop", daemon=True).start()
+    deadline = clock.monotonic_seconds() + _STOP_SECONDS
+    while execution.isActive() and clock.monotonic_seconds() < deadline:
+        clock.sleep(0.01)
+    return not execution.isActive()
+
+
+def _stop(execution: Any) -> None:
+    with contextlib.suppress(Py4JError):
+        execution.stop()
+
+
+class Progressed(Protocol):
+    """Who wants to hear of a query's progress, as JSON, and of its idleness."""
+
+    def heard_progress(self, text: str) -> None:
+        """``text`` is the progress as Spark writes it."""
+
+    def heard_idle(self, run_id: str) -> None:
+        """A run had nothing to do."""
+
+
+class LightListener(JStreamingQueryListener):
+    """PySpark's own bridge for listeners asks the JVM a hundred questions for each batch; this one, two."""
+
+    def __init__(self, listener: Any) -> None:
+        """``listener`` is a ``StreamingQueryListener`` that is ``Progressed`` too."""
+        super().__init__(listener)
+        self._progressed: Progressed = listener
+
+    def onQueryProgress(self, jevent: Any) -> None:
+        """Spark's callback."""
+        self._progressed.heard_progress(str(jevent.progress().json()))
+
+    def onQueryIdle(self, jevent: Any) -> None:
+        """Spark's callback."""
+        self._progressed.heard_idle(str(jevent.runId().toString()))
+
+
+def java_listener(spark: SparkSession, listener: Any) -> Any:
+    """What the JVM calls, for ``spark.streams.addListener``."""
+    jvm: Any = spark._jvm
+    return jvm.PythonStreamingQueryListenerWrapper(LightListener(listener))
+
+
 def hadoop_settings(spark: SparkSession) -> dict[str, str]:
     """How Spark itself reaches object stores: what a checkpoint location on one is read with."""
     found = spark.sparkContext.getConf().getAll()
@@ -67,3 +134,183 @@ def _uuid(spark: SparkSession, query_id: str) -> Any:
     if jvm is None:
         raise RefusedError("the Spark session has ended")
     return jvm.java.util.UUID.fromString(query_id)
+
+
+class HadoopFiles:
+    """Hadoop's own file systems through the driver's JVM. Paths are given and listed as Hadoop spells them.
+
+    Errors are ours; what Hadoop says in its own words is not passed on.
+    """
+
+    def __init__(self, spark: SparkSession) -> None:
+        self._jvm: Any = spark._jvm
+        self._conf = spark._jsparkSession.sessionState().newHadoopConf()
+
+    def qualified_path(self, url: str) -> str:
+        """The path of ``url`` within its file system."""
+        with _translated(url):
+            path = self._path(url)
+            return str(path.getFileSystem(self._conf).makeQualified(path).toUri().getPath())
+
+    def walk(self, url: str) -> Iterator[tuple[str, int, int]]:
+        """Every file below ``url`` that is not hidden: its path relative to it, its size, when it changed.
+
+        What goes away meanwhile is left out; ``url`` itself must be there.
+        """
+        root = self.qualified_path(url).rstrip("/") + "/"
+        files, pending = self._fs(url), [self._path(url)]
+        is_root = True
+        while pending:
+            try:
+                for status in self._statuses(files, pending.pop()):
+                    name = str(status.getPath().toUri().getPath())
+                    if status.isDirectory():
+                        pending.append(status.getPath())
+                    elif not name.rpartition("/")[2].startswith("."):
+                        changed_ms = int(status.getModificationTime())
+                        yield name.removeprefix(root), int(status.getLen()), changed_ms
+            except NotFound:
+                if is_root:
+                    raise
+            is_root = False
+
+    def _statuses(self, files: Any, path: Any) -> list[Any]:
+        with _translated(str(path.toString())):
+            return [*files.listStatus(path)]
+
+    def facts(self, url: str) -> tuple[int, int]:
+        """A file's size, and when it was changed."""
+        with _translated(url):
+            status = self._fs(url).getFileStatus(self._path(url))
+            if status.isDirectory():
+                raise NotFound(f"{url} is a directory")
+            return int(status.getLen()), int(status.getModificationTime())
+
+    def read(self, url: str, start: int, size_bytes: int) -> bytes:
+        """A range of a file, which passes through memory as text: for small ones."""
+        with _translated(url):
+            stream = self._fs(url).open(self._path(url))
+            try:
+                stream.seek(start)
+                return bytes(self._jvm.org.apache.commons.io.IOUtils.toByteArray(stream, size_bytes))
+            finally:
+                stream.close()
+
+    def fetch(self, url: str, local: str) -> None:
+        """Copy a file to the local disk; the bytes stay in the JVM."""
+        with _translated(url):
+            target = self._path(f"file://{local}")
+            self._fs(url).copyToLocalFile(False, self._path(url), target, True)
+
+    def create(self, url: str, data: bytes) -> None:
+        """Create a small file that must not be there."""
+        with _translated(url):
+            stream = self._fs(url).create(self._path(url), False)
+            try:
+                stream.write(bytearray(data))
+            finally:
+                stream.close()
+
+    def store(self, local: str, temporary_url: str, url: str) -> None:
+        """Copy a local file to ``temporary_url``, and rename it to ``url``, replacing what is there."""
+        with _translated(url):
+            files, temporary, target = self._fs(url), self._path(temporary_url), self._path(url)
+            files.copyFromLocalFile(False, True, self._path(f"file://{local}"), temporary)
+            files.delete(target, False)
+            if not files.rename(temporary, target):
+                raise Unavailable(f"{url} could not be written")
+
+    def delete(self, url: str) -> None:
+        """Remove a file; an absent one is fine."""
+        with _translated(url):
+            self._fs(url).delete(self._path(url), False)
+
+    def rename(self, source_url: str, target_url: str) -> None:
+        """Rename a file or a directory to a name that is free."""
+        with _translated(source_url):
+            files, target = self._fs(source_url), self._path(target_url)
+            if files.exists(target) or not files.rename(self._path(source_url), target):
+                raise RefusedError(f"{source_url} could not be renamed to {target_url}")
+
+    def _path(self, url: str) -> Any:
+        return self._jvm.org.apache.hadoop.fs.Path(url)
+
+    def _fs(self, url: str) -> Any:
+        return self._path(url).getFileSystem(self._conf)
+
+
+@contextlib.contextmanager
+def _translated(url: str) -> Iterator[None]:
+    try:
+        yield
+    except Py4JJavaError as error:
+        raise _hadoop_error(url, str(error.java_exception.getClass().getSimpleName())) from None
+    except Py4JError:
+        raise Unavailable(f"{url}: the driver's JVM does not answer") from None
+
+
+def _hadoop_error(url: str, kind: str) -> StoreError:
+    if kind in ("FileNotFoundException", "NoSuchFileException"):
+        return NotFound(f"{url} does not exist")
+    if kind in ("FileAlreadyExistsException",):
+        return AlreadyExists(f"{url} exists")
+    if kind in ("AccessControlException", "AccessDeniedException"):
+        return Denied(f"{url}: Hadoop does not allow it")
+    return Unavailable(f"{url}: Hadoop says {kind}")
+
+
+class SideDoor:
+    """The side process's end of the driver plugin: Spark's own context, and events of all its queries."""
+
+    def __init__(self, app: str, jar: str) -> None:
+        """Attach to the driver that has started this process; the environment says where it is."""
+        gateway: Any = launch_gateway()  # type: ignore[no-untyped-call]
+        door = getattr(gateway.jvm, _DOOR).current()
+        if door is None:
+            raise RefusedError("the driver has ended")
+        self._door = door
+        java_context = gateway.jvm.JavaSparkContext(door.attach())
+        conf = SparkConf(_jconf=java_context.getConf())
+        self._context = SparkContext(gateway=gateway, jsc=java_context, conf=conf)
+        self._context.appName = app
+        # Executors have the jar under its bare name, workers on the driver's machine where it is.
+        includes = self._context._python_includes or []
+        self._context._python_includes = [*includes, jar, Path(jar).name]
+
+    def next_event(self, timeout_seconds: float) -> Mapping[str, str] | None:
+        """The next event of any query; None if there is none within the time."""
+        text = self._door.next(int(timeout_seconds * 1000))
+        return None if text is None else dict(json.loads(text))
+
+    def session(self, run_id: str) -> SparkSession | None:
+        """The session that a run of a query belongs to; None if it has ended."""
+        session = self._door.session(run_id)
+        if session is None:
+            return None
+        sessions = getattr(self._context._jvm, "org.apache.spark.sql.classic.SparkSession")
+        default = sessions.getDefaultSession()
+        found = SparkSession(self._context, session)
+        # PySpark makes the first session that it sees the default of the whole JVM: undo that.
+        if default.isDefined():
+            sessions.setDefaultSession(default.get())
+        else:
+            sessions.clearDefaultSession()
+        return found
+
+    def looked(self, run_id: str) -> None:
+        """Let the start of a query go on."""
+        self._door.looked(run_id)
+
+    def report(
+        self,
+        query: str,
+        *,
+        captured_ms: int,
+        seconds: float,
+        captures: int,
+        failures: int,
+        size_bytes: int,
+        requests: int,
+    ) -> None:
+        """Give the figures of a query to Spark's metrics system."""
+        self._door.report(query, captured_ms, float(seconds), captures, failures, size_bytes, requests)

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from datetime import UTC, datetime
 
-from pyspark_checkpoint.errors import RefusedError, SettingsError
+from pyspark_checkpoint.errors import RefusedError
 from pyspark_checkpoint.format.manifest import CheckpointManifest
 from pyspark_checkpoint.history.head import find_head
 from pyspark_checkpoint.history.lookup import (
@@ -14,6 +13,7 @@ from pyspark_checkpoint.history.lookup import (
     find_number_by_time,
     read_checkpoint,
 )
+from pyspark_checkpoint.history.moments import parse_timestamp_ms
 from pyspark_checkpoint.spark.chain import Chain
 from pyspark_checkpoint.spark.options import ReadOptions, SharedOptions
 from pyspark_checkpoint.spark.session import OpenTable, open_for_reading
@@ -45,7 +45,7 @@ def open_table(shared: SharedOptions) -> OpenTable:
 def read_table(options: ReadOptions) -> FoundTable:
     """The table at the checkpoint that the options choose."""
     opened = open_table(options.shared)
-    mac = None if opened.cipher is None else opened.cipher.mac
+    mac = opened.mac
     number = find_number(opened, options)
     if number is None:
         head = find_head(opened.store, mac=mac, store_id=opened.store_id)
@@ -77,7 +77,7 @@ def find_number(opened: OpenTable, options: ReadOptions) -> int | None:
             f"savepoint {options.savepoint!r}",
         )
     elif options.timestamp is not None:
-        at = parse_timestamp_ms(options.timestamp)
+        at = parse_timestamp_ms(options.timestamp, "timestampAsOf")
         number, wanted = find_number_by_time(store, at), f"checkpoint from {options.timestamp} or before"
     if wanted and number is None:
         raise RefusedError(
@@ -85,18 +85,3 @@ def find_number(opened: OpenTable, options: ReadOptions) -> int | None:
             hint="ckpt list shows what it has; older ones are pruned",
         )
     return number
-
-
-def parse_timestamp_ms(text: str) -> int:
-    """Read milliseconds, or a date and time of ISO 8601; without a zone it is UTC."""
-    if text.strip().isdigit():
-        return int(text)
-    try:
-        moment = datetime.fromisoformat(text.strip())
-    except ValueError:
-        raise SettingsError(
-            f"timestampAsOf is not a time: {text!r}", hint="write 2026-01-31T12:00:00Z, or milliseconds"
-        ) from None
-    if moment.tzinfo is None:
-        moment = moment.replace(tzinfo=UTC)
-    return int(moment.timestamp() * 1000)

@@ -11,6 +11,7 @@ from pyspark_checkpoint.format.artifact import ArtifactRef
 from pyspark_checkpoint.format.manifest import RequestCount
 from pyspark_checkpoint.spark.facts import QueryFacts, TaskFacts, facts_from_fields
 from pyspark_checkpoint.spark.plan import SinkPlan
+from pyspark_checkpoint.spark.state_task import CoveredFile
 
 
 @dataclass(frozen=True)
@@ -37,6 +38,8 @@ class StagedPartition(WriterCommitMessage):
     rewritten: Rewritten | None
     requests: RequestCount
     plan: SinkPlan | None
+    state: tuple[CoveredFile, ...] = ()
+    """The state files that this task took its share of, new and known ones."""
 
 
 @dataclass(frozen=True)

@@ -66,6 +66,8 @@ class WriteOptions:
     retain: int | None = DEFAULT_RETAIN
     compression: Compression = field(default_factory=Compression)
     take_over: bool = False
+    state: str = "auto"
+    """Whether Spark's own state is committed with the rows."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,7 +87,6 @@ class ReadOptions:
 def parse_write_options(options: Mapping[str, str]) -> WriteOptions:
     """Check everything that can be checked without the table."""
     values = _known(options, (*_SHARED, *_WRITE), "writing", other=_READ)
-    _check_state(values.get("state", "auto"))
     codec = values.get("codec", "zstd").lower()
     level = _number(values, "codecLevel", 1)
     retain = values.get("retain", str(DEFAULT_RETAIN))
@@ -101,6 +102,7 @@ def parse_write_options(options: Mapping[str, str]) -> WriteOptions:
         retain=None if retain.lower() == "all" else _number({"retain": retain}, "retain", 1),
         compression=Compression(codec, level) if level else Compression(codec),
         take_over=_flag(values, "takeOver"),
+        state=_state(values.get("state", "auto")),
     )
 
 
@@ -124,10 +126,12 @@ def parse_read_options(options: Mapping[str, str]) -> ReadOptions:
 
 
 def split_columns(text: str) -> tuple[str, ...]:
-    """Split names at commas; a name in backticks may have commas itself."""
+    """Split names at commas; a name in backticks may have commas itself, and two backticks for one."""
     names, name, quoted = [], "", False
-    for letter in text + ",":
+    for at, letter in enumerate(text + ","):
         if letter == "`":
+            if not quoted and text[at - 1 : at] == "`":
+                name += letter
             quoted = not quoted
         elif letter == "," and not quoted:
             names.append(name.strip())
@@ -201,11 +205,7 @@ def _flag(values: Mapping[str, str], name: str, *, default: bool = False) -> boo
     return _FLAGS[text.strip().lower()]
 
 
-def _check_state(state: str) -> None:
-    if state.lower() not in STATE_MODES:
-        raise SettingsError(f"option state is one of {', '.join(STATE_MODES)}, not {state!r}")
-    if state.lower() == "on":
-        raise SettingsError(
-            "this version of ckpt-sink keeps the table only, not yet Spark's own state",
-            hint="leave the option out, or set it to off",
-        )
+def _state(typed: str) -> str:
+    if typed.strip().lower() not in STATE_MODES:
+        raise SettingsError(f"option state is one of {', '.join(STATE_MODES)}, not {typed!r}")
+    return typed.strip().lower()

@@ -15,6 +15,7 @@ from pyspark_checkpoint.format.manifest import CheckpointManifest
 from pyspark_checkpoint.history.cipher import DataKeyCipher
 from pyspark_checkpoint.history.head import Head
 from pyspark_checkpoint.spark.options import WriteOptions
+from pyspark_checkpoint.spark.state_plan import StatePlan
 from pyspark_checkpoint.table.info import TableInfo, TableMode
 from pyspark_checkpoint.table.roll import has_turn
 from pyspark_checkpoint.table.schema import (
@@ -24,6 +25,7 @@ from pyspark_checkpoint.table.schema import (
     evolve_schema,
     resolve_columns,
 )
+from pyspark_checkpoint.table.types import has_order
 from pyspark_checkpoint.table.vnode import check_layout, default_vnodes
 
 JAR = "io.github.pyspark-checkpoint:ckpt-spark_2.13"
@@ -53,6 +55,13 @@ class SinkPlan:
     old_partitions: int | None = None
     """The number of partitions before this batch, if it splits the table anew."""
     cipher: DataKeyCipher | None = None
+    state: StatePlan | None = None
+    """How Spark's own state is committed with the rows; None if it is not."""
+
+    def returned(self) -> SinkPlan:
+        """The plan as a task sends it back: without what the driver knows better by then."""
+        state = None if self.state is None else replace(self.state, held={})
+        return replace(self, chains={}, state=state)
 
     def epoch_of(self, batch_id: int) -> int:
         """The epoch that Spark's batch ``batch_id`` becomes."""
@@ -246,7 +255,7 @@ def _check_roles(
             raise SettingsError(f"column {operation} cannot be opColumn and a key or sequence at once")
         if schema.field(operation).spark_type not in ("string", "boolean"):
             raise SettingsError(f"opColumn {operation} must be a string or a boolean")
-    if sequence is not None and not isinstance(schema.field(sequence).spark_type, str):
+    if sequence is not None and not has_order(schema.field(sequence).spark_type):
         raise SettingsError(f"sequenceColumn {sequence} must be of a plain type, which has an order")
 
 

@@ -9,7 +9,7 @@ from typing import Any
 import pyarrow as pa
 from pyspark.sql.datasource import DataSourceReader, Filter, InputPartition
 
-from pyspark_checkpoint.errors import SettingsError
+from pyspark_checkpoint.errors import FormatError, SettingsError
 from pyspark_checkpoint.history.cipher import DataKeyCipher
 from pyspark_checkpoint.history.reading import ArtifactReader
 from pyspark_checkpoint.spark.chain import Chain, ChainReader, rows_of_vnodes
@@ -117,7 +117,14 @@ def _pieces(chain: Chain, table: TableInfo) -> Iterator[Chain]:
 def read_split(shared: SharedOptions, split: TableSplit) -> pa.Table:
     """The rows of one split, in the table's schema."""
     artifacts = ArtifactReader(open_store(shared), store_id=split.store_id, cipher=split.cipher)
-    rows = ChainReader(artifacts, split.table).rows(split.chain)
+    try:
+        rows = ChainReader(artifacts, split.table).rows(split.chain)
+    except FormatError as error:
+        error.hint = error.hint or (
+            "if the table has moved on by more epochs than the option retain keeps since this query began, "
+            "they were pruned: read a savepoint, or keep more. Otherwise run ckpt verify"
+        )
+        raise
     return rows if split.vnodes is None else rows_of_vnodes(rows, split.table, split.vnodes)
 
 

@@ -1,6 +1,6 @@
 """``restore``, and with ``partitions`` the split of its state anew, by Spark's own offline repartition.
 
-Without ``partitions`` no Spark is needed, and none is imported.
+Without ``partitions`` and without a session no Spark is needed, and none is imported.
 """
 
 from __future__ import annotations
@@ -11,8 +11,10 @@ from pyspark_checkpoint.capture import operations
 from pyspark_checkpoint.capture.location import LocationSpec
 from pyspark_checkpoint.capture.preflight import recorded_in_manifest
 from pyspark_checkpoint.capture.restore import RestoreReport
+from pyspark_checkpoint.capture.roots import plain_options, resolve_root
 from pyspark_checkpoint.errors import RefusedError, SettingsError
 from pyspark_checkpoint.format.manifest import CheckpointManifest
+from pyspark_checkpoint.sparkstate.coordinated import find_state_record
 from pyspark_checkpoint.sparkstate.preflight import PARTITIONS
 
 if TYPE_CHECKING:
@@ -32,21 +34,40 @@ def restore(
 
     With ``partitions`` the state is split in that many: Spark (4.2 or newer, state in RocksDB) adds a
     batch to the location that does it, in ``spark`` or the active session. What cannot be split is
-    refused before anything is written.
+    refused before anything is written. With ``spark`` the executors write what is large, and the location
+    may be on any file system that Hadoop reaches.
     """
     if partitions is None:
-        return operations.restore(url, to, at, **settings)
+        return _restore(url, to, at, spark, settings)
     if partitions < 1:
         raise SettingsError(f"partitions is {partitions}", hint="at least one is needed")
     session = spark or _active_session()
     manager = _checkpoint_manager(session)
     wanted = operations.find_manifest(url, at, **_choice(settings))
-    if not _must_split(wanted, partitions):
-        return operations.restore(url, to, at, **settings)
+    if not must_split(wanted, partitions):
+        return _restore(url, to, at, spark, settings)
     chosen = {name: value for name, value in settings.items() if name not in ("epoch", "timestamp_ms")}
-    report = operations.restore(url, to, wanted.checkpoint_id, **chosen)
+    report = _restore(url, to, wanted.checkpoint_id, session, chosen)
     manager.repartition(LocationSpec(to).spark_url, partitions)
     return report
+
+
+def _restore(
+    url: str, to: str, at: int | str, spark: SparkSession | None, settings: dict[str, Any]
+) -> RestoreReport:
+    if spark is None:
+        return operations.restore(url, to, at, **settings)
+    from pyspark_checkpoint.spark.executor_restore import ExecutorRestore  # noqa: PLC0415 - needs Spark
+    from pyspark_checkpoint.spark.hadoop import location_spec  # noqa: PLC0415
+
+    options = settings.get("options")
+    given = settings.get("location_options")
+    location = location_spec(spark, to, plain_options(options if given is None else given))
+    if location.is_foreign:
+        return operations.restore(url, location, at, **settings)
+    root = resolve_root(url, settings.get("query"), options)
+    spread = ExecutorRestore(spark, root, plain_options(options), location)
+    return operations.restore(url, location, at, spread=spread, **settings)
 
 
 def _choice(settings: dict[str, Any]) -> dict[str, Any]:
@@ -54,10 +75,17 @@ def _choice(settings: dict[str, Any]) -> dict[str, Any]:
     return {name: settings[name] for name in names if name in settings}
 
 
-def _must_split(manifest: CheckpointManifest, partitions: int) -> bool:
+def must_split(manifest: CheckpointManifest, partitions: int) -> bool:
+    """Whether the state has to be split anew to have so many partitions; refused where it cannot be."""
     recorded = recorded_in_manifest(manifest)
     if not recorded.operators or recorded.conf.get(PARTITIONS) == str(partitions):
         return False
+    if find_state_record(manifest) is not None:
+        raise RefusedError(
+            f"checkpoint {manifest.checkpoint_id} has a table's rows beside the state, and the batch by "
+            "which Spark splits the state would never reach the table",
+            hint="restore it without partitions",
+        )
     if not recorded.is_rocksdb:
         raise RefusedError(
             f"checkpoint {manifest.checkpoint_id} has its state in HDFS-backed stores, which Spark cannot "

@@ -12,14 +12,16 @@ from dataclasses import dataclass
 from typing import Generic, TypeVar
 
 from pyspark_checkpoint.clock import SYSTEM_CLOCK
+from pyspark_checkpoint.errors import FormatError
 from pyspark_checkpoint.format.keys import manifest_key
 from pyspark_checkpoint.format.manifest import QueryInfo
-from pyspark_checkpoint.format.sealed import sha256_hex
+from pyspark_checkpoint.format.sealed import Mac, sha256_hex
 from pyspark_checkpoint.history.cipher import StoreCipher
 from pyspark_checkpoint.history.commit import Run
 from pyspark_checkpoint.history.control import ensure_control, find_control_or_new
+from pyspark_checkpoint.history.encryption import choose_cipher, read_with
 from pyspark_checkpoint.history.head import Head, find_head
-from pyspark_checkpoint.history.keyring import find_key_ring
+from pyspark_checkpoint.history.keyring import find_key_ring, load_key_ring
 from pyspark_checkpoint.history.records_io import find_manifest, find_record
 from pyspark_checkpoint.spark.options import SharedOptions
 from pyspark_checkpoint.store.base import ObjectStore
@@ -62,11 +64,12 @@ class ProcessCache(Generic[T]):
 
 @dataclass(frozen=True, slots=True)
 class OpenTable:
-    """A store that is open in this process, and its cipher if it is encrypted."""
+    """A store that is open here, its cipher if it is encrypted, and what manifests are read with."""
 
     store: ObjectStore
     store_id: str
     cipher: StoreCipher | None
+    mac: Mac | None
 
 
 _STORES: ProcessCache[ObjectStore] = ProcessCache()
@@ -85,9 +88,40 @@ def open_store(shared: SharedOptions) -> ObjectStore:
     return _STORES.get(store_key(shared), lambda: open_object_store(shared.path, shared.store_options))
 
 
-def open_for_writing(shared: SharedOptions) -> OpenTable:
-    """The store, made if it is new, and known to keep two drivers apart."""
+def open_for_writing(shared: SharedOptions, *, store_id: str = "") -> OpenTable:
+    """The store, made if it is new, and known to keep two drivers apart.
+
+    ``store_id`` is what another process has found there: if this one remembers another store, that was
+    removed and made anew, and is opened again.
+    """
+    opened = _TABLES.get(store_key(shared), lambda: _open_for_writing(shared))
+    if store_id in ("", opened.store_id):
+        return opened
+    _forget_table(shared)
     return _TABLES.get(store_key(shared), lambda: _open_for_writing(shared))
+
+
+def open_to_plan(shared: SharedOptions, *, begun: bool) -> tuple[OpenTable, Head | None]:
+    """The table, and the head to plan the next batch on.
+
+    A table that was removed since this process saw it last is a new one for a run that starts. For a
+    run that has committed to it (``begun``) that is an error.
+    """
+    remembered = _TABLES.find(store_key(shared)) is not None
+    opened = open_for_writing(shared)
+    try:
+        return opened, find_planning_head(shared, opened)
+    except FormatError:
+        if begun or not remembered:
+            raise
+    _forget_table(shared)
+    opened = open_for_writing(shared)
+    return opened, find_planning_head(shared, opened)
+
+
+def _forget_table(shared: SharedOptions) -> None:
+    _TABLES.drop(store_key(shared))
+    _HEADS.drop(store_key(shared))
 
 
 def _open_for_writing(shared: SharedOptions) -> OpenTable:
@@ -95,7 +129,7 @@ def _open_for_writing(shared: SharedOptions) -> OpenTable:
     settings = parse_store_settings(shared.path, shared.store_options)
     require_conditional_writes(store, settings.allow_unsafe_store)
     store_id = ensure_control(store, SYSTEM_CLOCK).control.store_id
-    return OpenTable(store, store_id, _cipher(shared, store, store_id))
+    return _opened(shared, store, store_id, writing=True)
 
 
 def open_for_reading(shared: SharedOptions) -> OpenTable | None:
@@ -104,13 +138,14 @@ def open_for_reading(shared: SharedOptions) -> OpenTable | None:
     state = find_control_or_new(store)
     if state is None:
         return None
-    store_id = state.control.store_id
-    return OpenTable(store, store_id, _cipher(shared, store, store_id))
+    return _opened(shared, store, state.control.store_id, writing=False)
 
 
-def _cipher(shared: SharedOptions, store: ObjectStore, store_id: str) -> StoreCipher | None:
-    ring = find_key_ring(shared.key_file)
-    return None if ring is None else StoreCipher(store, store_id, ring)
+def _opened(shared: SharedOptions, store: ObjectStore, store_id: str, *, writing: bool) -> OpenTable:
+    ring = load_key_ring(shared.key_file) if shared.key_file else None
+    cipher = choose_cipher(store, store_id, ring, SYSTEM_CLOCK, writing=writing)
+    keyless = cipher is None and find_key_ring() is None
+    return OpenTable(store, store_id, cipher, None if keyless else read_with(cipher))
 
 
 def find_planning_head(shared: SharedOptions, opened: OpenTable) -> Head | None:
@@ -118,14 +153,17 @@ def find_planning_head(shared: SharedOptions, opened: OpenTable) -> Head | None:
 
     Climbs from the head of the last plan while the next number exists; Spark may have planned batches
     in between in another process. That nothing is above is settled by the commit, which creates the
-    next number or loses it.
+    next number or loses it. If there is no next number at all, the store is looked at as a whole: the
+    numbers that this process knew may have been pruned, or the table may have been removed.
     """
-    key, mac = store_key(shared), None if opened.cipher is None else opened.cipher.mac
+    key, mac = store_key(shared), opened.mac
     head = _HEADS.find(key)
     if head is not None:
-        run_id = head.manifest.run_id
+        run_id, known = head.manifest.run_id, head.number
         for _ in range(_MAX_CLIMB):
             found = find_manifest(opened.store, head.number + 1, mac=mac)
+            if found is None and head.number == known:
+                break
             if found is None:
                 _HEADS.put(key, head)
                 return head

@@ -22,7 +22,7 @@ from pyspark_checkpoint.spark.locate import read_table
 from pyspark_checkpoint.spark.options import parse_read_options, parse_write_options
 from pyspark_checkpoint.spark.plan import plan_sink
 from pyspark_checkpoint.spark.reader import FilteringTableReader, TableReader
-from pyspark_checkpoint.spark.session import find_planning_head, open_for_writing
+from pyspark_checkpoint.spark.session import open_to_plan
 from pyspark_checkpoint.spark.stream_reader import CHANGE_TYPE_COLUMN, EPOCH_COLUMN, ChangeReader
 from pyspark_checkpoint.spark.writer import BatchWriter, StreamWriter
 from pyspark_checkpoint.table.schema import TableSchema
@@ -78,9 +78,11 @@ class CheckpointSinkSource(DataSource):
         """Read the table at one checkpoint.
 
         A reader that takes filters is an error for Spark where it hands none down, so it is given only
-        to the process that does.
+        to the process that does. And only to the jar: Spark's own wrapper keeps the reader of the first
+        query over a DataFrame for all that follow, so that they would lack what the first left out.
         """
-        kind = FilteringTableReader if runs_as(_FILTER_WORKER) else TableReader
+        filters = runs_as(_FILTER_WORKER) and self.options.get(f"{FACT_PREFIX}scan") == "own"
+        kind = FilteringTableReader if filters else TableReader
         return kind(parse_read_options(self.options), json.loads(schema.json()))
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:
@@ -90,9 +92,9 @@ class CheckpointSinkSource(DataSource):
     def _layout(self) -> StructType:
         """What the jar asks before it plans: the answer is the metadata of a column."""
         options = parse_write_options(self.options)
-        opened = open_for_writing(options.shared)
+        opened, head = open_to_plan(options.shared, begun=options.facts.begun)
         plan = plan_sink(
-            find_planning_head(options.shared, opened),
+            head,
             options,
             TableSchema.from_json(json.loads(self.options[f"{FACT_PREFIX}schema"])),
             streaming=bool(options.facts.query_id),

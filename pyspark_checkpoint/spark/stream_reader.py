@@ -14,8 +14,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
 
-from pyspark_checkpoint.errors import SettingsError
-from pyspark_checkpoint.history.lookup import read_checkpoint
+from pyspark_checkpoint.errors import RefusedError, SettingsError
+from pyspark_checkpoint.history.lookup import find_checkpoint
 from pyspark_checkpoint.history.reading import ArtifactReader
 from pyspark_checkpoint.spark.chain import Chain, ChainReader
 from pyspark_checkpoint.spark.feed_history import FeedHistory
@@ -23,7 +23,7 @@ from pyspark_checkpoint.spark.locate import FoundTable, found_table, open_table
 from pyspark_checkpoint.spark.options import ReadOptions
 from pyspark_checkpoint.spark.reader import TableSplit, as_batches, read_split, table_splits
 from pyspark_checkpoint.spark.session import open_store
-from pyspark_checkpoint.table.feed import NOTHING_SERVED, FeedPosition, plan_feed
+from pyspark_checkpoint.table.feed import NOTHING_SERVED, PRUNED_HINT, FeedPosition, plan_feed
 from pyspark_checkpoint.table.info import TableInfo, TableMode
 from pyspark_checkpoint.table.schema import DELETED_COLUMN, raw_arrow_schema
 
@@ -74,15 +74,16 @@ class ChangeReader(DataSourceStreamReader):
         if start.get("start") == "snapshot":
             if upto == NOTHING_SERVED:
                 return []
-            found = self._found(upto.checkpoint_id)
+            found = self._found(upto.checkpoint_id, upto.epoch)
             return [ChangeSplit(split, upto.epoch, True) for split in table_splits(found, None)]
         after = decode_offset(start)
-        served = plan_feed(self._feed().entries(after), after)
+        oldest_left = start.get("start") == "earliest"
+        served = plan_feed(self._feed().entries(after), after, oldest_left=oldest_left)
         return [
             split
             for entry in served
             if entry.epoch <= upto.epoch
-            for split in epoch_splits(self._found(entry.checkpoint_id), entry.epoch)
+            for split in epoch_splits(self._found(entry.checkpoint_id, entry.epoch), entry.epoch)
         ]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
@@ -108,19 +109,21 @@ class ChangeReader(DataSourceStreamReader):
         """Nothing to release."""
 
     def _feed(self) -> FeedHistory:
-        if self._history is None:
+        if self._history is None or not self._history.begun:
             self._history = FeedHistory(open_table(self._options.shared))
         return self._history
 
     def _newest(self) -> FeedPosition:
-        served = plan_feed(self._feed().entries(NOTHING_SERVED), NOTHING_SERVED)
+        entries = self._feed().entries(NOTHING_SERVED)
+        served = plan_feed(entries, NOTHING_SERVED, oldest_left=True)
         return FeedPosition(served[-1].checkpoint_id, served[-1].epoch) if served else NOTHING_SERVED
 
-    def _found(self, number: int) -> FoundTable:
+    def _found(self, number: int, epoch: int) -> FoundTable:
         opened = open_table(self._options.shared)
-        mac = None if opened.cipher is None else opened.cipher.mac
-        manifest = read_checkpoint(opened.store, number, mac=mac).manifest
-        return found_table(opened, manifest, self._options.shared)
+        loaded = find_checkpoint(opened.store, number, mac=opened.mac)
+        if loaded is None:
+            raise RefusedError(f"epoch {epoch} was pruned with checkpoint {number}", hint=PRUNED_HINT)
+        return found_table(opened, loaded.manifest, self._options.shared)
 
 
 def epoch_splits(found: FoundTable, epoch: int) -> Iterator[ChangeSplit]:

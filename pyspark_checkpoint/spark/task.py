@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 import pyarrow as pa
 
+from pyspark_checkpoint.capture.upload import UploadTarget
 from pyspark_checkpoint.clock import SYSTEM_CLOCK, Clock
 from pyspark_checkpoint.errors import RefusedError
 from pyspark_checkpoint.format.keys import CheckpointId
@@ -18,13 +19,15 @@ from pyspark_checkpoint.spark.chain import Chain, ChainReader, plan_chain_roll
 from pyspark_checkpoint.spark.facts import TaskFacts
 from pyspark_checkpoint.spark.messages import Rewritten, StagedPartition
 from pyspark_checkpoint.spark.plan import SinkPlan
+from pyspark_checkpoint.spark.state_task import TakenState, add_requests, take_state
 from pyspark_checkpoint.store.base import ObjectStore
 from pyspark_checkpoint.table.codec import Compression, DeltaWriter, encode_delta, encode_snapshot
 from pyspark_checkpoint.table.conform import conform
 from pyspark_checkpoint.table.info import TableMode
 from pyspark_checkpoint.table.merge import delta_schema, mark_deletes, one_row_per_key
+from pyspark_checkpoint.table.murmur3 import spark_hash
 from pyspark_checkpoint.table.roll import level_name
-from pyspark_checkpoint.table.vnode import vnodes_of
+from pyspark_checkpoint.table.vnode import owners_of
 
 _ONE_OBJECT = PackBounds(
     max_inline_bytes=0, max_inline_total_bytes=0, pack_target_bytes=1 << 62, min_alone_bytes=1 << 62
@@ -63,11 +66,12 @@ class SinkTask:
         """Drain the rows, make everything durable, and say what it was."""
         encoded, rows = self._encode(batches)
         rewrite = self._rewrite()
+        state = self._take_state()
         items = [] if encoded is None else [self._item(encoded)]
         if rewrite is not None:
             items.append(rewrite.item)
-        staged = self._stage(items)
-        refs = list(staged.refs)
+        staged = self._stage([*items, *state.items])
+        refs = list(staged.refs[: len(items)])
         return StagedPartition(
             task=self._task,
             epoch=self._epoch,
@@ -75,9 +79,18 @@ class SinkTask:
             rows=rows,
             ref=None if encoded is None else refs[0],
             rewritten=None if rewrite is None else Rewritten(rewrite.first, rewrite.end, refs[-1]),
-            requests=staged.requests,
-            plan=self._plan if self._task.partition == 0 else None,
+            requests=add_requests([state.requests, staged.requests]),
+            plan=self._plan.returned() if self._task.partition == 0 else None,
+            state=state.all_covered(staged.refs[len(items) :]),
         )
+
+    def _take_state(self) -> TakenState:
+        """The rows are read to their end: what Spark keeps of this batch is written by now."""
+        plan = self._plan
+        if plan.state is None:
+            return TakenState()
+        target = UploadTarget(self._store, plan.number, plan.store_id, plan.cipher)
+        return take_state(plan.state, self._task, target, self._epoch - self._task.batch_id)
 
     def _item(self, data: bytes) -> StagedItem:
         return StagedItem(
@@ -142,15 +155,17 @@ class SinkTask:
     def _check_keys(self, rows: pa.Table) -> pa.Table:
         """One row per key, and this partition's keys only: a row elsewhere would never be found again."""
         keys = list(self._table.keys)
+        hashes = spark_hash([rows.column(key) for key in keys])
         if self._table.routed:
-            sample = rows.select(keys).slice(0, 1)
-            owner = int(vnodes_of(sample.columns, self._table.vnodes)[0]) % self._table.partitions
-            if owner != self._task.partition:
+            owners = owners_of(hashes, self._table.partitions)
+            strangers = owners[owners != self._task.partition]
+            if len(strangers):
                 raise RefusedError(
-                    f"a row of partition {owner} came to partition {self._task.partition}",
+                    f"{len(strangers)} rows came to partition {self._task.partition}, and the first of "
+                    f"them belongs to partition {strangers[0]}",
                     hint="this is a fault of the jar or of its Spark version; please report it",
                 )
-        return one_row_per_key(rows, keys, self._table.sequence_column)
+        return one_row_per_key(rows, keys, self._table.sequence_column, hashes=hashes)
 
     def _rewrite(self) -> _Rewrite | None:
         if self._plan.replaces:

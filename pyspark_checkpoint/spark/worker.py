@@ -11,8 +11,8 @@ import threading
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
+from pyspark_checkpoint.capture.covered import Captures
 from pyspark_checkpoint.capture.describe import QueryFacts
-from pyspark_checkpoint.capture.take import QueryCapture
 from pyspark_checkpoint.clock import Clock
 from pyspark_checkpoint.errors import CheckpointError, FencedError
 from pyspark_checkpoint.format.manifest import CheckpointManifest
@@ -22,7 +22,7 @@ _LOG = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class CaptureStatus:
-    """How far the captures of a query are. What ``ckpt watch`` shows of a running listener."""
+    """How far the captures of a query are."""
 
     query_id: str
     query_name: str
@@ -35,6 +35,9 @@ class CaptureStatus:
     last_bytes: int = 0
     last_puts: int = 0
     fenced: bool = False
+    captured_ms: int = 0
+    total_bytes: int = 0
+    total_requests: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,21 +54,32 @@ class QueryWorker:
     def __init__(
         self,
         facts: QueryFacts,
-        begin: Callable[[], QueryCapture],
+        begin: Callable[[], Captures],
         *,
         settings: WorkerSettings,
         clock: Clock,
         on_captured: Callable[[CheckpointManifest], None],
         on_fenced: Callable[[FencedError], None],
+        on_health: Callable[[str | None], None] | None = None,
+        gate: threading.Semaphore | None = None,
     ) -> None:
-        """``begin`` opens the store and claims it; it is called on the worker's own thread."""
+        """``begin`` opens the store and claims it; it is called on the worker's own thread.
+
+        ``on_health`` is told after the first capture, and whenever it changes, why captures fail; None
+        if they work.
+
+        Workers that share a ``gate`` capture no more at once than it lets through.
+        """
+        self._gate = gate or threading.Semaphore()
         self._begin = begin
         self._settings = settings
         self._clock = clock
         self._on_captured = on_captured
         self._on_fenced = on_fenced
+        self._on_health = on_health
+        self._told: tuple[str | None] | None = None
         self._facts = facts
-        self._capture: QueryCapture | None = None
+        self._capture: Captures | None = None
         self._changed = threading.Condition()
         self._wake = True
         self._stopping = False
@@ -112,7 +126,9 @@ class QueryWorker:
         is_last = False
         while not is_last and not self.status.fenced:
             is_last = self._wait()
-            self._round()
+            with self._gate:
+                self._round()
+                self._tell_health()
             with self._changed:
                 self._rounds += 1
                 self._in_round = False
@@ -152,6 +168,15 @@ class QueryWorker:
         except Exception as error:  # noqa: BLE001 - a capture never fails the query; it is counted and retried
             self._failed(error)
 
+    def _tell_health(self) -> None:
+        now = (self.status.last_error,)
+        if self._on_health is not None and now != self._told and not self.status.fenced:
+            try:
+                self._on_health(self.status.last_error)
+            except Exception as error:  # noqa: BLE001 - whoever is told must not end the captures
+                _LOG.warning("query %s: %s", self._facts.query.id, type(error).__name__)
+        self._told = now
+
     def _succeeded(self, manifest: CheckpointManifest | None, began: float) -> None:
         if manifest is None:
             self.status = replace(self.status, last_error=None)
@@ -165,6 +190,9 @@ class QueryWorker:
             last_seconds=self._clock.monotonic_seconds() - began,
             last_bytes=manifest.requests.bytes,
             last_puts=manifest.requests.puts + 1,
+            captured_ms=self._clock.now_ms(),
+            total_bytes=self.status.total_bytes + manifest.requests.bytes,
+            total_requests=self.status.total_requests + manifest.requests.puts + manifest.requests.gets + 1,
         )
         self._on_captured(manifest)
 

@@ -8,14 +8,14 @@ silently skip files.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass
 
 from pyspark_checkpoint.errors import RefusedError
 from pyspark_checkpoint.sparkstate.chain import FileFacts, StateChain, plan_chain
 from pyspark_checkpoint.sparkstate.directory import CheckpointListing, check_capturable
-from pyspark_checkpoint.sparkstate.logs import CommitLog, OffsetLog, OperatorInfo
-from pyspark_checkpoint.sparkstate.names import METADATA, StateFileKind, StoreId
+from pyspark_checkpoint.sparkstate.logs import CommitLog, OffsetLog, OperatorInfo, StoreInfo
+from pyspark_checkpoint.sparkstate.names import METADATA, StateFile, StateFileKind, StoreId
 from pyspark_checkpoint.sparkstate.sources import plan_source_logs
 
 NODES_HINT = "with a file: location every node must see the same path, the driver too"
@@ -68,6 +68,7 @@ def plan_chains(
     operators: Mapping[int, OperatorInfo],
     *,
     partitions: int | None = None,
+    together: Set[StateFile] = frozenset(),
 ) -> tuple[StateChain, ...]:
     """Choose for every state store the files that give version ``epoch + 1``.
 
@@ -75,14 +76,15 @@ def plan_chains(
     the newest. Every partition of every store that an operator declares must be there; of an operator
     that keeps all its state in one (a global aggregation, a limit) the first. ``partitions`` is what the
     epoch's offset log pins: after a rescale, what lies beyond it, or is declared beyond it, is past.
+    ``together``: see ``sparkstate.chain``.
     """
     check_capturable(listing, epoch)
     chains = [
-        plan_chain(owner, epoch + 1, files, unique_ids_of(owner, commits, epoch, operators))
+        plan_chain(owner, epoch + 1, files, unique_ids_of(owner, commits, epoch, operators), together)
         for owner, files in sorted(listing.state.items())
         if partitions is None or owner.partition < partitions
     ]
-    _check_coverage(chains, operators, partitions)
+    check_coverage({chain.owner for chain in chains}, operators, partitions)
     return tuple(chains)
 
 
@@ -117,35 +119,58 @@ def plan_capture(
 
     ``newest_offsets`` is the newest offset log there is, which may be later than the epoch's.
     """
-    by_operator: dict[int, dict[int, tuple[CapturedFile, ...]]] = {}
-    for chain in chains:
-        partitions = by_operator.setdefault(chain.owner.operator, {})
-        files = tuple(_chain_files(chain, listing, shared))
-        partitions[chain.owner.partition] = partitions.get(chain.owner.partition, ()) + files
     return CapturePlan(
         epoch=epoch,
-        operators=tuple(
-            OperatorFiles(operator, _operator_name(operator, operators), partitions)
-            for operator, partitions in sorted(by_operator.items())
-        ),
+        operators=plan_operators(chains, listing, shared, operators),
         files=tuple(
             _loose_files(listing, epoch, plan_source_logs(listing.sources, offsets, newest_offsets))
         ),
     )
 
 
+def plan_operators(
+    chains: Sequence[StateChain],
+    listing: CheckpointListing,
+    shared: Mapping[str, tuple[str, ...]],
+    operators: Mapping[int, OperatorInfo],
+    *,
+    first_epoch: int = 0,
+) -> tuple[OperatorFiles, ...]:
+    """The files of the chains by operator and partition; one that several chains need is there once.
+
+    ``first_epoch`` is the epoch of Spark's batch 0, where that is not 0.
+    """
+    by_operator: dict[int, dict[int, dict[str, CapturedFile]]] = {}
+    for chain in chains:
+        partitions = by_operator.setdefault(chain.owner.operator, {})
+        files = partitions.setdefault(chain.owner.partition, {})
+        for file in _chain_files(chain, listing, shared, first_epoch):
+            files.setdefault(file.path, file)
+    return tuple(
+        OperatorFiles(
+            operator,
+            operator_name(operator, operators),
+            {partition: tuple(files.values()) for partition, files in partitions.items()},
+        )
+        for operator, partitions in sorted(by_operator.items())
+    )
+
+
 def _chain_files(
-    chain: StateChain, listing: CheckpointListing, shared: Mapping[str, tuple[str, ...]]
+    chain: StateChain,
+    listing: CheckpointListing,
+    shared: Mapping[str, tuple[str, ...]],
+    first_epoch: int,
 ) -> Iterator[CapturedFile]:
     for file in chain.files():
-        epoch = file.version - 1
+        epoch = max(0, file.version - 1 + first_epoch)
         if file.kind is StateFileKind.ZIP:
             for name in shared[file.path]:
                 path = f"{chain.owner.directory}/{name}"
-                yield CapturedFile(path, _facts(listing, path), epoch, is_named_once=True)
+                yield CapturedFile(path, facts_of(listing, path), epoch, is_named_once=True)
         yield CapturedFile(
             file.path,
-            _facts(listing, file.path),
+            facts_of(listing, file.path),
             epoch,
             is_delta=not file.kind.is_base,
             is_named_once=file.uid is not None,
@@ -160,10 +185,11 @@ def _loose_files(
         paths.append(f"offsets/{epoch - 1}")
     paths += [f"offsets/{epoch}", f"commits/{epoch}"]
     for path in paths:
-        yield CapturedFile(path, _facts(listing, path), epoch)
+        yield CapturedFile(path, facts_of(listing, path), epoch)
 
 
-def _facts(listing: CheckpointListing, path: str) -> FileFacts:
+def facts_of(listing: CheckpointListing, path: str) -> FileFacts:
+    """What the listing knows of a file that must be there."""
     try:
         return listing.facts[path]
     except KeyError:
@@ -172,15 +198,16 @@ def _facts(listing: CheckpointListing, path: str) -> FileFacts:
         ) from None
 
 
-def _operator_name(operator: int, operators: Mapping[int, OperatorInfo]) -> str:
+def operator_name(operator: int, operators: Mapping[int, OperatorInfo]) -> str:
+    """How an operator is named in a manifest."""
     info = operators.get(operator)
     return f"{operator}-{info.name}" if info else f"{operator}-unknown"
 
 
-def _check_coverage(
-    chains: list[StateChain], operators: Mapping[int, OperatorInfo], pinned: int | None
+def check_coverage(
+    present: Set[StoreId], operators: Mapping[int, OperatorInfo], pinned: int | None
 ) -> None:
-    present = {chain.owner for chain in chains}
+    """Refuse if a partition of a store that an operator declares has no state file."""
     unknown = sorted({owner.operator for owner in present} - operators.keys())
     if unknown:
         raise RefusedError(
@@ -189,7 +216,7 @@ def _check_coverage(
         )
     for info in operators.values():
         for store in info.stores:
-            partitions = 1 if info.is_single else pinned or store.partitions
+            partitions = partitions_of(info, store, pinned)
             missing = [p for p in range(partitions) if StoreId(info.operator, p, store.name) not in present]
             if missing:
                 raise RefusedError(
@@ -197,3 +224,8 @@ def _check_coverage(
                     f"{store.name!r}, but partition {missing[0]} has no state file here",
                     hint=NODES_HINT,
                 )
+
+
+def partitions_of(info: OperatorInfo, store: StoreInfo, pinned: int | None) -> int:
+    """In how many partitions a store really is; ``pinned`` is what the offset log says."""
+    return 1 if info.is_single else pinned or store.partitions

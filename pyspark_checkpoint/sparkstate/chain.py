@@ -1,17 +1,18 @@
 """Which files give a state store's version: the newest base at or below it, and every change after.
 
-Pure. The two traps of format version 1 are handled here: a base that maintenance made from an
-attempt whose changes were rewritten later is older than the change of its own version, and is not
-used; and a version that only a base or only a change gives is enough.
+Pure. The traps of format version 1 are handled here: a base that maintenance made from an attempt whose
+changes were rewritten later is older than the change of its own version, and is not used; unless Spark
+wrote both together, the base first, as it does when column families come or go; and a version that only
+a base or only a change gives is enough.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Set
 from dataclasses import dataclass
 
 from pyspark_checkpoint.errors import RefusedError
-from pyspark_checkpoint.sparkstate.names import StateFile, StoreId
+from pyspark_checkpoint.sparkstate.names import StateFile, StateFileKind, StoreId
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,17 +42,20 @@ def plan_chain(
     version: int,
     files: Mapping[StateFile, FileFacts],
     unique_ids: Mapping[int, str],
+    together: Set[StateFile] = frozenset(),
 ) -> StateChain:
     """Choose the files that give ``version`` of ``owner``, or raise if they are not all there.
 
     ``unique_ids`` maps a version to the unique id that the commit log names for it; with format
-    version 1 it is empty and every file counts. Version 0 is the empty store and needs no file.
+    version 1 it is empty and every file counts. A version that no log names any more, as in a location
+    that was restored, has the id that all its files have. ``together`` are the bases that were written
+    with the change of their version. Version 0 is the empty store and needs no file.
     """
-    by_version = _by_version(owner, files, unique_ids)
+    by_version = _by_version(owner, files, {**_only_ids(owner, files), **unique_ids})
     changes: list[StateFile] = []
     current = version
     while current > 0:
-        base, change = _choose(by_version.get(current, ()), files)
+        base, change = _choose(by_version.get(current, ()), files, together)
         if base is not None:
             return StateChain(owner, version, base, tuple(reversed(changes)))
         if change is None:
@@ -62,6 +66,49 @@ def plan_chain(
         changes.append(change)
         current -= 1
     return StateChain(owner, version, None, tuple(reversed(changes)))
+
+
+def _only_ids(owner: StoreId, files: Iterable[StateFile]) -> dict[int, str]:
+    found: dict[int, set[str]] = {}
+    for file in files:
+        if file.owner == owner and file.uid is not None:
+            found.setdefault(file.version, set()).add(file.uid)
+    return {version: ids.pop() for version, ids in found.items() if len(ids) == 1}
+
+
+def doubtful_bases(version: int, files: Mapping[StateFile, FileFacts]) -> tuple[StateFile, ...]:
+    """The RocksDB snapshots up to ``version`` that are older than the change of their version.
+
+    What they hold decides: see ``written_together``.
+    """
+    changes = {file.version: fact for file, fact in files.items() if not file.kind.is_base}
+    return tuple(
+        file
+        for file, fact in files.items()
+        if file.kind is StateFileKind.ZIP
+        and file.uid is None
+        and file.version <= version
+        and file.version in changes
+        and fact.modified_ms < changes[file.version].modified_ms
+    )
+
+
+def written_together(
+    families: Mapping[StateFile, Set[str]], doubtful: Iterable[StateFile]
+) -> set[StateFile]:
+    """Which of the doubtful snapshots Spark wrote in the very commit that wrote the change after them.
+
+    It does so when the column families of a store differ from those of the version before, and does it
+    again if the batch runs again, so such a snapshot is never stale; and no change can be applied
+    without it. ``families`` has those of the doubtful snapshots, and of the ones before them, of a store.
+    """
+    found: set[StateFile] = set()
+    for file in doubtful:
+        earlier = [other for other in families if other.version < file.version]
+        before = families[max(earlier, key=lambda other: other.version)] if earlier else frozenset()
+        if families[file] != before:
+            found.add(file)
+    return found
 
 
 def _by_version(
@@ -76,11 +123,11 @@ def _by_version(
 
 
 def _choose(
-    candidates: Iterable[StateFile], files: Mapping[StateFile, FileFacts]
+    candidates: Iterable[StateFile], files: Mapping[StateFile, FileFacts], together: Set[StateFile]
 ) -> tuple[StateFile | None, StateFile | None]:
     base = next((file for file in candidates if file.kind.is_base), None)
     change = next((file for file in candidates if not file.kind.is_base), None)
-    if base is None or change is None or base.uid is not None:
+    if base is None or change is None or base.uid is not None or base in together:
         return base, change
     is_stale = files[base].modified_ms < files[change].modified_ms
     return (None if is_stale else base), change

@@ -13,6 +13,7 @@ import orjson
 from pyspark_checkpoint.errors import FormatError
 
 NO_OFFSET = "-"
+DEFAULT_FAMILY = "default"
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,6 +57,16 @@ class OperatorInfo:
     """Where Spark says that the schemas are, absolute; empty for operators of the older metadata."""
     is_single: bool = False
     """Whether all state is in the first partition, although the operator declares more."""
+
+
+@dataclass(frozen=True, slots=True)
+class RocksdbZip:
+    """What a snapshot of RocksDB says of itself."""
+
+    files: tuple[str, ...]
+    """What it needs beside itself, relative to its state store's directory."""
+    families: frozenset[str] = frozenset()
+    """Its column families; a store that has only the default one has none here."""
 
 
 def decode_offset_log(data: bytes, name: str) -> OffsetLog:
@@ -149,8 +160,8 @@ def relocate_operator_metadata(data: bytes, name: str, new_location: str) -> byt
     return "\n".join([lines[0], orjson.dumps(fields).decode("utf-8"), *rest]).encode("utf-8")
 
 
-def rocksdb_zip_files(data: bytes, name: str) -> tuple[str, ...]:
-    """The files that a RocksDB snapshot needs beside itself, relative to its state store's directory."""
+def decode_rocksdb_zip(data: bytes, name: str) -> RocksdbZip:
+    """Read what a snapshot of RocksDB says of itself."""
     try:
         with zipfile.ZipFile(io.BytesIO(data)) as archive:
             text = archive.read("metadata").decode("utf-8")
@@ -161,12 +172,13 @@ def rocksdb_zip_files(data: bytes, name: str) -> tuple[str, ...]:
     try:
         tables = [f"SSTs/{file['dfsSstFileName']}" for file in fields["sstFiles"]]
         logs = [f"logs/{file['dfsLogFileName']}" for file in fields.get("logFiles") or []]
+        families = frozenset(str(family) for family in fields.get("columnFamilyMapping") or {})
     except (KeyError, TypeError):
         raise FormatError(f"{name} names its files in a way that Spark 4 does not") from None
     for file in (*tables, *logs):
         if file.count("/") != 1 or file.endswith("/") or ".." in file:
             raise FormatError(f"{name} names {file!r}, which is not beside it")
-    return tuple(sorted(tables + logs))
+    return RocksdbZip(tuple(sorted(tables + logs)), families - {DEFAULT_FAMILY})
 
 
 def file_source_offset(offset: str | None) -> int | None:

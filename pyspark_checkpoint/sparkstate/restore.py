@@ -13,7 +13,10 @@ from dataclasses import dataclass
 from pyspark_checkpoint.errors import FormatError, RefusedError
 from pyspark_checkpoint.format.artifact import ArtifactRef
 from pyspark_checkpoint.format.manifest import CheckpointManifest
+from pyspark_checkpoint.sparkstate.coordinated import StateRecord, find_state_record
+from pyspark_checkpoint.sparkstate.logs import decode_commit_log
 from pyspark_checkpoint.sparkstate.names import METADATA, is_operator_setup, parse_log
+from pyspark_checkpoint.sparkstate.points import RestorePoint, select_state
 
 STATE_KIND = "spark-state"
 RESTORE_MARKER = "_ckpt_restoring.json"
@@ -57,6 +60,7 @@ class RestorePlan:
     epoch: int
     query_id: str
     files: tuple[RestoredFile, ...]
+    point: RestorePoint = RestorePoint.AFTER
 
     @property
     def total_bytes(self) -> int:
@@ -77,27 +81,101 @@ def parse_operator_key(key: str) -> int:
     return int(number)
 
 
-def plan_restore(manifest: CheckpointManifest, *, query_id: str | None = None) -> RestorePlan:
-    """Plan to resume right after the manifest's epoch; with ``query_id`` as a fork under that id."""
+def plan_restore(
+    manifest: CheckpointManifest,
+    *,
+    query_id: str | None = None,
+    point: RestorePoint | None = None,
+    commit: bytes | None = None,
+) -> RestorePlan:
+    """Plan to resume from the manifest's epoch; with ``query_id`` as a fork under that id.
+
+    A manifest of rows and state can be restored before or after its batch. ``commit`` is what Spark
+    wrote to ``commits/N`` later, if that is known: then the default is after, else before. The rows of
+    a table are not part of a checkpoint location.
+    """
+    record = find_state_record(manifest)
+    chosen = _choose_point(manifest, record, point, commit)
     files = [*_state_files(manifest), *_loose_files(manifest, is_fork=query_id is not None)]
-    paths = [file.path for file in files]
-    if len(set(paths)) != len(paths):
-        raise FormatError(f"checkpoint {manifest.checkpoint_id} names a file twice")
-    needed = {METADATA, f"offsets/{manifest.epoch}", f"commits/{manifest.epoch}"}
-    if manifest.epoch > 0:
-        needed.add(f"offsets/{manifest.epoch - 1}")
-    missing = needed - set(paths)
-    if missing:
-        raise RefusedError(
-            f"checkpoint {manifest.checkpoint_id} does not hold {sorted(missing)[0]}",
-            hint="it is not a checkpoint of a streaming query's own state",
-        )
+    batch = manifest.epoch
+    if record is not None:
+        batch = record.batch
+        files = _files_of_point(files, manifest, record, chosen, commit)
+    _check_files(manifest, [file.path for file in files], batch, chosen)
     return RestorePlan(
         checkpoint_id=manifest.checkpoint_id,
         epoch=manifest.epoch,
         query_id=query_id or manifest.query.id,
         files=tuple(sorted(files, key=lambda file: (file.stage, file.path))),
+        point=chosen,
     )
+
+
+def _choose_point(
+    manifest: CheckpointManifest,
+    record: StateRecord | None,
+    point: RestorePoint | None,
+    commit: bytes | None,
+) -> RestorePoint:
+    if record is None:
+        if point is RestorePoint.BEFORE:
+            raise RefusedError(
+                f"checkpoint {manifest.checkpoint_id} holds the state after its batch only",
+                hint="restore the checkpoint of the epoch before",
+            )
+        return RestorePoint.AFTER
+    if point is RestorePoint.AFTER and commit is None:
+        raise RefusedError(
+            f"whether Spark finished batch {record.batch} is not known to checkpoint "
+            f"{manifest.checkpoint_id}: it was neither sealed nor followed by another one",
+            hint="restore before it: Spark then runs the batch again, and the table replaces its rows",
+        )
+    return point or (RestorePoint.BEFORE if commit is None else RestorePoint.AFTER)
+
+
+def _files_of_point(
+    files: Sequence[RestoredFile],
+    manifest: CheckpointManifest,
+    record: StateRecord,
+    point: RestorePoint,
+    commit: bytes | None,
+) -> list[RestoredFile]:
+    name = f"commits/{record.batch}"
+    log = None if commit is None else decode_commit_log(commit, name)
+    state = [file.path for file in files if file.stage is Stage.STATE]
+    wanted = select_state(record, state, point, log)
+    chosen = [file for file in files if file.stage is not Stage.STATE or file.path in wanted]
+    if point is RestorePoint.AFTER and commit is not None:
+        ref = ArtifactRef.of_inline(commit, is_delta=False, epoch=manifest.epoch, name=name)
+        chosen.append(RestoredFile(name, ref, Stage.COMMITS))
+    return chosen
+
+
+def _check_files(
+    manifest: CheckpointManifest, paths: Sequence[str], batch: int, point: RestorePoint
+) -> None:
+    if len(set(paths)) != len(paths):
+        raise FormatError(f"checkpoint {manifest.checkpoint_id} names a file twice")
+    needed = {METADATA, f"offsets/{batch}"}
+    if batch > 0:
+        needed.add(f"offsets/{batch - 1}")
+    if point is RestorePoint.AFTER:
+        needed.add(f"commits/{batch}")
+    elif batch > 0:
+        needed.add(f"commits/{batch - 1}")
+    missing = needed - set(paths)
+    if missing:
+        raise RefusedError(
+            f"checkpoint {manifest.checkpoint_id} does not hold {sorted(missing)[0]}",
+            hint="it is not a checkpoint of a streaming query's own state"
+            if manifest.table is None
+            else "it holds a table's rows only: the sink wrote it with state=off",
+        )
+
+
+def state_refs(manifest: CheckpointManifest) -> dict[str, ArtifactRef]:
+    """The state files that a manifest names, by their paths in a checkpoint location."""
+    return {file.path: file.ref for file in _state_files(manifest)}
 
 
 def check_fresh(keys: Sequence[str], *, is_ours: bool) -> None:

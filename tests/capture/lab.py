@@ -202,12 +202,12 @@ class Lab:
         return self.start(query, location, confs).finished()
 
     def capture(
-        self, location: Path | str, store: Path | str, epochs: Iterable[int], **settings
+        self, location: Path | str | LocationSpec, store: Path | str, epochs: Iterable[int], **settings
     ) -> list[int]:
         """Capture these epochs of a location into a store, as the listener would; return their numbers."""
-        spec = LocationSpec(str(location))
+        spec = location if isinstance(location, LocationSpec) else LocationSpec(str(location))
         opened = spec.open()
-        info = QueryInfo(id=decode_query_id(opened.read("metadata")), checkpoint_location=str(location))
+        info = QueryInfo(id=decode_query_id(opened.read("metadata")), checkpoint_location=spec.url)
         history = CheckpointStore.open(str(store), query=info, **settings)
         run = history.writer()
         run.claim()

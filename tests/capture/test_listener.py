@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import logging
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -18,8 +19,10 @@ from pyspark_checkpoint.capture.roots import list_queries, root_url
 from pyspark_checkpoint.clock import SYSTEM_CLOCK
 from pyspark_checkpoint.errors import SettingsError
 from pyspark_checkpoint.history.checkpoint_store import CheckpointStore
+from pyspark_checkpoint.sparkstate.restore import RESTORE_MARKER
 from pyspark_checkpoint.store.open import open_object_store
 from tests.capture.lab import HDFS, Lab
+from tests.capture.made import contents
 
 
 @contextmanager
@@ -81,7 +84,9 @@ def test_every_query_of_a_session_is_checkpointed_and_found_by_name(lab: Lab) ->
         assert manifest.query.conf["spark.sql.shuffle.partitions"] == "2"
         assert list(manifest.operators) == ["0-stateStoreSave"]
         assert manifest.source_offsets["source-0"].offsets["offset"]
+        assert manifest.source_offsets["source-0"].metadata["description"].startswith("RatePerMicroBatch")
         assert manifest.sink_epochs == {manifest.sink_names[0]: manifest.epoch}
+        assert manifest.run_id == str(query.runId)
         savepoint(url, "end", query=name)
         report = restore(url, str(lab.directory / f"{name}-fresh"), at="end", query=name, clone=True)
         assert report.epoch == manifest.epoch
@@ -136,13 +141,87 @@ def test_a_location_behind_its_history_stops_its_query(lab: Lab, caplog: pytest.
         wait_for_batch(query, 3)
         assert listener.flush(120)
         query.stop()
-    restore(url, str(lab.directory / "old"), epoch=_oldest(url, str(query.id)), clone=True)
-    (lab.directory / "old" / "metadata").write_bytes((location / "metadata").read_bytes())
+    old = set_back(lab, url, query, lab.directory / "old")
+    before = contents(old)
     with caplog.at_level(logging.ERROR), listening(lab.spark, url):
-        behind = counted(lab, lab.directory / "old", "stale")
+        behind = counted(lab, old, "stale")
         assert behind.awaitTermination(60)
         assert behind.exception() is None
     assert "running on would repeat batches" in caplog.text
+    assert contents(old) == before, "it was stopped before it wrote anything"
+
+
+def test_a_location_behind_its_history_is_brought_up_to_date_on_request(
+    lab: Lab, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The query goes on after the newest checkpoint; what was there is kept beside it."""
+    url, location = str(lab.directory / "store"), lab.directory / "location"
+    with listening(lab.spark, url) as listener:
+        query = counted(lab, location, "stale")
+        wait_for_batch(query, 3)
+        assert listener.flush(120)
+        query.stop()
+    newest = CheckpointStore.open(root_url(url, str(query.id))).load_latest()
+    assert newest is not None
+    old = set_back(lab, url, query, lab.directory / "old")
+    before = contents(old)
+    with caplog.at_level(logging.WARNING), listening(lab.spark, url, stale="restore") as listener:
+        behind = counted(lab, old, "stale")
+        wait_for_batch(behind, newest.epoch + 1)
+        first = behind.recentProgress[0]["batchId"]
+        behind.stop()
+        assert listener.flush(120)
+    assert first == newest.epoch + 1, "no batch that the history has was run again"
+    assert "It was restored at batch" in caplog.text
+    (aside,) = lab.directory.glob("old.stale-*")
+    assert contents(aside) == before
+    assert list(lab.directory.glob("old.restored-*")) == []
+    later = CheckpointStore.open(root_url(url, str(query.id))).load_latest()
+    assert later is not None
+    assert later.epoch > newest.epoch
+
+
+def test_a_location_that_cannot_be_brought_up_to_date_stops_its_query(
+    lab: Lab, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The state of every checkpoint is gone from the store: nothing is changed, and nothing runs."""
+    monkeypatch.setattr(uploads.plan_uploads, "__kwdefaults__", {"group_bytes": 200})
+    url, location = str(lab.directory / "store"), lab.directory / "location"
+    with listening(lab.spark, url) as listener:
+        query = counted(lab, location, "stale")
+        wait_for_batch(query, 2)
+        assert listener.flush(120)
+        query.stop()
+    old = set_back(lab, url, query, lab.directory / "old")
+    before = contents(old)
+    for pack in Path(root_url(url, str(query.id))).glob("checkpoints/*/*"):
+        pack.unlink()
+    with caplog.at_level(logging.ERROR), listening(lab.spark, url, stale="restore"):
+        behind = counted(lab, old, "stale")
+        assert behind.awaitTermination(60)
+    assert "is stopped" in caplog.text
+    assert contents(old) == before
+
+
+def test_a_location_whose_restore_was_interrupted_stops_its_query(
+    lab: Lab, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Half of a state is worse than none; also if a stale location would only be warned of."""
+    location = lab.directory / "location"
+    location.mkdir()
+    (location / RESTORE_MARKER).write_text('{"query_id":"x","content_sha256":""}')
+    with caplog.at_level(logging.ERROR), listening(lab.spark, str(lab.directory / "s"), stale="warn"):
+        query = counted(lab, location, "half")
+        assert query.awaitTermination(60)
+    assert "was not finished" in caplog.text
+    assert not list(location.glob("offsets/[0-9]*"))
+
+
+def set_back(lab: Lab, url: str, query: StreamingQuery, old: Path) -> Path:
+    """The location of ``query`` as it was at the oldest checkpoint of its history."""
+    restore(url, str(old), epoch=_oldest(url, str(query.id)), clone=True)
+    (old / "metadata").write_text(json.dumps({"id": str(query.id)}))
+    return old
 
 
 def _oldest(url: str, query_id: str) -> int:
@@ -181,8 +260,10 @@ def test_a_store_that_is_away_fails_no_query(lab: Lab, caplog: pytest.LogCapture
 def test_what_cannot_work_is_refused_where_it_is_typed(lab: Lab) -> None:
     """Not at the first batch, and not in a log."""
     with pytest.raises(SettingsError, match="stale"):
-        CheckpointListener(lab.spark, str(lab.directory), stale="restore")
+        CheckpointListener(lab.spark, str(lab.directory), stale="never")
     with pytest.raises(SettingsError, match="retain"):
         CheckpointListener(lab.spark, str(lab.directory), retain=0)
+    with pytest.raises(SettingsError, match="concurrency"):
+        CheckpointListener(lab.spark, str(lab.directory), concurrency=0)
     with pytest.raises(SettingsError, match="unknown"):
         CheckpointListener(lab.spark, "s4://bucket/prefix")

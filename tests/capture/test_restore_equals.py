@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
-
 import pytest
 
 from pyspark_checkpoint.capture.operations import restore
@@ -11,18 +9,16 @@ from tests.capture.lab import PROVIDERS, QUERIES, Lab
 
 ROCKSDB_ONLY = ("transform-with-state",)
 QUICK = [
-    *[("aggregation", provider) for provider in PROVIDERS],
+    ("aggregation", "hdfs"),
+    ("aggregation", "rocksdb"),
     ("aggregation-append", "rocksdb-changelog-v2"),
     ("global-aggregation", "hdfs"),
-    ("join", "hdfs"),
     ("join", "rocksdb-changelog-v2"),
-    ("deduplication", "rocksdb"),
-    ("deduplication-within-watermark", "hdfs"),
-    ("session-window", "rocksdb-changelog"),
+    ("deduplication", "rocksdb-changelog"),
+    ("session-window", "hdfs"),
     ("two-operators", "hdfs"),
     ("grouped-state", "hdfs"),
     ("transform-with-state", "rocksdb-changelog"),
-    ("transform-with-state", "rocksdb-changelog-v2"),
     ("limit", "hdfs"),
     ("stateless", "hdfs"),
 ]
@@ -40,7 +36,7 @@ def check(lab: Lab, query: str, provider: str, epochs: list[int]) -> None:
     undisturbed = lab.run(query, location, PROVIDERS[provider])
     assert max(undisturbed) >= 12
     numbers = lab.capture(location, store, epochs)
-    shutil.rmtree(location)
+    location.rename(lab.directory / "lost")  # Spark's maintenance may still write to it
     restored = {}
     for epoch, number in zip(epochs, numbers, strict=True):
         fresh = lab.directory / f"restored-{epoch}"

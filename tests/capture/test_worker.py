@@ -25,11 +25,18 @@ PATIENCE = 30.0
 class Watch:
     """A worker on a location made by hand, and what it told."""
 
-    def __init__(self, location: MadeLocation, url: str, settings: WorkerSettings) -> None:
+    def __init__(
+        self,
+        location: MadeLocation,
+        url: str,
+        settings: WorkerSettings,
+        gate: threading.Semaphore | None = None,
+    ) -> None:
         self.location = location
         self.url = url
         self.captured: list[CheckpointManifest] = []
         self.fenced: list[FencedError] = []
+        self.health: list[str | None] = []
         self.capture = taker(location, url)
         self.worker = QueryWorker(
             self.capture.facts,
@@ -38,6 +45,8 @@ class Watch:
             clock=SYSTEM_CLOCK,
             on_captured=self.captured.append,
             on_fenced=self.fenced.append,
+            on_health=self.health.append,
+            gate=gate,
         )
 
     def _begin(self) -> QueryCapture:
@@ -49,10 +58,14 @@ class Watch:
 
 @contextmanager
 def watching(
-    tmp_path: Path, *batches: int, interval_seconds: float = 0.0, poll_seconds: float = LONG
+    tmp_path: Path,
+    *batches: int,
+    interval_seconds: float = 0.0,
+    poll_seconds: float = LONG,
+    gate: threading.Semaphore | None = None,
 ) -> Iterator[Watch]:
     location = MadeLocation(tmp_path / "location").commit(*batches)
-    watch = Watch(location, str(tmp_path / "store"), WorkerSettings(interval_seconds, poll_seconds))
+    watch = Watch(location, str(tmp_path / "store"), WorkerSettings(interval_seconds, poll_seconds), gate)
     try:
         yield watch
     finally:
@@ -76,6 +89,22 @@ def test_flush_returns_when_what_was_committed_is_durable(tmp_path: Path) -> Non
         newest = CheckpointStore.open(watch.url).load_latest()
         assert newest is not None
         assert newest.epoch == 2
+
+
+def test_no_more_queries_are_captured_at_once_than_allowed(tmp_path: Path) -> None:
+    """One that waits for its turn captures all the same, when another is done."""
+    gate = threading.Semaphore(1)
+    with watching(tmp_path / "one", 0, gate=gate) as one, watching(tmp_path / "two", 0, gate=gate) as two:
+        assert one.worker.flush(PATIENCE)
+        assert two.worker.flush(PATIENCE)
+        with gate:
+            for watch in (one, two):
+                watch.location.commit(1)
+                assert not watch.worker.flush(0.2)
+                assert watch.epochs() == [0]
+        for watch in (one, two):
+            assert watch.worker.flush(PATIENCE)
+            assert watch.epochs() == [0, 1]
 
 
 def test_batches_that_come_during_a_capture_are_captured_as_one(tmp_path: Path) -> None:
@@ -157,6 +186,7 @@ def test_a_failure_is_counted_logged_once_and_tried_again(
         watch.capture.capture = capture  # type: ignore[method-assign]
         assert watch.worker.flush(PATIENCE)
         assert (watch.worker.status.captured_epoch, watch.worker.status.last_error) == (1, None)
+        assert watch.health == [None, "the store is away", None]
 
 
 def test_a_foreign_error_is_a_failure_too_and_its_text_is_kept_back(

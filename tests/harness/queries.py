@@ -5,10 +5,13 @@ A query is given as a dictionary, so that it can go over a wire; see ``QuerySpec
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass, field
+from pathlib import Path
 from typing import Any
 
+from pyspark import TaskContext
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.streaming import StatefulProcessor, StatefulProcessorHandle
@@ -71,6 +74,23 @@ def _total(session: SparkSession, spec: QuerySpec) -> DataFrame:
 def _numbers(session: SparkSession, spec: QuerySpec) -> DataFrame:
     """No state: every number once, and a key that comes back in later batches."""
     return rates(session, spec.rows).select((F.col("value") % (2 * spec.rows)).alias("key"), "value")
+
+
+def _straggler(session: SparkSession, spec: QuerySpec) -> DataFrame:
+    """The same; but the first attempt of one task of each batch takes its time, and a later one says so."""
+    directory = spec.results
+
+    def slowly(batches: Iterator[Any]) -> Iterator[Any]:
+        context = TaskContext.get()
+        if context is not None and context.partitionId() == 0:
+            if context.attemptNumber() == 0:
+                time.sleep(30)
+            else:
+                Path(directory, f"attempt-{context.taskAttemptId()}").touch()
+        yield from batches
+
+    numbers = _numbers(session, spec)
+    return numbers.mapInArrow(slowly, numbers.schema)
 
 
 def _dedup(session: SparkSession, spec: QuerySpec) -> DataFrame:
@@ -151,6 +171,7 @@ KINDS: dict[str, tuple[Callable[[SparkSession, QuerySpec], DataFrame], str]] = {
     "total": (_total, "update"),
     "total-complete": (_total, "complete"),
     "numbers": (_numbers, "append"),
+    "straggler": (_straggler, "append"),
     "dedup": (_dedup, "append"),
     "join": (_join, "append"),
     "sessions": (_sessions, "append"),

@@ -37,10 +37,12 @@ QUERIES = {
 }
 
 
-def specs(
-    root: Path, batches: int, tables: str = "", options: dict[str, str] | None = None
-) -> list[QuerySpec]:
-    """Every mode of the sink, eight queries for one driver."""
+def specs(root: Path, batches: int, server: S3Server) -> list[QuerySpec]:
+    """Every mode of the sink, eight queries for one driver: by turns a table on disk and one on S3."""
+    places: list[tuple[str, dict[str, str]]] = [
+        (str(root), {}),
+        (server.url(f"{root.parent.name}/{root.name}"), server.options),
+    ]
     return [
         QuerySpec(
             name,
@@ -50,9 +52,9 @@ def specs(
             batches,
             rows=ROWS,
             format="ckpt-sink",
-            options={"retain": "all", **given, "path": f"{tables or root}/{name}/table", **(options or {})},
+            options={"retain": "all", **given, "path": f"{tables}/{name}/table", **options},
         )
-        for name, (kind, given) in QUERIES.items()
+        for (name, (kind, given)), (tables, options) in zip(QUERIES.items(), places * 4, strict=True)
     ]
 
 
@@ -73,16 +75,18 @@ def content(spec: QuerySpec) -> Counter[str]:
     "kills",
     [
         pytest.param(3, marks=pytest.mark.timeout(1800), id="3-kills"),
-        pytest.param(SOAK_KILLS, marks=pytest.mark.soak, id="many-kills"),
+        pytest.param(SOAK_KILLS, marks=[pytest.mark.soak, pytest.mark.timeout(14400)], id="many-kills"),
     ],
 )
-def test_killed_drivers_lose_and_double_nothing(jar: Path, tmp_path: Path, kills: int) -> None:
+def test_killed_drivers_lose_and_double_nothing(
+    jar: Path, s3_server: S3Server, tmp_path: Path, kills: int
+) -> None:
     """SIGKILL at random moments of eight queries; every table equals that of an undisturbed run."""
     batches = max(8, kills)
-    expected = specs(tmp_path / "expected", batches)
+    expected = specs(tmp_path / "expected", batches, s3_server)
     with Driver(tmp_path / "undisturbed.log", class_path=[jar]) as driver:
         driver.run(*expected, timeout_seconds=1200)
-    killed = specs(tmp_path / "killed", batches)
+    killed = specs(tmp_path / "killed", batches, s3_server)
     report = run_with_kills(
         lambda: Driver(tmp_path / "killed.log", class_path=[jar]),
         killed,

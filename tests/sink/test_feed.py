@@ -10,10 +10,11 @@ import pytest
 
 from pyspark_checkpoint import open_object_store
 from pyspark_checkpoint.clock import SYSTEM_CLOCK
-from pyspark_checkpoint.errors import RefusedError, SettingsError
+from pyspark_checkpoint.errors import FormatError, RefusedError, SettingsError
 from pyspark_checkpoint.history.rollback import rollback
 from pyspark_checkpoint.history.seal import write_seal
 from pyspark_checkpoint.spark.options import parse_read_options
+from pyspark_checkpoint.spark.reader import TableReader
 from pyspark_checkpoint.spark.stream_reader import ChangeReader
 from pyspark_checkpoint.table.schema import TableSchema
 from tests.sink.kit import SCHEMA, Query, forget_everything, rows_from
@@ -31,21 +32,21 @@ class Consumer:
         schema = SCHEMA.to_json()
         schema["fields"] += ADDED
         self._make = lambda: ChangeReader(parse_read_options({"path": path, **options}), schema)
-        self._reader = self._make()
+        self.reader = self._make()
         self.offset: dict[str, Any] | None = None
 
     def restart(self) -> None:
         """A new process with the offset of the old one."""
-        self._reader = self._make()
+        self.reader = self._make()
 
     def batch(self) -> list[tuple[Any, ...]]:
         """One batch: the rows of everything that is new."""
-        start = self.offset if self.offset is not None else self._reader.initialOffset()
-        end = self._reader.latestOffset(start, None)
+        start = self.offset if self.offset is not None else self.reader.initialOffset()
+        end = self.reader.latestOffset(start, None)
         found: list[tuple[Any, ...]] = []
         if end != start:
-            for split in self._reader.partitions(start, end):
-                for batch in self._reader.read(split):
+            for split in self.reader.partitions(start, end):
+                for batch in self.reader.read(split):
                     found += [tuple(row.values()) for row in batch.to_pylist()]
         self.offset = end
         return sorted(found, key=repr)
@@ -145,6 +146,39 @@ def test_a_pruned_epoch_is_an_error_that_names_it(path: str) -> None:
         late.batch()
     with pytest.raises(RefusedError, match="epoch 3 was pruned"):
         Consumer(path, startingEpoch="3").batch()
+    with pytest.raises(RefusedError, match="epoch 0 was pruned"):
+        Consumer(path, startingEpoch="0").batch()
+    assert Consumer(path, startingEpoch="earliest").batch()
+
+
+def test_what_was_planned_and_then_pruned_is_an_error_that_says_so(path: str) -> None:
+    """A consumer that died in its first batch runs it again, too late; a query that read for too long."""
+    query = Query(path, options={"retain": "2", "maxDeltas": "2"})
+    query.epoch(0, [(0, 0)])
+    query.epoch(1, [(1, 1)])
+    consumer = Consumer(path)
+    start = consumer.reader.initialOffset()
+    end = consumer.reader.latestOffset(start, None)
+    reader = TableReader(parse_read_options({"path": path}), SCHEMA.to_json())
+    splits = reader.partitions()
+    for batch_id in range(2, 50):
+        query.epoch(batch_id, [(batch_id, 0)])
+    with pytest.raises(RefusedError, match=r"epoch 0 was pruned with checkpoint 1.*retain"):
+        consumer.reader.partitions(start, end)
+    with pytest.raises(FormatError, match=r"is missing.*option retain"):
+        [list(reader.read(split)) for split in splits]
+
+
+def test_a_consumer_that_began_before_the_table_is_told_what_it_missed(path: str) -> None:
+    """With ``latest`` on a table that had nothing final yet, every later epoch is wanted."""
+    query = Query(path, options={"retain": "2"})
+    query.epoch(0, [(0, 0)])
+    early = Consumer(path, startingEpoch="latest")
+    assert early.batch() == []
+    for batch_id in range(1, 50):
+        query.epoch(batch_id, [(batch_id, 0)])
+    with pytest.raises(RefusedError, match="epoch 0 was pruned"):
+        early.batch()
 
 
 def test_a_rollback_below_what_was_served_stops_the_consumer(path: str) -> None:

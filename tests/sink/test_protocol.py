@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import base64
+import json
+import pickle
 from pathlib import Path
 
 import pytest
@@ -9,10 +12,17 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pyspark_checkpoint import open_object_store
-from pyspark_checkpoint.errors import FencedError, MissingKey, RefusedError, SettingsError, StaleAttempt
+from pyspark_checkpoint.errors import (
+    FencedError,
+    MissingKey,
+    RefusedError,
+    SettingsError,
+    StaleAttempt,
+)
 from pyspark_checkpoint.format.manifest import ManifestKind
-from pyspark_checkpoint.spark.options import parse_write_options
-from tests.sink.kit import Query, Worker, forget_everything, read_pairs, rows_from
+from pyspark_checkpoint.spark.options import parse_read_options, parse_write_options
+from pyspark_checkpoint.spark.reader import TableReader
+from tests.sink.kit import SCHEMA, Query, Worker, forget_everything, read_pairs, rows_from
 
 ONE, TWO, THREE = [(1, 10), (2, 20)], [(2, 21), (3, 30)], [(1, 11), (None, 5)]
 
@@ -198,6 +208,10 @@ def test_complete_mode_replaces_everything(path: str) -> None:
     query.epoch(2, [])
     assert read_pairs(path) == []
     assert read_pairs(path, epoch="1") == [(None, 5), (1, 11)]
+    forget_everything()
+    again = Query(path, keys="", jar=False, output_mode="complete").epoch(2, TWO)
+    assert again.kind is ManifestKind.REPLACEMENT
+    assert read_pairs(path) == TWO
 
 
 def test_split_anew_keeps_every_row(path: str) -> None:
@@ -280,12 +294,24 @@ def test_encrypted_tables_need_their_key(path: str, tmp_path: Path) -> None:
         read_pairs(path)
     expected = [*((n, 1) for n in range(5)), (7, 5)]
     assert read_pairs(path, encryptionKeyFile=str(key_file)) == expected
+    reader = TableReader(
+        parse_read_options({"path": path, "encryptionKeyFile": str(key_file)}), SCHEMA.to_json()
+    )
+    splits = [pickle.loads(pickle.dumps(split)) for split in reader.partitions()]
+    rows = [tuple(row.values()) for s in splits for batch in reader.read(s) for row in batch.to_pylist()]
+    assert sorted(rows) == expected
+    secret = base64.b64encode(bytes(range(32))).decode()
+    assert not any(secret in repr(split) or "key=b" in repr(split) for split in splits)
+    forget_everything()
+    store = open_object_store(path)
+    before = [info.key for info in store.list("checkpoints/")]
+    for jar in (True, False):
+        with pytest.raises(MissingKey, match="is encrypted"):
+            Query(path, jar=jar).epoch(6, [(8, 8)])
+    assert [info.key for info in store.list("checkpoints/")] == before, "plain rows were uploaded"
 
 
 def _key_ring() -> str:
-    import base64
-    import json
-
     secret = base64.b64encode(bytes(range(32))).decode()
     return json.dumps({"active": "one", "keys": {"one": secret}})
 
@@ -336,7 +362,6 @@ def test_any_course_of_events_gives_what_an_undisturbed_run_gives(
         ({"checkpointId": "3"}, "option checkpointId is not for writing"),
         ({"retain": "0"}, "retain is a whole number of at least 1"),
         ({"partitions": "x"}, "partitions is a whole number"),
-        ({"state": "on"}, "not yet Spark's own state"),
         ({"state": "maybe"}, "state is one of auto, off, on"),
         ({"takeOver": "si"}, "takeOver is true or false"),
         ({"path": "memory://x"}, "lives in one process"),

@@ -1,0 +1,152 @@
+"""``spark.ckpt.restore``: checkpoint locations that are not there, rebuilt before an application begins.
+
+Run by the driver plugin, as ``python -m``, before the application's own code. Needs no Spark.
+"""
+
+from __future__ import annotations
+
+import logging
+import sys
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from pyspark_checkpoint.capture import operations
+from pyspark_checkpoint.capture.covered import find_table_checkpoint
+from pyspark_checkpoint.capture.location import LocationSpec
+from pyspark_checkpoint.capture.plugin_input import end_with_driver, log_to_driver, read_plugin_input
+from pyspark_checkpoint.capture.restore import RestoreReport, find_interrupted
+from pyspark_checkpoint.capture.roots import QueryRoot, list_app_queries, plain_options, root_url
+from pyspark_checkpoint.config import MISSING, PluginSettings, unknown_settings
+from pyspark_checkpoint.errors import CheckpointError
+from pyspark_checkpoint.format.manifest import CheckpointManifest
+from pyspark_checkpoint.history.checkpoint_store import CheckpointStore
+from pyspark_checkpoint.sparkstate.restore import IN_USE
+from pyspark_checkpoint.store.open import open_object_store
+
+MUST_BE_THERE = "LOCATION"
+"""How a line begins that names a location which the driver must find: it cannot be restored from here."""
+_LOG = logging.getLogger("pyspark_checkpoint.capture.auto_restore")
+
+
+@dataclass(frozen=True, slots=True)
+class Candidate:
+    """A query that has checkpoints, where they are, and whether its checkpoint location is there."""
+
+    root: QueryRoot
+    history_url: str
+    location: str
+    is_there: bool | None
+    """None: only Hadoop can tell, which the driver is told to ask."""
+
+
+def plan_auto_restore(candidates: Iterable[Candidate]) -> list[Candidate]:
+    """Which queries are restored. Pure: of several that had one location, the last that ran."""
+    newest: dict[str, Candidate] = {}
+    for candidate in sorted(candidates, key=lambda found: found.root.timestamp_ms):
+        newest[candidate.location] = candidate
+    return [candidate for candidate in newest.values() if candidate.is_there is False]
+
+
+def auto_restore(settings: PluginSettings) -> list[RestoreReport]:
+    """Restore every query of this application whose location is not there; the first failure ends it."""
+    candidates = find_candidates(settings)
+    for found in candidates:
+        if found.is_there:
+            _LOG.info("query %s: its location %s is there and stays as it is", _name(found), found.location)
+        if found.is_there is None:
+            print(f"{MUST_BE_THERE} {found.location}", flush=True)
+    wanted = plan_auto_restore(candidates)
+    if not wanted:
+        _LOG.info("nothing of application %r is to be restored", settings.app)
+    return [_restore(settings, found) for found in wanted]
+
+
+def find_candidates(settings: PluginSettings) -> list[Candidate]:
+    """The queries of this application that have checkpoints."""
+    parent = open_object_store(settings.url, plain_options(settings.options))
+    found = []
+    for root in list_app_queries(parent, settings.app):
+        history = _find_history(settings, root) if settings.wants(root.name) else None
+        if history is None:
+            continue
+        url, newest = history
+        location = root.checkpoint_location or newest.query.checkpoint_location
+        if location:
+            found.append(Candidate(root, url, location, _is_there(settings, location)))
+    return found
+
+
+def _find_history(settings: PluginSettings, root: QueryRoot) -> tuple[str, CheckpointManifest] | None:
+    """Where a query's state is kept, and the newest checkpoint: in its table's history, or in its own."""
+    if root.table:
+        newest = find_table_checkpoint(root.table, root.query_id, settings.options)
+        if newest is not None:
+            return root.table, newest
+    url = root_url(settings.url, root.query_id)
+    newest = CheckpointStore.open(url, settings.options).load_latest()
+    return None if newest is None else (url, newest)
+
+
+def _location_options(settings: PluginSettings) -> dict[str, str]:
+    return {**settings.hadoop, **plain_options(settings.options)}
+
+
+def _is_there(settings: PluginSettings, url: str) -> bool | None:
+    """Whether a query uses the location. What an interrupted restore left does not count."""
+    spec = LocationSpec(url, _location_options(settings))
+    if spec.is_foreign:
+        return None
+    location = spec.open()
+    if find_interrupted(location) is not None:
+        return False
+    return any(info.key.startswith(IN_USE) for info in location.store.list())
+
+
+def _restore(settings: PluginSettings, found: Candidate) -> RestoreReport:
+    at = operations.LATEST if settings.restore == MISSING else settings.restore
+    _LOG.info("query %s: restoring %s from %s", _name(found), found.location, at)
+    report = operations.restore(
+        found.history_url,
+        found.location,
+        at,
+        rollback_sink=True,
+        options=settings.options,
+        location_options=_location_options(settings),
+    )
+    _LOG.info(
+        "query %s: %s is restored from checkpoint %d, after batch %d: %d files, %d bytes",
+        _name(found),
+        found.location,
+        report.checkpoint_id,
+        report.epoch,
+        report.files,
+        report.size_bytes,
+    )
+    return report
+
+
+def _name(found: Candidate) -> str:
+    return found.root.name or found.root.query_id
+
+
+def main(*, has_driver: bool = False) -> int:
+    """Do what standard input says; 0 if all that was to be restored is."""
+    log_to_driver()
+    given = read_plugin_input(sys.stdin)
+    if has_driver:
+        end_with_driver(sys.stdin)
+    for sentence in unknown_settings(given.confs):
+        _LOG.warning("%s", sentence)
+    try:
+        auto_restore(given.settings())
+    except CheckpointError as error:
+        _LOG.error("the restore failed: %s", error)
+        return 1
+    except Exception as error:  # noqa: BLE001 - SDKs put credentials into their texts; the kind must do
+        _LOG.error("the restore failed: %s", type(error).__name__)
+        return 1
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(has_driver=True))

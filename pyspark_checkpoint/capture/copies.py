@@ -1,0 +1,109 @@
+"""Copying one history, or those of the queries below a URL, so that the copy is used as the original is."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+
+from pyspark_checkpoint.capture.roots import (
+    QueryRoot,
+    find_query,
+    history_url,
+    is_history,
+    list_queries,
+    plain_options,
+    register,
+    resolve_root,
+    root_url,
+)
+from pyspark_checkpoint.errors import RefusedError
+from pyspark_checkpoint.history.checkpoint_store import CheckpointStore
+from pyspark_checkpoint.history.copy_execute import Progress
+from pyspark_checkpoint.history.copy_plan import CopyPlan
+from pyspark_checkpoint.history.replicate import copy_store
+from pyspark_checkpoint.store.open import open_object_store
+
+Options = Mapping[str, str]
+
+
+@dataclass(frozen=True, slots=True)
+class HistoryCopy:
+    """One history to copy. ``root`` is the query that it is of, if it lies below a URL of several."""
+
+    source_url: str
+    target_url: str
+    root: QueryRoot | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class CopyRequest:
+    """What to copy and where. Options are never printed."""
+
+    source_url: str
+    target_url: str
+    query: str | None = None
+    numbers: frozenset[int] = frozenset()
+    savepoint_names: frozenset[str] = frozenset()
+
+
+def plan_histories(request: CopyRequest, options: Options | None = None) -> list[HistoryCopy]:
+    """Which histories are meant. Queries keep their ids at the target, and so their names.
+
+    A history that is in a query's table becomes the query's own: the copy needs no other store.
+    """
+    parent = open_object_store(request.source_url, plain_options(options))
+    if request.query is None and is_history(parent):
+        return [HistoryCopy(request.source_url, request.target_url)]
+    roots = list_queries(parent)
+    wanted = [root for root in roots if request.query in (None, root.name, root.query_id)]
+    if not wanted and request.query is not None:
+        url = resolve_root(
+            request.source_url, request.query, options
+        )  # an older query of a name, by its id
+        return [HistoryCopy(url, root_url(request.target_url, request.query))]
+    if not wanted:
+        raise RefusedError(f"{parent.url} has no checkpoints", hint="look at the URL once more")
+    return [
+        HistoryCopy(
+            history_url(request.source_url, root, options),
+            root_url(request.target_url, root.query_id),
+            replace(root, table=""),
+        )
+        for root in wanted
+    ]
+
+
+def copy_histories(
+    request: CopyRequest,
+    *,
+    options: Options | None = None,
+    target_options: Options | None = None,
+    progress: Progress | None = None,
+    dry_run: bool = False,
+) -> Iterator[tuple[HistoryCopy, CopyPlan]]:
+    """Copy them, one after the other, and yield what was done. See ``history.replicate``.
+
+    A query's name at the target points to the copy, unless a newer query of that name is there.
+    """
+    there = plain_options(target_options)
+    for item in plan_histories(request, options):
+        source = CheckpointStore.open(item.source_url, options)
+        plan = copy_store(
+            source.store,
+            open_object_store(item.target_url, there),
+            numbers=request.numbers,
+            savepoint_names=request.savepoint_names,
+            progress=progress,
+            dry_run=dry_run,
+            mac=source.authenticator(),
+        )
+        if item.root is not None and not dry_run:
+            _register(request.target_url, there, item.root)
+        yield item, plan
+
+
+def _register(url: str, options: Options, root: QueryRoot) -> None:
+    parent = open_object_store(url, options)
+    known = find_query(parent, root.name or root.query_id)
+    if known is None or (known.query_id != root.query_id and known.timestamp_ms <= root.timestamp_ms):
+        register(parent, root)

@@ -1,0 +1,63 @@
+"""What a restore would do, and everything that it would be refused for. Changes nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from pyspark_checkpoint.capture.location import LocationSpec
+from pyspark_checkpoint.capture.operations import RestoreRequest, choose_checkpoint
+from pyspark_checkpoint.capture.restore import Restore, find_interrupted
+from pyspark_checkpoint.capture.roots import plain_options, resolve_root
+from pyspark_checkpoint.capture.sealing import find_commit
+from pyspark_checkpoint.capture.sinks import LinkedSink
+from pyspark_checkpoint.errors import RefusedError
+from pyspark_checkpoint.format.manifest import CheckpointManifest
+from pyspark_checkpoint.history.checkpoint_store import CheckpointStore
+from pyspark_checkpoint.sparkstate.restore import RestorePlan, check_fresh
+
+
+@dataclass(frozen=True, slots=True)
+class RestorePreview:
+    """A restore that would go through."""
+
+    plan: RestorePlan
+    manifest: CheckpointManifest
+    newest_id: int
+    resumes: bool
+    """Whether an interrupted restore into the location would go on."""
+    sink_target: int | None
+    """The checkpoint that the query's table would be rolled back to; None if it stays."""
+
+
+def preview_restore(
+    request: RestoreRequest,
+    *,
+    clone: bool = False,
+    rollback_sink: bool = False,
+    options: Mapping[str, str] | None = None,
+    location_options: Mapping[str, str] | None = None,
+    sink_options: Mapping[str, str] | None = None,
+) -> RestorePreview:
+    """Plan a restore; refused as the restore itself would be."""
+    history = CheckpointStore.open(resolve_root(request.url, request.query, options), options)
+    number = choose_checkpoint(history, request)
+    manifest = history.load_by_id(number)
+    if manifest is None:
+        raise RefusedError(f"there is no checkpoint {number}", hint="ckpt list shows what there is")
+    sink = LinkedSink(manifest, options if sink_options is None else sink_options)
+    target = None if clone else sink.plan(may_roll_back=rollback_sink)
+    location = LocationSpec(
+        request.to, plain_options(options if location_options is None else location_options)
+    ).open()
+    resumes = find_interrupted(location) is not None
+    check_fresh([info.key for info in location.store.list()], is_ours=resumes)
+    restore = Restore(
+        history.store,
+        history.reader(),
+        manifest,
+        location,
+        point=request.point,
+        commit=find_commit(history, manifest),
+    )
+    return RestorePreview(restore.plan, manifest, max(history.list_ids()), resumes, target)

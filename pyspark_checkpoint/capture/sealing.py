@@ -1,0 +1,190 @@
+"""What Spark wrote to ``commits/N`` after the sink had committed N: finding it, and keeping it by a seal.
+
+The next batch's manifest carries it. A checkpoint that has no next one, because the query idles or
+stopped, or whose next one may be pruned, because it is a savepoint, is sealed with it. Needs no Spark.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping
+
+from pyspark_checkpoint.capture.location import CheckpointLocation, FileGone, LocationSpec
+from pyspark_checkpoint.capture.roots import plain_options
+from pyspark_checkpoint.clock import SYSTEM_CLOCK, Clock
+from pyspark_checkpoint.errors import CheckpointError, FormatError
+from pyspark_checkpoint.format.artifact import ArtifactRef
+from pyspark_checkpoint.format.manifest import CheckpointManifest, ManifestKind
+from pyspark_checkpoint.format.records import Seal
+from pyspark_checkpoint.format.sealed import sha256_hex
+from pyspark_checkpoint.history.checkpoint_store import CheckpointStore
+from pyspark_checkpoint.history.records_io import LoadedManifest, find_manifest
+from pyspark_checkpoint.history.seal import find_seal, write_seal
+from pyspark_checkpoint.sparkstate.coordinated import StateRecord, find_state_record
+from pyspark_checkpoint.sparkstate.logs import decode_commit_log, decode_query_id
+from pyspark_checkpoint.sparkstate.names import METADATA, parse_state_file
+from pyspark_checkpoint.sparkstate.points import check_commit
+from pyspark_checkpoint.sparkstate.restore import state_refs
+
+_LOG = logging.getLogger(__name__)
+
+
+def commit_name(record: StateRecord) -> str:
+    """The file that says that the record's batch is done."""
+    return f"commits/{record.batch}"
+
+
+def find_commit(history: CheckpointStore, manifest: CheckpointManifest) -> bytes | None:
+    """What Spark wrote to ``commits/N`` of a checkpoint of rows and state; None if that is not known.
+
+    From its seal, or from the manifest of the next batch. A batch that ran again gave other rows and
+    state, and its log is not this checkpoint's. A record that is damaged says nothing.
+    """
+    record = find_state_record(manifest)
+    if record is None:
+        return None
+    try:
+        return _find_commit(history, manifest, record)
+    except FormatError as error:
+        _LOG.warning("what follows checkpoint %d cannot be read: %s", manifest.checkpoint_id, error)
+        return None
+
+
+def _find_commit(
+    history: CheckpointStore, manifest: CheckpointManifest, record: StateRecord
+) -> bytes | None:
+    name, store = commit_name(record), history.store
+    current = find_manifest(store, manifest.checkpoint_id)
+    while current is not None:
+        seal = find_seal(store, current.manifest)
+        if seal is not None and name in seal.files:
+            return seal.files[name]
+        following = _next_of(history, current)
+        if following is None or following.manifest.kind is not ManifestKind.CLAIM:
+            return _carried(history, record, manifest, following)
+        current = following
+    return None
+
+
+def keep_commit(
+    history: CheckpointStore,
+    manifest: CheckpointManifest,
+    commit: bytes,
+    *,
+    clock: Clock = SYSTEM_CLOCK,
+) -> Seal | None:
+    """Seal a checkpoint with ``commits/N``, whose content is known to belong to it."""
+    record = find_state_record(manifest)
+    if record is None:
+        return None
+    return write_seal(history.store, manifest, {commit_name(record): commit}, clock, check=commit_problem)
+
+
+def seal_head(
+    history: CheckpointStore, location: CheckpointLocation, *, clock: Clock = SYSTEM_CLOCK
+) -> Seal | None:
+    """Seal the newest checkpoint if Spark has finished its batch; None if it has not, or has no state.
+
+    The log is read before the head is looked at again: if the head is still the same, no later attempt
+    of the batch can have written it. Refused (rule 12) if the location's state is not the manifest's.
+    """
+    head = history.load_latest()
+    record = None if head is None else find_state_record(head)
+    if head is None or record is None:
+        return None
+    name = commit_name(record)
+    there = find_seal(history.store, head)
+    if there is not None and name in there.files:
+        return there
+    try:
+        commit = location.read(name)
+        problem = _other_location(history, head, record, location)
+    except FileGone:
+        return None
+    again = history.load_latest()
+    if problem is not None or again is None or again.checkpoint_id != head.checkpoint_id:
+        _LOG.info("checkpoint %d is not sealed: %s", head.checkpoint_id, problem or "it has a successor")
+        return None
+    return write_seal(history.store, head, {name: commit}, clock, check=commit_problem)
+
+
+def seal_known(history: CheckpointStore, number: int, options: Mapping[str, str] | None = None) -> None:
+    """Seal a checkpoint with what is known of its batch, so that it can do without its successor.
+
+    Where nothing is known yet, the query's own location is asked, if it can be reached from here.
+    """
+    manifest = history.load_by_id(number)
+    record = None if manifest is None else find_state_record(manifest)
+    if manifest is None or record is None:
+        return
+    commit = find_commit(history, manifest)
+    if commit is not None:
+        keep_commit(history, manifest, commit)
+        return
+    try:
+        seal_head(history, LocationSpec(manifest.query.checkpoint_location, plain_options(options)).open())
+    except CheckpointError as error:
+        _LOG.info("checkpoint %d is not sealed: %s", number, error)
+
+
+def commit_problem(manifest: CheckpointManifest, files: Mapping[str, bytes]) -> str | None:
+    """Rule 12: why the files do not belong to what the manifest names; None if they do."""
+    record = find_state_record(manifest)
+    if record is None:
+        return "it has no state of Spark"
+    name = commit_name(record)
+    if set(files) != {name}:
+        return f"{name} and nothing else seals it"
+    return check_commit(record, state_refs(manifest), decode_commit_log(files[name], name))
+
+
+def _next_of(history: CheckpointStore, current: LoadedManifest) -> LoadedManifest | None:
+    """The manifest after ``current``, which proves by its parent's digest that it is."""
+    following = find_manifest(history.store, current.number + 1)
+    if following is None or following.manifest.parent_sha256 != current.sha256:
+        return None
+    return following
+
+
+def _carried(
+    history: CheckpointStore,
+    record: StateRecord,
+    manifest: CheckpointManifest,
+    following: LoadedManifest | None,
+) -> bytes | None:
+    if following is None or following.manifest.kind is not ManifestKind.EPOCH:
+        return None
+    if following.manifest.query.id != manifest.query.id or following.manifest.epoch != manifest.epoch + 1:
+        return None
+    name = commit_name(record)
+    ref = next((ref for ref in following.manifest.files if ref.name == name), None)
+    if ref is None:
+        return None
+    commit = history.reader().read(ref)
+    return None if commit_problem(manifest, {name: commit}) is not None else commit
+
+
+def _other_location(
+    history: CheckpointStore,
+    manifest: CheckpointManifest,
+    record: StateRecord,
+    location: CheckpointLocation,
+) -> str | None:
+    """Why a location is not the one that a checkpoint was made from; None if it is."""
+    if decode_query_id(location.read(METADATA)) != manifest.query.id:
+        return "the location is of another query"
+    name = f"offsets/{record.batch}"
+    ref = next((ref for ref in manifest.files if ref.name == name), None)
+    if ref is None or history.reader().read(ref) != location.read(name):
+        return f"{name} is another one"
+    for path, state in state_refs(manifest).items():
+        file = parse_state_file(path)
+        if file is None or file.uid or file.kind.is_base or file.version <= record.batch:
+            continue
+        if not _same_bytes(location, path, state):
+            return f"{path} has other bytes"
+    return None
+
+
+def _same_bytes(location: CheckpointLocation, path: str, ref: ArtifactRef) -> bool:
+    return ref.data_key_id is not None or sha256_hex(location.read(path)) == ref.sha256

@@ -1,0 +1,75 @@
+"""Large files that store and location keep in one bucket: the server copies them, nothing is uploaded.
+
+The copy is ours alone and never changes, so its digest is taken from it afterwards, by reading it once:
+what is recorded is the SHA-256 of the stored bytes, as everywhere. Saved is the upload, not the read.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from pyspark_checkpoint.capture.location import CheckpointLocation, FileGone, LocationSpec
+from pyspark_checkpoint.errors import NotFound
+from pyspark_checkpoint.store.base import ObjectStore
+from pyspark_checkpoint.store.open import open_object_store, parse_store_settings
+from pyspark_checkpoint.store.url import parse_store_url
+
+COPY_BYTES = 8 * 1024 * 1024
+"""From here on a copy by the server is worth its requests."""
+_SERVICES = ("s3", "gs", "az", "memory")
+_SAME = ("bucket", "container", "name", "endpoint", "account_name", "project")
+
+
+@dataclass(frozen=True, slots=True)
+class CopiedObject:
+    """What a copy is, as it is stored."""
+
+    size_bytes: int
+    sha256: str
+
+
+@dataclass(frozen=True, slots=True)
+class ServerCopier:
+    """Copies from a location to a store that are in one bucket."""
+
+    bucket: ObjectStore
+    location_prefix: str
+    store_prefix: str
+
+    def copy(self, path: str, artifact_path: str) -> CopiedObject:
+        """Copy a file of the location to a name that only the caller uses, and read it for its digest."""
+        target = _join(self.store_prefix, artifact_path)
+        try:
+            self.bucket.copy(_join(self.location_prefix, path), target)
+        except NotFound:
+            raise FileGone(f"{path} is gone from the checkpoint location") from None
+        digest, size_bytes = hashlib.sha256(), 0
+        for chunk in self.bucket.stream(target):
+            digest.update(chunk)
+            size_bytes += len(chunk)
+        return CopiedObject(size_bytes, digest.hexdigest())
+
+
+def find_server_copier(
+    location: LocationSpec | CheckpointLocation, url: str, options: Mapping[str, str] | None
+) -> ServerCopier | None:
+    """What copies from ``location`` to the store at ``url``; None if no one server has both."""
+    spec = location.spec if isinstance(location, CheckpointLocation) else location
+    if spec.is_foreign:
+        return None
+    here, there = parse_store_url(spec.url), parse_store_url(url)
+    if here.scheme != there.scheme or here.scheme not in _SERVICES:
+        return None
+    source = parse_store_settings(spec.url, spec.options).backend
+    target = parse_store_settings(url, options).backend
+    if any(getattr(source, name, None) != getattr(target, name, None) for name in _SAME):
+        return None
+    scheme, _, rest = url.partition("://")
+    root = f"{scheme}://{rest.partition('/')[0]}"
+    return ServerCopier(open_object_store(root, options), here.path, there.path)
+
+
+def _join(prefix: str, key: str) -> str:
+    return f"{prefix}/{key}" if prefix else key

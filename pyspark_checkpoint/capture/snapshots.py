@@ -1,0 +1,57 @@
+"""RocksDB's snapshots in a checkpoint location: what is inside one is read once and remembered."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from pyspark_checkpoint.capture.location import CheckpointLocation
+from pyspark_checkpoint.sparkstate.chain import FileFacts, StateChain, doubtful_bases, written_together
+from pyspark_checkpoint.sparkstate.directory import CheckpointListing
+from pyspark_checkpoint.sparkstate.logs import RocksdbZip, decode_rocksdb_zip
+from pyspark_checkpoint.sparkstate.names import StateFile, StateFileKind
+
+
+class SnapshotReader:
+    """Opens snapshots of one location. What a listing does not show any more is forgotten."""
+
+    def __init__(self, location: CheckpointLocation) -> None:
+        self._location = location
+        self._known: dict[tuple[StateFile, FileFacts], RocksdbZip] = {}
+
+    def forget_gone(self, listing: CheckpointListing) -> None:
+        """Keep only what is still there, unchanged."""
+        self._known = {
+            (file, facts): found
+            for (file, facts), found in self._known.items()
+            if listing.facts.get(file.path) == facts
+        }
+
+    def shared_files(
+        self, chains: Sequence[StateChain], listing: CheckpointListing
+    ) -> dict[str, tuple[str, ...]]:
+        """What each chosen snapshot needs beside itself, by the snapshot's path."""
+        bases = [chain.base for chain in chains if chain.base is not None]
+        return {
+            base.path: self._open(base, listing).files for base in bases if base.kind is StateFileKind.ZIP
+        }
+
+    def written_together(self, listing: CheckpointListing, version: int) -> set[StateFile]:
+        """The snapshots up to ``version`` that look older than their change, and are not stale."""
+        found: set[StateFile] = set()
+        for files in listing.state.values():
+            doubtful = doubtful_bases(version, files)
+            if doubtful:
+                newest = max(file.version for file in doubtful)
+                families = {
+                    file: self._open(file, listing).families
+                    for file in files
+                    if file.kind is StateFileKind.ZIP and file.version <= newest
+                }
+                found |= written_together(families, doubtful)
+        return found
+
+    def _open(self, file: StateFile, listing: CheckpointListing) -> RocksdbZip:
+        key = file, listing.facts[file.path]
+        if key not in self._known:
+            self._known[key] = decode_rocksdb_zip(self._location.read(file.path), file.path)
+        return self._known[key]

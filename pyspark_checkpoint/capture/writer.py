@@ -1,0 +1,115 @@
+"""Writing the files of a restore: each whole or not there; all of them durable when ``sync`` returns.
+
+On a disk nothing waits for one file: bytes go to a hidden file, which is renamed, and the disk is waited
+for once a stage. Elsewhere a put is durable by itself.
+"""
+
+from __future__ import annotations
+
+import os
+import tempfile
+import threading
+from collections.abc import Iterable
+from pathlib import Path
+
+from pyspark_checkpoint.capture.location import CheckpointLocation
+from pyspark_checkpoint.clock import SYSTEM_CLOCK
+from pyspark_checkpoint.history.parallel import run_bounded
+from pyspark_checkpoint.store.base import check_key
+from pyspark_checkpoint.store.local_errors import Translated
+from pyspark_checkpoint.store.local_files import sync_directory
+from pyspark_checkpoint.store.url import parse_store_url
+
+_SYNCS = 8
+
+
+class LocationWriter:
+    """Writes into a location by its store. Threads may share it."""
+
+    def __init__(self, location: CheckpointLocation) -> None:
+        self._location = location
+
+    def write(self, path: str, data: bytes) -> None:
+        """Write a file, replacing what is there."""
+        self._location.store.put(path, data)
+
+    def write_chunks(self, path: str, chunks: Iterable[bytes]) -> None:
+        """Write a file piece by piece; it is visible only if the pieces end without an error."""
+        with tempfile.TemporaryFile() as spool:
+            for chunk in chunks:
+                spool.write(chunk)
+            spool.seek(0)
+            self._location.store.put(path, spool)
+
+    def sync(self) -> None:
+        """What was written survives the machine when this returns."""
+
+
+class DiskWriter(LocationWriter):
+    """Writes into a directory."""
+
+    def __init__(self, location: CheckpointLocation, root: Path) -> None:
+        super().__init__(location)
+        self._root = root
+        self._written: list[Path] = []
+        self._lock = threading.Lock()
+
+    def write(self, path: str, data: bytes) -> None:
+        """Write a file, replacing what is there."""
+        self.write_chunks(path, [data])
+
+    def write_chunks(self, path: str, chunks: Iterable[bytes]) -> None:
+        """Write a file piece by piece under the kind of hidden name that Spark uses, then rename it."""
+        target = self._root / check_key(path)
+        hidden = target.with_name(f".{target.name}.{SYSTEM_CLOCK.uuid7()}.tmp")
+        with Translated("put", path, str(self._root)):
+            target.parent.mkdir(parents=True, exist_ok=True)
+            try:
+                with hidden.open("xb", buffering=0) as file:
+                    for chunk in chunks:
+                        _write_all(file.fileno(), chunk)
+                hidden.replace(target)
+            finally:
+                hidden.unlink(missing_ok=True)
+        with self._lock:
+            self._written.append(target)
+
+    def sync(self) -> None:
+        """Bring to the disk what was written since the last time: files first, then their directories."""
+        with self._lock:
+            written, self._written = self._written, []
+        with Translated("put", "", str(self._root)):
+            run_bounded(_sync_file, written, _SYNCS)
+            for directory in sorted(_directories(written, self._root)):
+                sync_directory(directory)
+
+
+def location_writer(location: CheckpointLocation) -> LocationWriter:
+    """What writes into ``location`` the fastest."""
+    if not location.spec.is_foreign and parse_store_url(location.url).scheme == "file":
+        return DiskWriter(location, Path(parse_store_url(location.url).path))
+    return LocationWriter(location)
+
+
+def _write_all(handle: int, data: bytes) -> None:
+    view = memoryview(data)
+    while view:
+        view = view[os.write(handle, view) :]
+
+
+def _sync_file(path: Path) -> None:
+    handle = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
+
+
+def _directories(files: Iterable[Path], root: Path) -> set[Path]:
+    found: set[Path] = {root} if root.exists() else set()
+    for file in files:
+        for directory in file.parents:
+            if directory in found or directory == root.parent:
+                break
+            found.add(directory)
+    return found

@@ -1,0 +1,100 @@
+"""Uploading state files of a Hadoop file system from the executors: Spark reads them, tasks upload them.
+
+Python on an executor cannot open such files itself, so Spark's ``binaryFile`` reader hands them over.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Any
+from urllib.parse import unquote, urlsplit
+
+import orjson
+from pyspark.sql import SparkSession
+
+from pyspark_checkpoint.capture.location import FileGone, LocationSpec
+from pyspark_checkpoint.capture.upload import UploadedGroup, UploadTarget, staged_item, upload_bytes
+from pyspark_checkpoint.capture.uploads import GROUP_BYTES, UploadItem
+from pyspark_checkpoint.format.artifact import ArtifactRef
+from pyspark_checkpoint.format.manifest import RequestCount
+from pyspark_checkpoint.spark.executor_upload import JOB_DESCRIPTION, TaskTarget
+from pyspark_checkpoint.spark.gateway import HadoopFiles
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+_ANSWER = "answer string"
+
+
+class HadoopUploader:
+    """Uploads groups of state files in one Spark job; how they are spread over tasks is Spark's choice."""
+
+    def __init__(
+        self, spark: SparkSession, location: LocationSpec, url: str, options: Mapping[str, str]
+    ) -> None:
+        self._spark = spark
+        self._location = location
+        self._url = url
+        self._options = options
+
+    def __call__(
+        self, groups: Sequence[tuple[UploadItem, ...]], target: UploadTarget
+    ) -> list[UploadedGroup]:
+        """Upload every file, and say for each where it is."""
+        items = {item.file.path: item for group in groups for item in group}
+        root = self._location.url.rstrip("/")
+        prefix = HadoopFiles(self._spark).qualified_path(root).rstrip("/") + "/"
+        sent = TaskTarget.of(target, self._url, self._options)
+
+        def work(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+            import pyarrow  # noqa: PLC0415 - in the task alone
+
+            opened = sent.open()
+            for rows in _portions(_rows(batches, prefix, items)):
+                answer = orjson.dumps(_upload(opened, rows)).decode("utf-8")
+                yield pyarrow.RecordBatch.from_pydict({"answer": [answer]})
+
+        self._spark.sparkContext.setJobDescription(JOB_DESCRIPTION)
+        files = self._spark.read.format("binaryFile").load([f"{root}/{path}" for path in items])
+        frame = files.select("path", "length", "content")
+        answers = [orjson.loads(row[0]) for row in frame.mapInArrow(work, _ANSWER).collect()]
+        gone = [answer["gone"] for answer in answers if "gone" in answer]
+        if gone:
+            raise FileGone(gone[0])
+        return [_decoded(answer) for answer in answers]
+
+
+def _rows(
+    batches: Iterable[pa.RecordBatch], prefix: str, items: Mapping[str, UploadItem]
+) -> Iterator[tuple[UploadItem, bytes]]:
+    for batch in batches:
+        for path, content in zip(batch.column(0), batch.column(2), strict=True):
+            name = unquote(urlsplit(path.as_py()).path).removeprefix(prefix)
+            yield items[name], content.as_py()
+
+
+def _portions(rows: Iterator[tuple[UploadItem, bytes]]) -> Iterator[list[tuple[UploadItem, bytes]]]:
+    portion: list[tuple[UploadItem, bytes]] = []
+    size = 0
+    for item, data in rows:
+        portion.append((item, data))
+        size += len(data)
+        if size >= GROUP_BYTES:
+            yield portion
+            portion, size = [], 0
+    if portion:
+        yield portion
+
+
+def _upload(target: UploadTarget, rows: Sequence[tuple[UploadItem, bytes]]) -> dict[str, Any]:
+    for item, data in rows:
+        if len(data) != item.file.facts.size_bytes:
+            return {"gone": f"{item.file.path} was written again"}
+    done = upload_bytes(target, [item for item, _ in rows], [staged_item(*row) for row in rows])
+    return {"refs": [[path, asdict(ref)] for path, ref in done.refs], "requests": asdict(done.requests)}
+
+
+def _decoded(answer: dict[str, Any]) -> UploadedGroup:
+    refs = tuple((path, ArtifactRef(**fields)) for path, fields in answer["refs"])
+    return UploadedGroup(refs, RequestCount(**answer["requests"]))

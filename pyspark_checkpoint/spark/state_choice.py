@@ -1,0 +1,96 @@
+"""Whether a query's state is committed with its rows: what the option ``state`` means here and now."""
+
+from __future__ import annotations
+
+import logging
+from pathlib import Path
+
+from pyspark_checkpoint.capture.location import LocationSpec
+from pyspark_checkpoint.capture.sealing import seal_head
+from pyspark_checkpoint.errors import CheckpointError, SettingsError
+from pyspark_checkpoint.format.manifest import CheckpointManifest
+from pyspark_checkpoint.history.checkpoint_store import CheckpointStore
+from pyspark_checkpoint.spark.options import WriteOptions
+from pyspark_checkpoint.spark.session import ProcessCache
+from pyspark_checkpoint.spark.state_plan import StatePlan, plan_state
+from pyspark_checkpoint.spark.state_task import open_location
+from pyspark_checkpoint.sparkstate.coordinated import find_state_record
+from pyspark_checkpoint.sparkstate.names import METADATA
+from pyspark_checkpoint.store.url import SCHEMES
+
+_LOG = logging.getLogger(__name__)
+_READABLE: ProcessCache[bool] = ProcessCache()
+"""The locations that this process could read."""
+_WARNED: ProcessCache[bool] = ProcessCache()
+"""What this process has said already: it is true for every batch."""
+
+
+def choose_state(
+    options: WriteOptions, manifest: CheckpointManifest | None, *, streaming: bool, tasks: int
+) -> StatePlan | None:
+    """The plan of the state, None if only rows are committed.
+
+    ``auto`` commits state where it can; ``on`` refuses where it cannot, before anything is written.
+    """
+    if options.state == "off" or (not streaming and options.state == "auto"):
+        return None
+    if not streaming:
+        raise SettingsError("state=on is for streaming queries", hint="a batch job has no state")
+    spec = find_location(options)
+    reason = "the checkpoint location is not known to the sink" if spec is None else why_unreadable(spec)
+    if spec is not None and reason is None:
+        return plan_state(manifest, spec, tasks=tasks)
+    if options.state == "on":
+        raise SettingsError(
+            f"state=on cannot work: {reason}",
+            hint="give the location by option('checkpointLocation', ...) or add the jar; it must be on a "
+            "disk that all machines see, or on S3, GCS or Azure; or set the option state to off",
+        )
+    if not _WARNED.find((reason,)):
+        _LOG.warning("ckpt-sink commits the rows only, without Spark's state: %s", reason)
+        _WARNED.put((reason,), True)
+    return None
+
+
+def seal_before_claim(options: WriteOptions, manifest: CheckpointManifest) -> None:
+    """A run begins: if the last one finished its last batch, its checkpoint can know that from now on.
+
+    A failure costs nothing but that: the checkpoint is then restored to before its batch.
+    """
+    spec = find_location(options)
+    if options.state == "off" or spec is None or find_state_record(manifest) is None:
+        return
+    shared = options.shared
+    key_file = {} if shared.key_file is None else {"encryptionKeyFile": shared.key_file}
+    try:
+        history = CheckpointStore.open(shared.path, {**shared.store_options, **key_file})
+        seal_head(history, open_location(spec).location)
+    except CheckpointError as error:
+        _LOG.info("checkpoint %d is not sealed: %s", manifest.checkpoint_id, error)
+
+
+def find_location(options: WriteOptions) -> LocationSpec | None:
+    """The query's checkpoint location, None if nobody has said where it is."""
+    url = options.facts.checkpoint_location
+    if not url:
+        return None
+    if ":" not in url:
+        # Tasks run in directories of their own: a relative path is meant from where the driver is.
+        url = str(Path(url).expanduser().absolute())
+    return LocationSpec(url, options.shared.store_options)
+
+
+def why_unreadable(spec: LocationSpec) -> str | None:
+    """Why the location cannot be read from Python; None if it can."""
+    key = (spec.url, tuple(sorted(spec.options.items())))
+    if _READABLE.find(key):
+        return None
+    scheme, colon, _ = spec.url.partition(":")
+    if colon and scheme.lower() not in SCHEMES:
+        return f"checkpoint locations on {scheme}: are not read from Python"
+    try:
+        open_location(spec).location.read(METADATA)
+    except CheckpointError as error:
+        return f"the driver cannot read {spec.url}: {error.message}"
+    _READABLE.put(key, True)
+    return None

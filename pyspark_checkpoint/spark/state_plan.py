@@ -1,0 +1,90 @@
+"""Whether and how a batch commits Spark's own state with its rows, decided before the tasks run. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+
+from pyspark_checkpoint.capture.location import LocationSpec
+from pyspark_checkpoint.capture.uploads import KnownFile
+from pyspark_checkpoint.format.artifact import ArtifactRef
+from pyspark_checkpoint.format.manifest import CheckpointManifest, ManifestKind
+from pyspark_checkpoint.sparkstate.capture import CapturedFile
+from pyspark_checkpoint.sparkstate.coordinated import StateRecord, find_state_record
+from pyspark_checkpoint.sparkstate.names import parse_state_file
+from pyspark_checkpoint.sparkstate.restore import state_refs
+
+_BY_A_BATCH = (ManifestKind.EPOCH, ManifestKind.REPLACEMENT)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StatePlan:
+    """What a task must know to take its share of the state. Travels to the tasks."""
+
+    location: LocationSpec
+    record: StateRecord | None = None
+    """What the head says of its state; None if it has none."""
+    held: Mapping[str, ArtifactRef] = field(default_factory=dict)
+    """The state files that the head names, by path."""
+    head_run: str = ""
+    """The run that made the head by a batch; empty for a claim or a rollback."""
+    tasks: int = 0
+    """How many tasks the batch has; 0 if that is not known."""
+
+    def prefixes(self, task: int) -> tuple[str, ...]:
+        """Where the files are that a task looks at; everything while the operators are not known."""
+        if self.record is None or not self.record.stores:
+            return ("state/",)
+        partitions: dict[int, int] = {}
+        for store in self.record.stores:
+            partitions[store.operator] = max(partitions.get(store.operator, 0), store.partitions)
+        return tuple(self._prefixes(partitions, task))
+
+    def _prefixes(self, partitions: Mapping[int, int], task: int) -> Iterator[str]:
+        for operator, count in sorted(partitions.items()):
+            yield f"state/{operator}/_metadata/"
+            for partition in range(count):
+                if self.is_for(task, partition):
+                    yield f"state/{operator}/{partition}/"
+
+    def is_for(self, task: int, partition: int) -> bool:
+        """Whether a task takes a partition of the state; what no task takes, the driver does."""
+        return partition % self.tasks == task if self.tasks > 0 else partition == task
+
+    def known(self, files: Iterable[CapturedFile], batch: int, run_id: str) -> dict[str, KnownFile]:
+        """The files that are the head's without a look at their bytes.
+
+        A name may be used again by a batch that runs again, so the version that ``batch`` makes is always
+        looked at. The head's newest version is known by its time. Older ones cannot change while one run
+        goes on, and are looked at once when a run begins.
+        """
+        found: dict[str, KnownFile] = {}
+        for file in files:
+            ref = self.held.get(file.path)
+            if ref is not None and self._is_known(file, ref, batch, run_id):
+                found[file.path] = KnownFile(file.facts, ref)
+        return found
+
+    def _is_known(self, file: CapturedFile, ref: ArtifactRef, batch: int, run_id: str) -> bool:
+        parsed = parse_state_file(file.path)
+        if self.record is None or parsed is None or parsed.version > batch:
+            return False
+        if ref.data_key_id is None and ref.size_bytes != file.facts.size_bytes:
+            return False
+        if parsed.version > self.record.batch:
+            return self.record.modified_ms.get(file.path) == file.facts.modified_ms
+        return bool(run_id) and self.head_run == run_id
+
+
+def plan_state(manifest: CheckpointManifest | None, location: LocationSpec, *, tasks: int) -> StatePlan:
+    """Plan on top of the head; what it holds already is named again and not uploaded."""
+    record = None if manifest is None else find_state_record(manifest)
+    if manifest is None or record is None:
+        return StatePlan(location=location, tasks=tasks)
+    return StatePlan(
+        location=location,
+        record=record,
+        held=state_refs(manifest),
+        head_run=manifest.run_id if manifest.kind in _BY_A_BATCH else "",
+        tasks=tasks,
+    )

@@ -1,0 +1,174 @@
+"""What a task takes of Spark's own state: the new files of its partitions, to go up with its rows.
+
+Called when the task's rows are read to their end: Spark has then written the state of the partitions
+that gave them. A partition that another task still writes is left to the driver.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence, Set
+from dataclasses import dataclass, field
+
+from pyspark_checkpoint.capture.location import CheckpointLocation, FileGone, LocationSpec
+from pyspark_checkpoint.capture.location_logs import LocationLogs
+from pyspark_checkpoint.capture.upload import ReadGroup, UploadTarget, read_group, upload_group
+from pyspark_checkpoint.capture.uploads import UploadPlan, plan_uploads
+from pyspark_checkpoint.errors import RefusedError
+from pyspark_checkpoint.format.artifact import ArtifactRef
+from pyspark_checkpoint.format.manifest import RequestCount
+from pyspark_checkpoint.history.stage import StagedItem
+from pyspark_checkpoint.spark.facts import TaskFacts
+from pyspark_checkpoint.spark.session import ProcessCache
+from pyspark_checkpoint.spark.state_plan import StatePlan
+from pyspark_checkpoint.sparkstate.capture import CapturePlan, plan_operators, unique_ids_of
+from pyspark_checkpoint.sparkstate.chain import FileFacts, StateChain
+from pyspark_checkpoint.sparkstate.coordinated import plan_store_chains
+from pyspark_checkpoint.sparkstate.directory import CheckpointListing
+from pyspark_checkpoint.sparkstate.logs import CommitLog
+from pyspark_checkpoint.sparkstate.names import StateFile, StoreId
+
+MOST_BYTES_WITH_ROWS = 64 * 1024 * 1024
+"""State beyond this goes up in objects of its own, so that a task's memory stays bounded."""
+_ATTEMPTS = 3
+
+
+@dataclass(frozen=True, slots=True)
+class CoveredFile:
+    """A state file as a task saw it, and where its bytes are."""
+
+    path: str
+    facts: FileFacts
+    ref: ArtifactRef
+
+
+@dataclass(frozen=True, slots=True)
+class TakenState:
+    """A task's share: what is durable already, and what goes up with its rows."""
+
+    covered: tuple[CoveredFile, ...] = ()
+    group: ReadGroup = field(default_factory=ReadGroup)
+    requests: RequestCount = field(default_factory=RequestCount)
+
+    @property
+    def items(self) -> tuple[StagedItem, ...]:
+        """What is to be staged with the rows."""
+        return self.group.staged
+
+    def all_covered(self, refs: Sequence[ArtifactRef]) -> tuple[CoveredFile, ...]:
+        """Everything, once ``items`` are staged at ``refs``."""
+        new = (
+            CoveredFile(item.file.path, item.file.facts, ref)
+            for item, ref in zip(self.group.items, refs, strict=True)
+        )
+        return (*self.covered, *new)
+
+
+@dataclass(frozen=True, slots=True)
+class WatchedLocation:
+    """A checkpoint location that this process has open, and what it has read there."""
+
+    location: CheckpointLocation
+    logs: LocationLogs
+
+
+_LOCATIONS: ProcessCache[WatchedLocation] = ProcessCache()
+
+
+def open_location(spec: LocationSpec, run_id: str = "") -> WatchedLocation:
+    """The location, opened once per process and run: between two runs it may be restored."""
+    key = (spec.url, tuple(sorted(spec.options.items())), run_id)
+    return _LOCATIONS.get(key, lambda: _watched(spec.open()))
+
+
+def _watched(location: CheckpointLocation) -> WatchedLocation:
+    return WatchedLocation(location, LocationLogs(location))
+
+
+def take_state(plan: StatePlan, task: TaskFacts, target: UploadTarget, first_epoch: int) -> TakenState:
+    """Take a task's share. What Spark purges meanwhile is looked for again, then left to the driver."""
+    watched = open_location(plan.location, task.run_id)
+    for _ in range(_ATTEMPTS):
+        try:
+            captured = _plan_share(plan, task, watched, first_epoch)
+            files = list(captured.all_files())
+            known = plan.known(files, task.batch_id, task.run_id)
+            uploads = plan_uploads(captured, plan.held, known, group_bytes=MOST_BYTES_WITH_ROWS)
+            return _read(uploads, captured, watched.location, target)
+        except FileGone:
+            continue
+    return TakenState()
+
+
+def _plan_share(
+    plan: StatePlan, task: TaskFacts, watched: WatchedLocation, first_epoch: int
+) -> CapturePlan:
+    listing = watched.location.listing(*plan.prefixes(task.partition))
+    batch, logs = task.batch_id, watched.logs
+    operators = logs.declared_operators(listing, batch)
+    commits = commits_before(logs, listing, batch)
+    together = logs.written_together(listing, batch + 1)
+    chains = [
+        chain
+        for owner in sorted(listing.state)
+        if plan.is_for(task.partition, owner.partition) and owner.operator in operators
+        for chain in _find_chains(
+            owner,
+            batch,
+            listing.state[owner],
+            unique_ids_of(owner, commits, batch - 1, operators),
+            together,
+        )
+    ]
+    try:
+        planned = plan_operators(
+            chains, listing, logs.shared_files(chains, listing), operators, first_epoch=first_epoch
+        )
+    except RefusedError as error:
+        raise FileGone(str(error)) from error
+    return CapturePlan(batch, planned, ())
+
+
+def commits_before(logs: LocationLogs, listing: CheckpointListing, batch: int) -> dict[int, CommitLog]:
+    """The commit logs that say which of the listed files count; none in format version 1."""
+    versions = {file.version for files in listing.state.values() for file in files if file.uid}
+    return logs.read_commits(version - 1 for version in sorted(versions) if version <= batch)
+
+
+def _find_chains(
+    owner: StoreId,
+    batch: int,
+    files: Mapping[StateFile, FileFacts],
+    unique_ids: Mapping[int, str],
+    together: Set[StateFile],
+) -> tuple[StateChain, ...]:
+    try:
+        return plan_store_chains(owner, batch, files, unique_ids, together)
+    except RefusedError:
+        # Another task still writes this partition. The driver looks again when all are done.
+        return ()
+
+
+def _read(
+    uploads: UploadPlan, captured: CapturePlan, location: CheckpointLocation, target: UploadTarget
+) -> TakenState:
+    facts = {file.path: file.facts for file in captured.all_files()}
+    large = [upload_group(location, target, group) for group in uploads.groups]
+    group = read_group(location, uploads.here)
+    refs = dict(uploads.reused) | dict(group.reused)
+    for answer in large:
+        refs |= dict(answer.refs)
+    return TakenState(
+        tuple(CoveredFile(path, facts[path], ref) for path, ref in refs.items()),
+        group,
+        add_requests(answer.requests for answer in large),
+    )
+
+
+def add_requests(counts: Iterable[RequestCount]) -> RequestCount:
+    """What several uploads cost together."""
+    every = list(counts)
+    return RequestCount(
+        sum(count.puts for count in every),
+        sum(count.gets for count in every),
+        sum(count.bytes for count in every),
+    )

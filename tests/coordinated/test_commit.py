@@ -1,0 +1,262 @@
+"""Committing rows and state: what tasks take, what the driver takes, what is refused. No Spark."""
+
+from __future__ import annotations
+
+import base64
+import json
+from pathlib import Path
+
+import pytest
+
+from pyspark_checkpoint.capture.location import CheckpointLocation, LocationSpec
+from pyspark_checkpoint.capture.location_logs import LocationLogs
+from pyspark_checkpoint.errors import RefusedError, SettingsError
+from pyspark_checkpoint.format.manifest import CheckpointManifest, ManifestKind
+from pyspark_checkpoint.history.checkpoint_store import CheckpointStore
+from pyspark_checkpoint.spark import state_task
+from pyspark_checkpoint.spark.state_task import WatchedLocation
+from pyspark_checkpoint.sparkstate.coordinated import find_state_record
+from pyspark_checkpoint.sparkstate.points import RestorePoint
+from pyspark_checkpoint.sparkstate.restore import state_refs
+from pyspark_checkpoint.store.local import LocalStore
+from tests.coordinated.made_stream import QUERY_ID, Killed, MadeStream, totals_after
+from tests.sink.kit import Query, offsets_text, rows_from
+
+
+def own_objects(manifest: CheckpointManifest) -> int:
+    """How many objects were made for a checkpoint."""
+    return sum(1 for path in manifest.paths() if f"/{manifest.checkpoint_id:010d}-" in path)
+
+
+def test_rows_and_state_of_a_task_are_in_one_object(tmp_path: Path) -> None:
+    """Two tasks, two objects, and the logs travel inside the manifest."""
+    stream = MadeStream(tmp_path)
+    stream.run(1)
+    manifest = stream.batch()
+    assert own_objects(manifest) == 2
+    assert all(ref.inline is not None for ref in manifest.files)
+    assert manifest.query.checkpoint_location == str(stream.location)
+
+
+def test_state_that_no_task_can_take_is_taken_by_the_driver(tmp_path: Path) -> None:
+    """More state partitions than tasks, whose number is not known: one object more, and nothing missing."""
+    stream = MadeStream(tmp_path, partitions=5, options={"keyColumns": ""})
+    stream.query.keys = ""
+    stream.query.output_mode = "append"
+    manifest = stream.batch()
+    assert own_objects(manifest) == 3
+    assert stream.stored_state(manifest, "before") == {}
+    assert len(state_refs(manifest)) == 5
+
+
+def test_a_file_that_was_written_again_after_its_task_is_taken_by_the_driver(tmp_path: Path) -> None:
+    """A second attempt of the state's task ended later: the bytes that are there count."""
+    stream = MadeStream(tmp_path)
+    stream.run(1)
+    with pytest.raises(Killed):
+        stream.batch(stop_after="state")
+    plan = stream.query.plan()
+    messages = stream.query.write(plan, 1, rows_from(list(stream.whole_state(2).items())))
+    later = json.dumps([[0, 77]])
+    stream.write("state/0/0/2.delta", later)
+    manifest = stream.query.commit(messages, 1)
+    reader = stream.history().reader()
+    found = state_refs(manifest)["state/0/0/2.delta"]
+    assert reader.read(found, "0-stateStoreSave", 0) == later.encode()
+
+
+def test_tasks_that_ran_twice_leave_nothing_twice(tmp_path: Path) -> None:
+    """Retried and speculative attempts: one message of each counts, whichever it is."""
+    stream = MadeStream(tmp_path)
+    stream.run(1)
+    with pytest.raises(Killed):
+        stream.batch(stop_after="state")
+    plan = stream.query.plan()
+    rows = rows_from([(k, v) for k, v in stream.whole_state(2).items()])
+    first, second = stream.query.write(plan, 1, rows), stream.query.write(plan, 1, rows)
+    manifest = stream.query.commit([first[0], second[1]], 1)
+    assert own_objects(manifest) == 2
+    assert stream.stored_state(manifest, "before") == totals_after(0)
+    assert stream.rows() == totals_after(1)
+
+
+def test_a_partition_that_is_missing_fails_the_batch_and_publishes_nothing(tmp_path: Path) -> None:
+    """The location is not shared by all machines: the message says so."""
+    stream = MadeStream(tmp_path)
+    stream.run(1)
+    with pytest.raises(Killed):
+        stream.batch(stop_after="state")
+    before = stream.history().list_ids()
+    plan = stream.query.plan()
+    messages = stream.query.write(plan, 1, rows_from([(1, 1)]))
+    for path in (stream.location / "state" / "0" / "1").iterdir():
+        path.unlink()
+    with pytest.raises(RefusedError, match="partition 1 has no state file here"):
+        stream.query.commit(messages, 1)
+    assert stream.history().list_ids() == before
+
+
+def test_a_location_of_another_query_is_refused(tmp_path: Path) -> None:
+    """The option points to a directory that somebody else's query uses."""
+    stream = MadeStream(tmp_path)
+    stream.run(1)
+    stream.write("metadata", json.dumps({"id": "another"}))
+    with pytest.raises(RefusedError, match="the checkpoint location is of query another"):
+        stream.batch()
+
+
+def test_on_is_refused_before_anything_is_written_where_it_cannot_work(tmp_path: Path) -> None:
+    """No location, one that cannot be read from Python, one that is not there."""
+    for location in ("", "hdfs://host/location", str(tmp_path / "nowhere")):
+        options = {"state": "on", **({"checkpointLocation": location} if location else {})}
+        query = Query(str(tmp_path / "table"), query_id=QUERY_ID, options=options)
+        with pytest.raises(SettingsError, match=r"state=on cannot work.*state to off"):
+            query.plan()
+    assert CheckpointStore.open(str(tmp_path / "table")).list_ids() == []
+
+
+def test_auto_keeps_the_rows_where_the_state_cannot_be_read(tmp_path: Path) -> None:
+    """And off keeps them everywhere; such a checkpoint says so when it is to be restored."""
+    for name, options in (("a", {}), ("b", {"state": "off", "checkpointLocation": str(tmp_path)})):
+        query = Query(str(tmp_path / name), query_id=QUERY_ID, options=options)
+        manifest = query.epoch(0, [(1, 1)])
+        assert find_state_record(manifest) is None
+        assert manifest.files == ()
+
+
+def test_state_can_be_switched_off_and_on_again(tmp_path: Path) -> None:
+    """The first checkpoint with state again holds all of it."""
+    stream = MadeStream(tmp_path)
+    stream.run(2)
+    stream.options["state"] = "off"
+    stream.start()
+    stream.run(1)
+    with pytest.raises(RefusedError, match="state=off"):
+        stream.restore()
+    del stream.options["state"]
+    stream.location, stream.locations = tmp_path / "location-1", 1
+    stream.start()
+    stream.run(2)
+    stream.lose_location()
+    assert stream.restore(epoch=3).point is RestorePoint.AFTER
+    assert stream.rows() == stream.whole_state(4) == totals_after(3)
+
+
+def test_an_encrypted_store_holds_rows_and_state_alike(tmp_path: Path) -> None:
+    """Tasks encrypt the state with the data key of their rows; a restore needs the key ring."""
+    ring = tmp_path / "keys.json"
+    key = base64.b64encode(bytes(range(32))).decode()
+    ring.write_text(json.dumps({"active": "k", "keys": {"k": key}}))
+    ring.chmod(0o600)
+    options = {"encryptionKeyFile": str(ring)}
+    stream = MadeStream(tmp_path, options=options)
+    stream.run(4)
+    stream.start()
+    stream.run(1)
+    manifest = CheckpointStore.open(str(stream.table), options).load_latest()
+    assert manifest is not None
+    assert all(ref.data_key_id for ref in manifest.artifacts())
+    stream.lose_location()
+    stream.restore(options=options, location_options={})
+    assert stream.whole_state(4) == totals_after(3)
+    stream.run(1)
+    assert stream.rows(**options) == totals_after(4)
+
+
+def test_a_query_that_takes_a_table_over_has_its_own_batch_numbers(tmp_path: Path) -> None:
+    """Its batch 0 is a later epoch; state and logs are those of the batch."""
+    first = Query(str(tmp_path / "table"), query_id="another", options={"state": "off"})
+    first.epoch(0, [(99, 1)])
+    first.epoch(1, [(99, 2)])
+    stream = MadeStream(tmp_path, options={"takeOver": "true"})
+    stream.run(3)
+    manifest = stream.history().load_latest()
+    assert manifest is not None
+    assert manifest.epoch == 4
+    record = find_state_record(manifest)
+    assert record is not None
+    assert record.batch == 2
+    assert list(stream.history().verify()) == []
+    stream.lose_location()
+    stream.restore(epoch=3)
+    assert stream.next_batch() == 2
+    assert stream.rows() == {99: 2, **totals_after(1)}
+    stream.run(1)
+    assert stream.rows() == {99: 2, **totals_after(2)}
+
+
+def test_the_same_epoch_with_other_offsets_is_refused_before_the_state_is_read(tmp_path: Path) -> None:
+    """Rule 7 comes first; nothing is staged by the driver."""
+    stream = MadeStream(tmp_path)
+    with pytest.raises(Killed):
+        stream.batch(stop_after="published")
+    stream.start()
+    plan = stream.query.plan()
+    messages = stream.query.write(plan, 0, rows_from([(1, 1)]))
+    with pytest.raises(RefusedError, match="other source offsets"):
+        stream.query.commit(messages, 0, note="x")
+    assert offsets_text(0) != offsets_text(0, "x")
+
+
+def test_a_replacement_names_the_state_of_the_attempt_that_counts(tmp_path: Path) -> None:
+    """Format version 2: the id of the first attempt is gone from the new manifest."""
+    stream = MadeStream(tmp_path, version=2)
+    stream.run(1)
+    with pytest.raises(Killed):
+        stream.batch(stop_after="published")
+    lost = {path.name for path in stream.location.rglob("2_*.changelog")}
+    for path in stream.location.rglob("2_*.changelog"):
+        path.unlink()
+    stream.start()
+    manifest = stream.batch()
+    assert manifest.kind is ManifestKind.REPLACEMENT
+    assert not lost & {ref.name for ref in manifest.artifacts()}
+
+
+def test_a_large_log_of_a_source_is_an_artifact_and_goes_up_once(tmp_path: Path) -> None:
+    """Small logs are inline; one that grows with the files seen would fill the manifest."""
+    stream = MadeStream(tmp_path)
+    large = "v1\n" + "x" * 40_000
+    stream.write("sources/0/0", large)
+    first = stream.batch()
+    second = stream.batch()
+    assert (own_objects(first), own_objects(second)) == (3, 2)
+    [ref] = [ref for ref in second.files if ref.name == "sources/0/0"]
+    assert ref.inline is None
+    stream.restore()
+    assert (stream.location / "sources" / "0" / "0").read_text() == large
+
+
+class _Purging(LocalStore):
+    """A location in which Spark purges what a snapshot has made superfluous, while it is read."""
+
+    def __init__(self, stream: MadeStream) -> None:
+        super().__init__(stream.location)
+        self._stream = stream
+        self.purged = False
+
+    def get(self, key: str, *, start: int | None = None, end: int | None = None) -> bytes:
+        if key.endswith("/1.delta") and not self.purged:
+            self.purged = True
+            self._stream.maintain(4)
+            for version in (1, 2, 3):
+                for path in self._stream.location.rglob(f"{version}.delta"):
+                    path.unlink()
+        return super().get(key, start=start, end=end)
+
+
+def test_files_that_spark_purges_meanwhile_are_looked_for_again(tmp_path: Path) -> None:
+    """A new run looks at every file once; the one it wants is gone, and a snapshot has taken its place."""
+    stream = MadeStream(tmp_path)
+    stream.run(5)
+    stream.start()
+    spec = LocationSpec(str(stream.location))
+    purging = _Purging(stream)
+    location = CheckpointLocation(spec, purging)
+    state_task._LOCATIONS.put(
+        (spec.url, (), stream.query.run_id), WatchedLocation(location, LocationLogs(location))
+    )
+    manifest = stream.batch()
+    assert purging.purged
+    assert {"4.snapshot", "5.delta", "6.delta"} <= {ref.name for ref in manifest.artifacts()}
+    assert stream.stored_state(manifest, "before") == totals_after(4)

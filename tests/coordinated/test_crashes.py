@@ -1,0 +1,222 @@
+"""Drivers killed by SIGKILL and their locations lost: table and state are those of an undisturbed run."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import time
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import pytest
+
+from pyspark_checkpoint import open_object_store
+from pyspark_checkpoint.capture.operations import restore
+from pyspark_checkpoint.format.keys import manifest_key
+from pyspark_checkpoint.history.checkpoint_store import CheckpointStore
+from pyspark_checkpoint.history.head import find_head
+from pyspark_checkpoint.history.records_io import exists
+from pyspark_checkpoint.store.base import ObjectStore
+from tests.harness.crash import run_with_kills
+from tests.harness.driver import Driver
+from tests.harness.queries import HDFS, ROCKSDB, ROCKSDB_CHANGELOG, ROCKSDB_V2, QuerySpec, total_after
+from tests.servers.launch import S3Server
+from tests.servers.proxy import Fault, FaultProxy, Rule
+from tests.sink.kit import forget_everything, read_rows
+
+SOAK_KILLS = int(os.environ.get("KILLS", "50"))
+SEED = int(os.environ.get("SEED", "11"))
+ROWS = 40
+SNAPSHOTS = {"spark.sql.streaming.stateStore.minDeltasForSnapshot": "3"}
+MAINTENANCE = {"spark.sql.streaming.stateStore.maintenanceInterval": "1s"}
+Variant = tuple[str, dict[str, str], dict[str, str]]
+QUICK: dict[str, Variant] = {
+    "count-hdfs": ("count", HDFS, {"keyColumns": "window,key"}),
+    "total-v2": ("total", ROCKSDB_V2, {"keyColumns": "key"}),
+    "join-hdfs": ("join", HDFS, {}),
+    "total-rocksdb": ("total-complete", ROCKSDB, {}),
+}
+WHOLE: dict[str, Variant] = {
+    **QUICK,
+    "dedup-changelog": ("dedup", ROCKSDB_CHANGELOG, {}),
+    "sessions-v2": ("sessions", ROCKSDB_V2, {}),
+    "windows-hdfs": ("count-append", HDFS, {}),
+    "processor-changelog": ("processor", ROCKSDB_CHANGELOG, {"keyColumns": "key"}),
+}
+STATE_OPTIONS: dict[str, dict[str, str]] = {
+    "join-hdfs": {"storeName": "left-keyWithIndexToValue"},
+    "processor-changelog": {"stateVarName": "total"},
+}
+
+
+def make_specs(
+    variants: dict[str, Variant],
+    root: Path,
+    batches: int,
+    tables: str = "",
+    options: dict[str, str] | None = None,
+) -> list[QuerySpec]:
+    """Eight queries at most, for one driver."""
+    return [
+        QuerySpec(
+            name,
+            kind,
+            str(root / name / "location"),
+            str(root / name),
+            batches,
+            {**conf, **SNAPSHOTS},
+            rows=ROWS,
+            format="ckpt-sink",
+            options={
+                "state": "on",
+                "retain": "all",
+                **given,
+                "path": f"{tables or root}/{name}/table",
+                **(options or {}),
+            },
+        )
+        for name, (kind, conf, given) in variants.items()
+    ]
+
+
+@dataclass
+class Disaster:
+    """Between two lives every location is lost, and restored from the newest checkpoint of its table."""
+
+    specs: list[QuerySpec]
+    options: dict[str, str] = field(default_factory=dict)
+    points: Counter[str] = field(default_factory=Counter)
+
+    def strike(self) -> None:
+        """Lose everything but the tables."""
+        for spec in self.specs:
+            shutil.rmtree(spec.location, ignore_errors=True)
+            store = open_object_store(spec.options["path"], self.options, env={})
+            if find_head(store) is not None:
+                report = restore(
+                    spec.options["path"], spec.location, options=self.options, location_options={}
+                )
+                self.points[report.point.value] += 1
+
+
+def committed(specs: Sequence[QuerySpec]) -> int:
+    """The batches of all tables, whatever became of the locations."""
+    heads = (CheckpointStore.open(spec.options["path"]).load_latest() for spec in specs)
+    return sum(head.epoch + 1 for head in heads if head is not None)
+
+
+def table(spec: QuerySpec, options: dict[str, str] | None = None) -> Counter[str]:
+    """The table of a query after its last batch, read without Spark."""
+    forget_everything()
+    rows = read_rows(spec.options["path"], epoch=str(spec.batches - 1), **(options or {}))
+    return Counter(map(repr, rows))
+
+
+def state(driver: Driver, spec: QuerySpec) -> list[str]:
+    """The state of a query after its last batch, as Spark's own reader shows it."""
+    given = STATE_OPTIONS.get(spec.name, {})
+    options = {"path": spec.location, "batchId": str(spec.batches - 1), **given}
+    found: list[str] = driver.call("read", format="statestore", options=options, conf=spec.conf)
+    return found
+
+
+def check(jar: Path, root: Path, variants: dict[str, Variant], kills: int) -> None:
+    """Run, kill, lose, restore, go on; then compare with a run that nothing happened to."""
+    batches = max(8, kills + 2)
+    conf = {**MAINTENANCE}
+    undisturbed = make_specs(variants, root / "expected", batches)
+    with Driver(root / "undisturbed.log", conf=conf, class_path=[jar]) as driver:
+        driver.run(*undisturbed, timeout_seconds=1200)
+    killed = make_specs(variants, root / "killed", batches)
+    disaster = Disaster(killed)
+    report = run_with_kills(
+        lambda: Driver(root / "killed.log", conf=conf, class_path=[jar]),
+        killed,
+        kills=kills,
+        seed=SEED,
+        settle=disaster.strike,
+        done=committed,
+        timeout_seconds=1200,
+    )
+    print(f"seed {SEED}: {report}, restored {dict(disaster.points)}")
+    with Driver(root / "compare.log", class_path=[jar]) as driver:
+        for expected, found in zip(undisturbed, killed, strict=True):
+            assert table(expected), expected.name
+            assert table(found) == table(expected), f"{found.name}, seed {SEED}"
+            assert state(driver, found) == state(driver, expected), f"{found.name}, seed {SEED}"
+            assert list(CheckpointStore.open(found.options["path"]).verify()) == []
+    assert sum(disaster.points.values()) > 0, "no location was restored"
+
+
+@pytest.mark.timeout(1800)
+def test_killed_drivers_and_lost_locations_lose_and_double_nothing(jar: Path, tmp_path: Path) -> None:
+    """SIGKILL at random moments, every location gone each time."""
+    check(jar, tmp_path, QUICK, 3)
+
+
+@pytest.mark.soak
+@pytest.mark.timeout(1200 + 300 * SOAK_KILLS)
+def test_eight_queries_killed_again_and_again(jar: Path, tmp_path: Path) -> None:
+    """Every provider and kind of operator in one driver."""
+    check(jar, tmp_path, WHOLE, SOAK_KILLS)
+
+
+STEPS: dict[str, tuple[str, Callable[[ObjectStore, int], bool]]] = {
+    "a task has uploaded rows and state": (
+        ".pack",
+        lambda store, number: bool(list(store.list(f"checkpoints/{number:010d}-"))),
+    ),
+    "the manifest is there and nobody has been told": (
+        "manifests/manifest-",
+        lambda store, number: exists(store, manifest_key(number)),
+    ),
+    "the pointer moves, and commits/N is not written": (
+        "_latest",
+        lambda store, number: exists(store, manifest_key(number)),
+    ),
+}
+
+
+@pytest.mark.timeout(1800)
+def test_killed_at_named_steps_on_s3(jar: Path, s3_server: S3Server, tmp_path: Path) -> None:
+    """SIGKILL while the answer to one request is held back; the location is lost, too."""
+    with FaultProxy(s3_server.endpoint) as proxy:
+        options = s3_server.options_at(proxy.endpoint)
+        variants = {"total-hdfs": ("total", HDFS, {"keyColumns": "key"})}
+        tables = s3_server.url(f"steps-{tmp_path.name}")
+        [spec] = make_specs(variants, tmp_path, 9, tables, options)
+        store = open_object_store(spec.options["path"], s3_server.options, env={})
+        disaster = Disaster([spec], dict(s3_server.options))
+        for contains, happened in STEPS.values():
+            with Driver(tmp_path / "killed.log", class_path=[jar]) as driver:
+                before = find_head(store)
+                target = (0 if before is None else before.number) + 3
+                driver.start(spec)
+                _wait(lambda: exists(store, manifest_key(target - 1)))
+                proxy.add(Rule(Fault.STALL, method="PUT", contains=contains, seconds=90))
+                head = find_head(store)
+                assert head is not None
+                _wait(lambda: happened(store, head.number + 1), seconds=20, required=False)
+                time.sleep(0.3)
+                driver.kill()
+            proxy.clear()
+            disaster.strike()
+        with Driver(tmp_path / "last.log", class_path=[jar]) as driver:
+            driver.run(spec)
+        forget_everything()
+        rows = read_rows(spec.options["path"], epoch="8", **s3_server.options)
+        assert {row["key"]: row["sum"] for row in rows} == total_after(8, ROWS)
+        assert len(rows) == ROWS
+        history = CheckpointStore.open(spec.options["path"], s3_server.options)
+        assert list(history.verify()) == []
+
+
+def _wait(condition: Callable[[], bool], *, seconds: float = 120, required: bool = True) -> None:
+    deadline = time.monotonic() + seconds
+    while not condition():
+        if time.monotonic() > deadline:
+            assert not required, "it did not come so far"
+            return
+        time.sleep(0.02)

@@ -1,0 +1,138 @@
+"""Rows and state in one manifest: both restore points, and what happens between them, without Spark."""
+
+from __future__ import annotations
+
+import random
+from pathlib import Path
+
+import pytest
+
+from pyspark_checkpoint.errors import RefusedError
+from pyspark_checkpoint.format.manifest import ManifestKind
+from pyspark_checkpoint.sparkstate.points import RestorePoint
+from tests.coordinated.made_stream import Killed, MadeStream, totals_after
+
+
+@pytest.fixture(params=[1, 2], ids=["v1", "v2"])
+def stream(request: pytest.FixtureRequest, tmp_path: Path) -> MadeStream:
+    """A query whose state is of format version 1 or 2."""
+    return MadeStream(tmp_path, version=request.param)
+
+
+def test_a_checkpoint_is_restored_after_its_batch_once_the_next_one_is_there(stream: MadeStream) -> None:
+    """``commits/N`` is in the manifest of N + 1; the rows and the state of N come back together."""
+    stream.run(5)
+    stream.lose_location()
+    report = stream.restore(epoch=2)
+    assert (report.epoch, report.point) == (2, RestorePoint.AFTER)
+    assert stream.next_batch() == 3
+    assert stream.rows() == stream.whole_state(3) == totals_after(2)
+    stream.run(3)
+    assert stream.rows() == stream.whole_state(6) == totals_after(5)
+
+
+def test_the_newest_checkpoint_is_restored_before_its_batch(stream: MadeStream) -> None:
+    """Whether Spark finished it is not known: it runs again, and replaces its rows."""
+    stream.run(4)
+    stream.lose_location()
+    report = stream.restore()
+    assert (report.epoch, report.point) == (3, RestorePoint.BEFORE)
+    assert stream.next_batch() == 3
+    assert stream.whole_state(3) == totals_after(2)
+    assert stream.batch().kind is ManifestKind.REPLACEMENT
+    stream.run(1)
+    assert stream.rows() == stream.whole_state(5) == totals_after(4)
+
+
+def test_the_first_batch_is_restored_to_both_points(stream: MadeStream) -> None:
+    """Before batch 0 there is no state and no commit log at all."""
+    stream.run(1)
+    stream.lose_location()
+    assert stream.restore().point is RestorePoint.BEFORE
+    stream.run(2)
+    stream.lose_location()
+    assert stream.restore(epoch=0).point is RestorePoint.AFTER
+    stream.run(2)
+    assert stream.rows() == stream.whole_state(3) == totals_after(2)
+
+
+def test_after_is_refused_where_it_is_not_known(stream: MadeStream) -> None:
+    """And the message says which point there is."""
+    stream.run(2)
+    stream.lose_location()
+    with pytest.raises(RefusedError, match="restore before it"):
+        stream.restore(point="after")
+
+
+def test_a_rollback_takes_rows_and_state_back_by_one_manifest(stream: MadeStream) -> None:
+    """One recorded rollback of the one history; it is known to be after its batch."""
+    stream.run(5)
+    before = stream.history().load_latest()
+    assert before is not None
+    stream.restore(epoch=1)
+    history = stream.history()
+    newest = history.load_latest()
+    assert newest is not None
+    assert newest.kind is ManifestKind.ROLLBACK
+    assert newest.checkpoint_id == before.checkpoint_id + 1
+    assert stream.stored_state(newest, "after") == stream.rows() == totals_after(1)
+    stream.lose_location()
+    assert stream.restore().point is RestorePoint.AFTER
+    assert stream.next_batch() == 2
+
+
+def test_a_batch_that_ran_again_replaces_its_state_with_its_rows(tmp_path: Path) -> None:
+    """The query does something else each time, as with ``rand()``: the table has what the state has."""
+    stream = MadeStream(tmp_path, chance=random.Random(3))
+    stream.run(3)
+    with pytest.raises(Killed):
+        stream.batch(stop_after="published")
+    first = stream.rows()
+    stream.start()
+    assert stream.batch().kind is ManifestKind.REPLACEMENT
+    assert stream.rows() == stream.whole_state(4)
+    assert stream.rows() != first, "the attempts must differ, or nothing is shown"
+
+
+def test_nothing_is_uploaded_twice(stream: MadeStream) -> None:
+    """In one run each new file goes up once; a batch costs a PUT a task and the manifest."""
+    stream.run(3)
+    manifest = stream.batch()
+    assert manifest.requests.puts == 3
+    own = [path for path in manifest.paths() if f"/{manifest.checkpoint_id:010d}-" in f"/{path}"]
+    named = [ref.name for ref in manifest.artifacts() if ref.path in own and ref.name]
+    assert len(named) == 2, named
+
+
+def test_snapshots_of_maintenance_shorten_the_chain(stream: MadeStream) -> None:
+    """A snapshot made later is picked up, and what it covers is not named any more."""
+    stream.run(4)
+    stream.maintain(4)
+    stream.run(1)
+    stream.maintain(5)
+    manifest = stream.batch()
+    names = {ref.name.partition("_")[0].partition(".")[0] for ref in manifest.artifacts() if ref.name}
+    assert {"5", "6"} <= names
+    assert not {"1", "2", "3"} & names
+    assert stream.stored_state(manifest, "before") == totals_after(4)
+
+
+def test_a_snapshot_of_an_attempt_that_ran_again_is_left_out(tmp_path: Path) -> None:
+    """Format version 1: maintenance made it from state that the re-run has written anew."""
+    stream = MadeStream(tmp_path, chance=random.Random(5))
+    stream.run(4)
+    with pytest.raises(Killed):
+        stream.batch(stop_after="state")
+    stream.maintain(5)
+    stale = stream.whole_state(5)
+    stream.start()
+    for snapshot in stream.location.rglob("5.snapshot"):
+        # What Spark itself would load is this file; the query below must not stumble over it.
+        snapshot.rename(snapshot.with_suffix(".kept"))
+    stream.batch()
+    for kept in stream.location.rglob("5.kept"):
+        kept.rename(kept.with_suffix(".snapshot"))
+    assert stream.rows() != stale, "the attempts must differ, or nothing is shown"
+    manifest = stream.history().load_latest()
+    assert manifest is not None
+    assert all(not ref.name.startswith("5.snapshot") for ref in manifest.artifacts())
