@@ -1,0 +1,83 @@
+"""Arguments that several commands share, and what people may type for times."""
+
+from __future__ import annotations
+
+import argparse
+import re
+from dataclasses import dataclass, field
+
+from pyspark_checkpoint.errors import SettingsError
+
+_SPAN = re.compile(r"(\d+(?:\.\d+)?)\s*(ms|s|m|h|d|w)?")
+_MILLISECONDS = {"ms": 1, "s": 1000, "m": 60_000, "h": 3_600_000, "d": 86_400_000, "w": 604_800_000}
+KEY_FILE_OPTION = "encryptionKeyFile"
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """A URL with its options, which are never printed, and the query below it that is meant."""
+
+    url: str
+    options: dict[str, str] = field(default_factory=dict, repr=False)
+    query: str | None = None
+
+
+def add_store(parser: argparse.ArgumentParser, *, query: bool = True) -> None:
+    """The URL of a history and what is needed to open it."""
+    parser.add_argument("url", metavar="URL", help="s3://bucket/prefix, gs://, az://, or a directory")
+    add_store_options(parser, query=query)
+
+
+def add_store_options(parser: argparse.ArgumentParser, *, query: bool = True) -> None:
+    """What is needed to open a history."""
+    group = parser.add_argument_group("store")
+    if query:
+        group.add_argument("--query", metavar="NAME_OR_ID", help="which query's history below URL")
+    group.add_argument(
+        "--option",
+        action="append",
+        default=[],
+        metavar="NAME=VALUE",
+        help="an option of the store, as often as needed; secrets are better kept in the environment",
+    )
+    group.add_argument("--key-file", metavar="FILE", help="the key ring of an encrypted store")
+
+
+def add_json(parser: argparse.ArgumentParser) -> None:
+    """The form of the output."""
+    parser.add_argument("--json", action="store_true", help="print JSON for programs")
+
+
+def add_dry_run(parser: argparse.ArgumentParser) -> None:
+    """Whether anything is changed."""
+    parser.add_argument("--dry-run", action="store_true", help="say what would be done; change nothing")
+
+
+def place_of(args: argparse.Namespace, url: str | None = None) -> Place:
+    """The place that the arguments name."""
+    options = parse_options(args.option)
+    if args.key_file is not None:
+        options[KEY_FILE_OPTION] = args.key_file
+    return Place(args.url if url is None else url, options, getattr(args, "query", None))
+
+
+def parse_options(typed: list[str]) -> dict[str, str]:
+    """Read ``name=value``; a mistake is told without the value, which may be a secret."""
+    options: dict[str, str] = {}
+    for item in typed:
+        name, found, value = item.partition("=")
+        if not found or not name.strip():
+            raise SettingsError(
+                f"option {len(options) + 1} is not NAME=VALUE", hint="for example --option region=eu-west-1"
+            )
+        known = KEY_FILE_OPTION if name.strip().lower() == KEY_FILE_OPTION.lower() else name.strip()
+        options[known] = value
+    return options
+
+
+def parse_span_ms(typed: str) -> int:
+    """A length of time: ``30s``, ``15m``, ``24h``, ``7d``; a bare number is seconds."""
+    match = _SPAN.fullmatch(typed.strip().lower())
+    if match is None:
+        raise SettingsError(f"not a length of time: {typed!r}", hint="write 30s, 15m, 24h or 7d")
+    return int(float(match[1]) * _MILLISECONDS[match[2] or "s"])

@@ -1,0 +1,32 @@
+"""``ckpt jar``: where the jar is."""
+
+from __future__ import annotations
+
+import argparse
+
+from pyspark_checkpoint import __version__
+from pyspark_checkpoint.cli import exits
+from pyspark_checkpoint.cli.arguments import add_json
+from pyspark_checkpoint.cli.console import Console
+from pyspark_checkpoint.jar import find_jar
+
+ABOUT = """Print the path of the jar that belongs to this version: the data source with update mode,
+the driver plugin and the checkpoint file manager."""
+EXAMPLES = """
+spark-submit --jars "$(ckpt jar)" job.py
+"""
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Say what the command takes."""
+    add_json(parser)
+
+
+def run(args: argparse.Namespace, console: Console) -> int:
+    """Print it."""
+    path = str(find_jar(__version__))
+    if args.json:
+        console.json({"path": path})
+    else:
+        console.line(path)
+    return exits.DONE

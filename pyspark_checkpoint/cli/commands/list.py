@@ -1,0 +1,103 @@
+"""``ckpt list``: the checkpoints of a history, or the queries below a URL."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Iterator
+
+from pyspark_checkpoint.capture.roots import QueryRoot, history_url
+from pyspark_checkpoint.cli import exits, text
+from pyspark_checkpoint.cli.arguments import Place, add_json, add_store, place_of
+from pyspark_checkpoint.cli.console import Console
+from pyspark_checkpoint.cli.records import checkpoint_record, query_record
+from pyspark_checkpoint.cli.target import find_queries, open_history
+from pyspark_checkpoint.errors import SettingsError
+from pyspark_checkpoint.history.checkpoint_store import CheckpointStore
+from pyspark_checkpoint.history.overview import Entry, Overview
+
+ABOUT = """Show the checkpoints of a history, oldest first, or the queries that have a history below
+URL."""
+EXAMPLES = """
+ckpt list s3://bucket/checkpoints                  the queries below it
+ckpt list s3://bucket/checkpoints --query orders   the checkpoints of one of them
+ckpt list /data/ckpt --last 5 --json               the newest five, and every savepoint
+"""
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Say what the command takes."""
+    add_store(parser)
+    parser.add_argument("--last", type=int, metavar="N", help="only the newest N, and every savepoint")
+    add_json(parser)
+
+
+def run(args: argparse.Namespace, console: Console) -> int:
+    """Print them."""
+    if args.last is not None and args.last < 1:
+        raise SettingsError(f"--last is {args.last}", hint="give at least 1")
+    place = place_of(args)
+    queries = find_queries(place)
+    if queries is not None:
+        return _show_queries(place, queries, args, console)
+    overview = open_history(place).overview(args.last)
+    if args.json:
+        console.json([checkpoint_record(entry) for entry in overview.entries])
+    else:
+        _show_checkpoints(overview, console)
+    return exits.DONE
+
+
+def _show_checkpoints(overview: Overview, console: Console) -> None:
+    if not overview.entries:
+        console.line("no checkpoint yet")
+        return
+    now_ms = console.clock.now_ms()
+    heads = (">id", ">epoch", "kind", "made", ">age", ">size", ">new", ">gen", "savepoints")
+    console.table(heads, (_row(entry, now_ms) for entry in overview.entries))
+    damaged = [entry for entry in overview.entries if entry.problem is not None]
+    for entry in damaged:
+        console.line(console.bad(f"checkpoint {entry.number}: {entry.problem}"))
+    if overview.floor > 1:
+        pinned = sum(1 for entry in overview.entries if entry.number < overview.floor)
+        kept = f"; {text.plural(pinned, 'savepoint')} of them kept" if pinned else ""
+        console.line(console.dim(f"checkpoints before {overview.floor} are pruned{kept}"))
+
+
+def _row(entry: Entry, now_ms: int) -> tuple[str, ...]:
+    return (
+        str(entry.number),
+        "" if entry.epoch is None else str(entry.epoch),
+        "damaged" if entry.kind is None else entry.kind.value,
+        text.moment(entry.timestamp_ms),
+        text.age(entry.timestamp_ms, now_ms),
+        "" if entry.kind is None else text.size(entry.total_size_bytes),
+        "" if entry.kind is None else text.size(entry.new_bytes),
+        "" if entry.generation is None else str(entry.generation),
+        ", ".join(entry.savepoints),
+    )
+
+
+def _show_queries(
+    place: Place, queries: list[QueryRoot], args: argparse.Namespace, console: Console
+) -> int:
+    found = list(_overviews(place, queries))
+    if args.json:
+        console.json([query_record(root, url, overview) for root, url, overview in found])
+        return exits.DONE
+    now_ms = console.clock.now_ms()
+    heads = ("query", "id", "app", ">newest", ">epoch", ">age", ">size", "savepoints")
+    rows = []
+    for root, _, overview in found:
+        newest = overview.newest or Entry(0)
+        row = _row(newest, now_ms)
+        names = ", ".join(overview.savepoint_names)
+        number = str(newest.number) if overview.newest is not None else "none"
+        rows.append((root.name, root.query_id, root.app_name, number, row[1], row[4], row[5], names))
+    console.table(heads, rows)
+    return exits.DONE
+
+
+def _overviews(place: Place, queries: list[QueryRoot]) -> Iterator[tuple[QueryRoot, str, Overview]]:
+    for root in queries:
+        url = history_url(place.url, root, place.options)
+        yield root, url, CheckpointStore.open(url, place.options).overview(1)

@@ -1,0 +1,89 @@
+"""``ckpt prune``: removing old checkpoints."""
+
+from __future__ import annotations
+
+import argparse
+
+from pyspark_checkpoint.cli import exits, text
+from pyspark_checkpoint.cli.arguments import add_dry_run, add_json, add_store, parse_span_ms, place_of
+from pyspark_checkpoint.cli.console import Console
+from pyspark_checkpoint.cli.target import open_history
+from pyspark_checkpoint.errors import SettingsError
+from pyspark_checkpoint.history.retain import PrunePlan, PruneResult
+
+ABOUT = """Remove old checkpoints and what only they need. Savepoints and the newest checkpoint
+always stay. With both limits a checkpoint goes only if both let it go. Safe while a query writes; a
+crash leaves nothing that the next prune does not finish."""
+EXAMPLES = """
+ckpt prune s3://bucket/tables/wc --keep 20
+ckpt prune s3://bucket/tables/wc --newer-than 7d --dry-run
+"""
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Say what the command takes."""
+    add_store(parser)
+    parser.add_argument("--keep", type=int, metavar="N", help="keep the newest N epochs")
+    parser.add_argument("--newer-than", metavar="AGE", help="keep what is younger: 12h, 7d")
+    add_dry_run(parser)
+    add_json(parser)
+
+
+def run(args: argparse.Namespace, console: Console) -> int:
+    """Prune, or say what that would remove."""
+    if args.keep is None and args.newer_than is None:
+        raise SettingsError("nothing says what to keep", hint="give --keep N or --newer-than AGE, or both")
+    limit_ms = None
+    if args.newer_than is not None:
+        limit_ms = console.clock.now_ms() - parse_span_ms(args.newer_than)
+    history = open_history(place_of(args))
+    plan = history.plan_prune(args.keep, keep_newer_than_ms=limit_ms)
+    if plan is None:
+        console.note("no checkpoint yet")
+        return exits.DONE
+    result = None if args.dry_run else history.execute_prune(plan)
+    if args.json:
+        console.json(_record(plan, result))
+    else:
+        _show(plan, result, console)
+    return exits.DONE
+
+
+def _record(plan: PrunePlan, result: PruneResult | None) -> dict[str, object]:
+    return {
+        "floor": plan.floor,
+        "removed": list(plan.removed if result is None else result.removal.numbers),
+        "kept": list(plan.kept),
+        "pinned": list(plan.pinned),
+        "deleted_objects": 0 if result is None else result.removal.object_count,
+        "stopped": None if result is None else result.stopped,
+        "dry_run": result is None,
+    }
+
+
+def _show(plan: PrunePlan, result: PruneResult | None, console: Console) -> None:
+    kept = f"{ranges(plan.kept)} stay" if len(plan.kept) > 1 else f"{ranges(plan.kept)} stays"
+    if plan.pinned:
+        kept += f", and savepoints at {ranges(plan.pinned)}"
+    if result is None:
+        console.line(f"would remove {_checkpoints(plan.removed)}; {kept}")
+    elif result.stopped is not None:
+        console.line(f"removed nothing: {result.stopped}")
+    else:
+        objects = text.plural(result.removal.object_count, "object")
+        console.line(f"removed {_checkpoints(result.removal.numbers)}, {objects} in all; {kept}")
+
+
+def _checkpoints(numbers: tuple[int, ...]) -> str:
+    return f"{text.plural(len(numbers), 'checkpoint')} ({ranges(numbers)})" if numbers else "nothing"
+
+
+def ranges(numbers: tuple[int, ...]) -> str:
+    """Numbers in few words: ``1-4, 7``."""
+    found: list[list[int]] = []
+    for number in sorted(numbers):
+        if found and number == found[-1][1] + 1:
+            found[-1][1] = number
+        else:
+            found.append([number, number])
+    return ", ".join(str(low) if low == high else f"{low}-{high}" for low, high in found)

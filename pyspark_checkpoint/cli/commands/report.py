@@ -1,0 +1,77 @@
+"""``ckpt report``: a history as one page."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+
+from pyspark_checkpoint.capture.roots import history_url
+from pyspark_checkpoint.cli import exits
+from pyspark_checkpoint.cli.arguments import Place, add_json, add_store, place_of
+from pyspark_checkpoint.cli.console import Console
+from pyspark_checkpoint.cli.page.document import Chapter, page
+from pyspark_checkpoint.cli.records import checkpoint_record
+from pyspark_checkpoint.cli.target import find_queries, open_history
+from pyspark_checkpoint.errors import SettingsError
+from pyspark_checkpoint.history.checkpoint_store import CheckpointStore
+
+ABOUT = """Write a history, or those of all queries below URL, as one HTML page: a timeline with sizes,
+durations, requests, gaps, savepoints and generations. The page loads nothing and runs no script; it can be
+mailed, archived, and read on a phone."""
+EXAMPLES = """
+ckpt report s3://bucket/checkpoints -o report.html
+ckpt report s3://bucket/tables/wc -o wc.html --last 200
+"""
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Say what the command takes."""
+    add_store(parser)
+    parser.add_argument("-o", "--out", required=True, metavar="FILE", help="where the page goes")
+    parser.add_argument("--last", type=int, metavar="N", help="only the newest N, and every savepoint")
+    add_json(parser)
+
+
+def run(args: argparse.Namespace, console: Console) -> int:
+    """Write it."""
+    if args.last is not None and args.last < 1:
+        raise SettingsError(f"--last is {args.last}", hint="give at least 1")
+    chapters = _chapters(place_of(args), args.last)
+    out = Path(args.out)
+    try:
+        out.write_text(page(chapters, console.clock.now_ms()), encoding="utf-8")
+    except OSError as error:
+        raise SettingsError(
+            f"cannot write {out}: {error.strerror or type(error).__name__}", hint="give another path to -o"
+        ) from None
+    if args.json:
+        records = [
+            {
+                "url": chapter.url,
+                "checkpoints": [checkpoint_record(one) for one in chapter.overview.entries],
+            }
+            for chapter in chapters
+        ]
+        console.json({"path": str(out), "histories": records})
+    else:
+        count = sum(len(chapter.overview.entries) for chapter in chapters)
+        console.line(f"{out}: {count} checkpoints, {out.stat().st_size:,} bytes; open it in a browser")
+    return exits.DONE
+
+
+def _chapters(place: Place, last: int | None) -> list[Chapter]:
+    queries = find_queries(place)
+    if queries is None:
+        history = open_history(place)
+        overview = history.overview(last)
+        newest = overview.newest
+        name = (newest.query.name if newest is not None else "") or place.query or ""
+        return [
+            Chapter(name or history.store.url.rstrip("/").rpartition("/")[2], history.store.url, overview)
+        ]
+    chapters = []
+    for root in queries:
+        url = history_url(place.url, root, place.options)
+        overview = CheckpointStore.open(url, place.options).overview(last)
+        chapters.append(Chapter(root.name or root.query_id, url, overview))
+    return chapters

@@ -1,0 +1,78 @@
+"""``ckpt verify``: proof that a history is whole."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Sequence
+from dataclasses import asdict
+
+from pyspark_checkpoint.cli import exits, text
+from pyspark_checkpoint.cli.arguments import add_json, add_store, place_of
+from pyspark_checkpoint.cli.console import Console
+from pyspark_checkpoint.cli.target import REFERENCE, find_number, open_history
+from pyspark_checkpoint.errors import SettingsError
+from pyspark_checkpoint.history.checkpoint_store import CheckpointStore
+from pyspark_checkpoint.history.findings import Finding
+
+ABOUT = """Prove a history: every record, the chain of manifests, every stored byte against its
+SHA-256. Changes nothing. Needs no key; with one the manifests' authenticity is proved as
+well. The exit status is 0 only if nothing is wrong."""
+EXAMPLES = """
+ckpt verify s3://bucket/checkpoints --query orders
+ckpt verify s3://bucket/tables/wc latest           only one checkpoint
+ckpt verify /data/ckpt --quick                     records, manifests and chain; no artifact is read
+"""
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Say what the command takes."""
+    add_store(parser)
+    parser.add_argument("checkpoint", nargs="?", metavar="CHECKPOINT", help=f"only this one: {REFERENCE}")
+    parser.add_argument("--quick", action="store_true", help="do not read artifacts")
+    add_json(parser)
+
+
+def run(args: argparse.Namespace, console: Console) -> int:
+    """Look, and print what is wrong."""
+    if args.quick and args.checkpoint is not None:
+        raise SettingsError(
+            "--quick is for a whole history", hint="leave CHECKPOINT out, or read its artifacts"
+        )
+    history = open_history(place_of(args))
+    findings = _findings(history, args, console)
+    if args.json:
+        console.json([asdict(finding) for finding in findings])
+    else:
+        _show(history, findings, args, console)
+    return exits.FOUND if findings else exits.DONE
+
+
+def _findings(history: CheckpointStore, args: argparse.Namespace, console: Console) -> Sequence[Finding]:
+    if args.checkpoint is not None:
+        return history.validate_checkpoint(find_number(history, args.checkpoint)).issues
+    with console.bar("verify") as progress:
+        return list(history.verify(read_artifacts=not args.quick, progress=progress))
+
+
+def _show(
+    history: CheckpointStore, findings: Sequence[Finding], args: argparse.Namespace, console: Console
+) -> None:
+    for finding in findings:
+        console.line(console.bad(str(finding)))
+        if finding.expected is not None or finding.actual is not None:
+            console.line(f"  expected {finding.expected or 'nothing'}, found {finding.actual or 'nothing'}")
+    if findings:
+        console.line(f"{text.plural(len(findings), 'finding')} in {history.store.url}")
+        console.note(
+            "  hint: a query goes on from the newest good checkpoint (ckpt restore --at latest); damaged "
+            "objects can be brought back from a copy"
+        )
+        return
+    what = "every byte" if not args.quick else "records, manifests and chain"
+    if args.checkpoint is not None:
+        console.line(
+            console.good(f"checkpoint {find_number(history, args.checkpoint)} is good: {what} checked")
+        )
+    else:
+        count = text.plural(len(history.list_ids()), "checkpoint")
+        console.line(console.good(f"{history.store.url}: {count}, all good: {what} checked"))

@@ -1,0 +1,48 @@
+"""What ``--json`` prints of checkpoints and queries. The names are stable: programs depend on them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from pyspark_checkpoint.capture.roots import QueryRoot
+from pyspark_checkpoint.history.overview import Entry, Overview
+
+
+def checkpoint_record(entry: Entry) -> dict[str, Any]:
+    """One checkpoint of ``ckpt list``."""
+    return {
+        "checkpoint_id": entry.number,
+        "epoch": entry.epoch,
+        "timestamp_ms": entry.timestamp_ms,
+        "kind": "damaged" if entry.kind is None else entry.kind.value,
+        "total_size_bytes": entry.total_size_bytes,
+        "new_bytes": entry.new_bytes,
+        "objects": entry.object_count,
+        "generation": entry.generation,
+        "run_id": entry.run_id,
+        "savepoints": list(entry.savepoints),
+        "staged_ms": entry.staged_ms,
+        "requests": {
+            "puts": entry.requests.puts,
+            "gets": entry.requests.gets,
+            "bytes": entry.requests.bytes,
+        },
+        "watermark": entry.watermark,
+        "rollback_of": entry.rollback_of,
+        "problem": entry.problem,
+    }
+
+
+def query_record(root: QueryRoot, url: str, overview: Overview) -> dict[str, Any]:
+    """One query below a URL: its newest checkpoint, and whose it is."""
+    newest = overview.newest or Entry(0, kind=None)
+    record = checkpoint_record(newest)
+    if overview.newest is None:
+        record |= {"checkpoint_id": None, "kind": None}
+    return record | {
+        "query_id": root.query_id,
+        "name": root.name,
+        "app_name": root.app_name,
+        "url": url,
+        "savepoints": list(overview.savepoint_names),
+    }

@@ -1,0 +1,93 @@
+"""Sizes, times and tables as people read them. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from datetime import UTC, datetime
+
+_UNITS = ("kB", "MB", "GB", "TB", "PB")
+_STEPS = ((86_400, "d"), (3_600, "h"), (60, "m"), (1, "s"))
+RIGHT = ">"
+LEFT = "<"
+
+
+def size(size_bytes: int) -> str:
+    """A number of bytes with three digits that count: ``0 B``, ``999 B``, ``1.23 MB``."""
+    if abs(size_bytes) < 1000:
+        return f"{size_bytes} B"
+    value = float(size_bytes)
+    for unit in _UNITS:
+        value /= 1000
+        if abs(value) < 999.5 or unit == _UNITS[-1]:
+            return f"{value:.{2 if abs(value) < 9.995 else 1 if abs(value) < 99.95 else 0}f} {unit}"
+    raise AssertionError("unreachable")
+
+
+def signed(number: int) -> str:
+    """A number that says which way it goes."""
+    return f"+{number:,}" if number > 0 else f"{number:,}"
+
+
+def signed_size(size_bytes: int) -> str:
+    """A size that says which way it goes."""
+    return f"+{size(size_bytes)}" if size_bytes > 0 else size(size_bytes)
+
+
+def span(milliseconds: int) -> str:
+    """A length of time in its two largest units: ``350 ms``, ``4 s``, ``2 h 5 m``."""
+    if milliseconds < 0:
+        return f"-{span(-milliseconds)}"
+    if milliseconds < 1000:
+        return f"{milliseconds} ms"
+    if milliseconds < 10_000:
+        return f"{milliseconds / 1000:.1f} s"
+    rest, parts = milliseconds // 1000, []
+    for seconds, unit in _STEPS:
+        count, rest = divmod(rest, seconds)
+        if count:
+            parts.append(f"{count} {unit}")
+        elif parts:
+            break
+    return " ".join(parts[:2])
+
+
+def age(timestamp_ms: int | None, now_ms: int) -> str:
+    """How long ago something was; nothing if that is not known."""
+    return "" if timestamp_ms is None else span(max(0, now_ms - timestamp_ms))
+
+
+def moment(timestamp_ms: int | None) -> str:
+    """A point in time, in UTC, to the second."""
+    if timestamp_ms is None:
+        return ""
+    return datetime.fromtimestamp(timestamp_ms / 1000, UTC).strftime("%Y-%m-%d %H:%M:%SZ")
+
+
+def short(text: str, width: int) -> str:
+    """A text cut to a width, with a mark where something is missing."""
+    return text if len(text) <= width else text[: max(0, width - 1)] + "…"
+
+
+def plural(count: int, word: str, many: str | None = None) -> str:
+    """A count and its noun."""
+    return f"{count:,} {word if count == 1 else many or word + 's'}"
+
+
+def table(heads: Sequence[str], rows: Iterable[Sequence[str]]) -> list[str]:
+    """Lines of a table. A head that begins with ``>`` is of a column of numbers, and goes to the right."""
+    sides = [RIGHT if head.startswith(RIGHT) else LEFT for head in heads]
+    cells = [[head.removeprefix(RIGHT) for head in heads], *([str(cell) for cell in row] for row in rows)]
+    widths = [max(len(row[at]) for row in cells) for at in range(len(heads))]
+    return [
+        "  ".join(
+            f"{cell:{side}{width}}" for cell, side, width in zip(row, sides, widths, strict=True)
+        ).rstrip()
+        for row in cells
+    ]
+
+
+def pairs(items: Iterable[tuple[str, str]]) -> list[str]:
+    """Lines of names and values, the empty ones left out."""
+    kept = [(name, value) for name, value in items if value]
+    width = max((len(name) for name, _ in kept), default=0)
+    return [f"{name:<{width}}  {value}" for name, value in kept]

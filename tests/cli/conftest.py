@@ -1,0 +1,70 @@
+"""Commands run in this process; Spark and a browser where a command needs them, once a session."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from pyspark.sql import SparkSession
+
+from tests.cli.browser import Browser
+from tests.cli.kit import Shell, make_query, make_table
+
+ROOT = Path(__file__).parents[2]
+
+
+@pytest.fixture
+def ckpt(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Shell:
+    """The command, in this process, without keys of the environment."""
+    for name in ("CKPT_KEY_FILE", "CKPT_KEYRING"):
+        monkeypatch.delenv(name, raising=False)
+    return Shell(capsys)
+
+
+@pytest.fixture
+def parent(tmp_path: Path) -> Path:
+    """A URL with two queries below it: ``orders`` with epochs 0 to 2, ``clicks`` with 0 and 1."""
+    parent = tmp_path / "ckpt"
+    make_query(parent, tmp_path / "orders-location", 0, 1, 2)
+    make_query(parent, tmp_path / "clicks-location", 0, 1, name="clicks")
+    return parent
+
+
+@pytest.fixture
+def table(tmp_path: Path) -> str:
+    """A table with five checkpoints, 1 to 5, of epochs 0 to 4."""
+    return make_table(tmp_path / "table", 5)
+
+
+@pytest.fixture(scope="session")
+def browser(tmp_path_factory: pytest.TempPathFactory) -> Browser:
+    """A real browser; installed if the machine has none."""
+    subprocess.run([ROOT / "tools" / "install_chromium.sh"], check=True)
+    path = (ROOT / ".tools" / "chromium" / "path").read_text().strip()
+    return Browser(path, tmp_path_factory.mktemp("browser"))
+
+
+@pytest.fixture(scope="session")
+def spark() -> Iterator[SparkSession]:
+    """The session that commands find active."""
+    os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
+    os.environ["SPARK_LOCAL_IP"] = "127.0.0.1"
+    confs = {
+        "spark.ui.enabled": "false",
+        "spark.ui.showConsoleProgress": "false",
+        "spark.sql.streaming.ui.enabled": "false",
+        "spark.driver.host": "127.0.0.1",
+        "spark.sql.shuffle.partitions": "2",
+        "spark.sql.codegen.wholeStage": "false",
+    }
+    builder = SparkSession.builder.master("local[2]").appName("cli-tests")
+    for name, value in confs.items():
+        builder = builder.config(name, value)
+    session = builder.getOrCreate()
+    session.sparkContext.setLogLevel("OFF")
+    yield session
+    session.stop()

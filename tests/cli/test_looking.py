@@ -1,0 +1,249 @@
+"""Commands that only look: list, show, diff, verify, watch, probe, jar, preflight."""
+
+from __future__ import annotations
+
+import json
+import re
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from pyspark_checkpoint import __version__
+from pyspark_checkpoint.capture.trouble import Trouble, clear_trouble, put_trouble
+from pyspark_checkpoint.cli.watching import Look, changes
+from pyspark_checkpoint.errors import SettingsError
+from pyspark_checkpoint.format.keys import manifest_key
+from pyspark_checkpoint.history.checkpoint_store import CheckpointStore
+from pyspark_checkpoint.history.overview import Entry
+from pyspark_checkpoint.jar import find_jar
+from pyspark_checkpoint.store.open import open_object_store
+from tests.capture.made import QUERY_ID
+from tests.cli.kit import Shell
+from tests.servers.launch import S3Server
+
+
+def flip(table: str, key: str, at: int = 40) -> None:
+    """Change one bit of an object."""
+    path = Path(table) / key
+    data = bytearray(path.read_bytes())
+    data[at] ^= 1
+    path.write_bytes(bytes(data))
+
+
+def test_list_has_the_agreed_fields_for_programs(ckpt: Shell, table: str) -> None:
+    """An array of objects, oldest first, with the names that the design fixes."""
+    CheckpointStore.open(table).savepoint("good", 2)
+    records = ckpt("list", table, "--json").json
+    assert [record["checkpoint_id"] for record in records] == [1, 2, 3, 4, 5]
+    assert [record["epoch"] for record in records] == [0, 1, 2, 3, 4]
+    wanted = {
+        "checkpoint_id",
+        "epoch",
+        "timestamp_ms",
+        "kind",
+        "total_size_bytes",
+        "generation",
+        "savepoints",
+    }
+    assert all(wanted <= record.keys() for record in records)
+    assert [record["savepoints"] for record in records] == [[], ["good"], [], [], []]
+    assert {record["kind"] for record in records} == {"epoch"}
+
+
+def test_list_is_a_table_for_people(ckpt: Shell, table: str) -> None:
+    """One line a checkpoint below the heads."""
+    lines = ckpt("list", table).out.splitlines()
+    assert lines[0].split() == ["id", "epoch", "kind", "made", "age", "size", "new", "gen", "savepoints"]
+    assert [line.split()[0] for line in lines[1:]] == ["1", "2", "3", "4", "5"]
+
+
+def test_list_of_a_parent_shows_the_queries_below_it(ckpt: Shell, parent: Path) -> None:
+    """Each with its newest checkpoint; a name or an id then chooses one."""
+    records = {record["name"]: record for record in ckpt("list", parent, "--json").json}
+    assert records.keys() == {"orders", "clicks"}
+    assert records["orders"]["query_id"] == QUERY_ID
+    assert (records["orders"]["epoch"], records["clicks"]["epoch"]) == (2, 1)
+    by_name = ckpt("list", parent, "--query", "orders", "--json").json
+    by_id = ckpt("list", parent, "--query", QUERY_ID, "--json").json
+    assert by_name == by_id == ckpt("list", records["orders"]["url"], "--json").json
+    assert "orders" in ckpt("list", parent).out
+
+
+def test_the_newest_and_every_savepoint(ckpt: Shell, table: str) -> None:
+    """``--last`` leaves out what is neither."""
+    CheckpointStore.open(table).savepoint("good", 2)
+    records = ckpt("list", table, "--last", "1", "--json").json
+    assert [record["checkpoint_id"] for record in records] == [2, 5]
+
+
+def test_a_damaged_checkpoint_is_listed_as_such(ckpt: Shell, table: str) -> None:
+    """Whoever looks wants to see the rest."""
+    flip(table, manifest_key(3))
+    records = ckpt("list", table, "--json").json
+    assert [record["kind"] for record in records] == ["epoch", "epoch", "damaged", "epoch", "epoch"]
+    assert records[2]["problem"]
+
+
+def test_show_prints_the_manifest(ckpt: Shell, table: str) -> None:
+    """For programs its fields; by number, savepoint, epoch or as the newest; options stand anywhere."""
+    CheckpointStore.open(table).savepoint("good", 2)
+    assert ckpt("show", table, "--json").json["checkpoint_id"] == 5
+    assert ckpt("show", table, "2", "--json").json == ckpt("show", table, "--json", "good").json
+    assert ckpt("show", table, "epoch=3", "--json").json["checkpoint_id"] == 4
+    record = ckpt("show", table, "2", "--json").json
+    assert record["operators"]["table"]["partitions"]
+    assert record["source_offsets"]
+
+
+def test_show_tells_people_where_sources_stand(ckpt: Shell, parent: Path) -> None:
+    """Sources with each offset, operators with their size, sinks with their state."""
+    out = ckpt("show", parent, "--query", "orders").out
+    for words in ("epoch       2", "topic.0", "0-stateStoreSave", "committed", "commits/2"):
+        assert words in out
+
+
+def test_diff_says_how_far_sources_moved_and_what_operators_gained(ckpt: Shell, parent: Path) -> None:
+    """Per source the distance of each offset, per operator what was added, dropped and kept."""
+    record = ckpt("diff", parent, "--query", "orders", "1", "latest", "--json").json
+    assert record["epochs"] == [0, 2]
+    (source,) = record["sources"]
+    assert (source["change"], source["distance"]) == ("changed", 2)
+    assert source["offsets"] == [{"name": "topic.0", "before": "0", "after": "2", "distance": 2}]
+    (operator,) = record["operators"]
+    assert operator["added"]["artifacts"] == 4
+    assert operator["kept"]["artifacts"] == 2
+    assert operator["dropped"]["artifacts"] == 0
+    out = ckpt("diff", parent, "--query", "orders", "1").out
+    assert "topic.0     0   2     +2" in out
+    assert "0-stateStoreSave  changed" in out
+
+
+def test_verify_ends_with_zero_only_if_nothing_is_wrong(ckpt: Shell, table: str) -> None:
+    """A flipped byte of an artifact is a finding that names the object and the digests."""
+    assert ckpt("verify", table, "--json").json == []
+    assert ckpt("verify", table).status == 0
+    path = sorted(ckpt("show", table, "--json").json["objects"])[0]
+    flip(table, path)
+    done = ckpt("verify", table, "--json")
+    assert done.status == 1
+    assert any(finding["object"] == path for finding in done.json)
+    told = ckpt("verify", table)
+    assert told.status == 1
+    assert path in told.out
+    assert "hint:" in told.err
+    assert ckpt("verify", table, "--quick").status == 0
+    assert ckpt("verify", table, "latest").status == 1
+
+
+def test_verify_of_one_checkpoint_reads_only_that(ckpt: Shell, table: str) -> None:
+    """The damage of another is none of its business."""
+    flip(table, manifest_key(2))
+    assert ckpt("verify", table, "5").status == 0
+    assert ckpt("verify", table).status == 1
+
+
+def test_watch_once_tells_the_newest_of_each_query(ckpt: Shell, parent: Path) -> None:
+    """One line, or one JSON object, a history."""
+    out = ckpt("watch", parent, "--once").out.splitlines()
+    assert [line.split("  ", 1)[1].split(":")[0] for line in out] == ["clicks", "orders"]
+    done = ckpt("watch", parent, "--query", "orders", "--once", "--json")
+    assert done.json["event"] == "checkpoint"
+    assert done.json["epoch"] == 2
+
+
+def test_watch_shows_captures_that_fail(ckpt: Shell, parent: Path) -> None:
+    """What a listener told the store, for all queries and for one; gone when captures work again."""
+    store = open_object_store(str(parent))
+    put_trouble(store, Trouble(QUERY_ID, "the location is not shared", 1_700_000_000_000))
+    for typed in (("watch", parent), ("watch", parent, "--query", "orders")):
+        assert (
+            "captures fail since 2023-11-14 22:13:20Z: the location is not shared"
+            in ckpt(*typed, "--once").out
+        )
+    events = [json.loads(line) for line in ckpt("watch", parent, "--once", "--json").out.splitlines()]
+    assert [(one["query"], one["event"]) for one in events] == [
+        ("clicks", "checkpoint"),
+        ("orders", "checkpoint"),
+        ("orders", "problem"),
+    ]
+    clear_trouble(store, QUERY_ID)
+    assert "captures fail" not in ckpt("watch", parent, "--once").out
+
+
+def test_watching_tells_what_changed() -> None:
+    """A problem once, its end once, a savepoint and a prune; nothing while nothing happens."""
+    calm = Look((Entry(1, epoch=0),), (), 1)
+    bad = replace(calm, problem="captures fail")
+    assert list(changes(calm, calm)) == []
+    assert list(changes(calm, bad)) == [("problem", "captures fail")]
+    assert list(changes(bad, bad)) == []
+    assert list(changes(bad, calm)) == [("well", "all is well again")]
+    grown = Look((Entry(1, epoch=0), Entry(2, epoch=1)), (("a", 2),), 2)
+    assert [event for event, _ in changes(calm, grown)] == ["checkpoint", "savepoint", "pruned"]
+
+
+@pytest.mark.parametrize("url", ["memory://probed", "file"])
+def test_probe_says_what_a_store_promises(ckpt: Shell, tmp_path: Path, url: str) -> None:
+    """Both of these keep drivers apart; what is tried leaves nothing behind."""
+    place = str(tmp_path / "probed") if url == "file" else url
+    done = ckpt("probe", place, "--json")
+    assert done.status == 0
+    assert done.json["conditional"] is True
+    assert list(open_object_store(place).list()) == []
+    out = ckpt("probe", place).out
+    assert "two drivers on this store are kept apart" in out
+    assert "note:" in out
+
+
+def test_probe_does_not_trust_a_server_that_ignores_conditions(
+    ckpt: Shell, rclone_server: S3Server
+) -> None:
+    """A real one: exit status 1, what it breaks, what that would mean, and no secret."""
+    options = [
+        word for name, value in rclone_server.options.items() for word in ("--option", f"{name}={value}")
+    ]
+    done = ckpt("probe", rclone_server.url("probe"), *options)
+    assert done.status == 1
+    assert re.search(r"^NO +a key is created once", done.out, re.MULTILINE)
+    assert "two drivers may overwrite each other" in done.out
+    assert "hint: use another store" in done.err
+    assert rclone_server.options["secretKey"] not in done.out + done.err
+
+
+def test_preflight_of_a_location_and_of_a_checkpoint(ckpt: Shell, parent: Path, tmp_path: Path) -> None:
+    """The same question before and after a restore; a failure is exit status 1, with the cure."""
+    location = tmp_path / "orders-location"
+    for where in ((location,), (parent, "--query", "orders", "--at", "latest")):
+        assert ckpt("preflight", *where, "--sources", "1").status == 0
+        done = ckpt("preflight", *where, "--sources", "2")
+        assert done.status == 1
+        assert "failure: sources" in done.out
+        assert "hint:" in done.out
+        found = ckpt("preflight", *where, "--sources", "2", "--json").json
+        assert [one["severity"] for one in found] == ["failure"]
+        assert ckpt("preflight", *where, "--operators", "stateStoreSave").status == 0
+        assert ckpt("preflight", *where, "--operators", "dedupe, stateStoreSave").status == 1
+
+
+def test_the_jar_is_looked_for_in_the_package_then_in_the_checkout(tmp_path: Path) -> None:
+    """The wheel carries it, a checkout builds it, it may carry the package; else the error has the cure."""
+    package = tmp_path / "checkout" / "pyspark_checkpoint"
+    package.mkdir(parents=True)
+    with pytest.raises(SettingsError, match="not in this installation") as found:
+        find_jar(__version__, package)
+    assert found.value.hint is not None
+    assert "install the wheel" in found.value.hint
+    name = f"ckpt-spark_2.13-{__version__}.jar"
+    target = package.parent / "jvm-shim" / "target"
+    target.mkdir(parents=True)
+    (target.parent / "pom.xml").touch()
+    with pytest.raises(SettingsError, match="not built yet"):
+        find_jar(__version__, package)
+    (target / name).touch()
+    assert find_jar(__version__, package) == target / name
+    (package / "jars").mkdir()
+    (package / "jars" / name).touch()
+    assert find_jar(__version__, package) == package / "jars" / name
+    carried = tmp_path / "ckpt.jar"
+    assert find_jar(__version__, carried / "pyspark_checkpoint") == carried
