@@ -13,22 +13,31 @@ SEEDS ?= 1000000
 KILLS ?= 50
 ROUNDS ?= 20
 
-.PHONY: help setup check test test-spark unit demo jar simulate soak bench bench-stores bench-commit bench-sink bench-file-manager bench-capture clean
+.PHONY: help setup check test unit demo jar wheel simulate soak bench bench-stores bench-commit bench-sink bench-coordinated bench-file-manager bench-capture clean
 
 help: ## List the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sort | awk -F ':.*## ' '{printf "  %-20s %s\n", $$1, $$2}'
 
-setup: $(STAMP) .tools/azurite/.installed ## Create .venv with everything that tests and benchmarks need
+setup: $(STAMP) .tools/azurite/.installed .tools/chromium/path ## Create .venv with everything that tests and benchmarks need
 
-$(STAMP): setup.cfg pyproject.toml tools/find_python.sh
+$(STAMP): setup.cfg pyproject.toml tools/find_python.sh tools/precompile_pyspark.py
 	@tools/find_python.sh --check-java
 	@test -x $(PY) || "$$(tools/find_python.sh)" -m venv $(VENV)
 	$(PY) -m pip install --quiet --disable-pip-version-check --editable '.[dev]' --config-settings editable_mode=compat
+	$(PY) tools/precompile_pyspark.py
 	@touch $@
 
 .tools/azurite/.installed: tools/install_azurite.sh | $(STAMP)
 	tools/install_azurite.sh
 	@touch $@
+
+.tools/chromium/path: tools/install_chromium.sh
+	tools/install_chromium.sh
+
+wheel: $(JAR) ## Build the wheel, with the jar in it, into dist
+	@rm -rf build && mkdir -p pyspark_checkpoint/jars && cp $(JAR) pyspark_checkpoint/jars/
+	$(PY) -m pip wheel --quiet --disable-pip-version-check --no-deps --wheel-dir dist .
+	@rm -rf build pyspark_checkpoint/jars
 
 jar: $(JAR) ## Build the jar with the JVM part and the Python package
 
@@ -47,28 +56,23 @@ unit: $(STAMP) ## The tests that need no server and no Spark: seconds
 
 # A suite is a process of its own: Spark allows one session with one class path in each.
 SUITES := tests/unit,tests/format,tests/property,tests/simulation tests/contract,tests/fault \
-	tests/filemanager/test_contract.py,tests/filemanager/test_faults.py,tests/filemanager/test_races.py,tests/filemanager/test_requests.py,tests/filemanager/test_memory.py \
-	tests/sink/test_protocol.py,tests/sink/test_faults.py,tests/capture/test_restore_rules.py,tests/capture/test_worker.py
-SPARK_SUITES := tests/filemanager tests/sink tests/capture
+	tests/filemanager tests/sink tests/capture tests/coordinated tests/plugin tests/cli,tests/docs
 comma := ,
 
-test: setup jar ## What CI runs: stores, checkpoint store, file manager, the sink's protocol, on servers of its own
+test: setup jar ## What CI runs: every suite, real Spark drivers killed and compared, on servers of its own
 	$(foreach suite,$(SUITES),$(PYTEST) $(subst $(comma), ,$(suite)) &&) true
-
-test-spark: setup jar ## The whole suites that need many Spark drivers: kills, two drivers, restores compared
-	$(foreach suite,$(SPARK_SUITES),$(PYTEST) $(suite) &&) true
 
 simulate: $(STAMP) ## The commit protocol under SEEDS random schedules
 	SEEDS=$(SEEDS) $(PYTEST) tests/simulation
 
 soak: setup jar ## The long runs: KILLS kills, ROUNDS rounds, large objects
 	export SOAK=1 KILLS=$(KILLS) ROUNDS=$(ROUNDS); \
-	$(foreach suite,$(SUITES) $(SPARK_SUITES),$(PYTEST) -m soak --timeout 7200 $(subst $(comma), ,$(suite)) || [ $$? = 5 ] &&) true
+	$(foreach suite,$(SUITES),$(PYTEST) -m soak --timeout 7200 $(subst $(comma), ,$(suite)) || [ $$? = 5 ] &&) true
 
-demo: setup jar ## A streaming job that is killed and goes on, on a local directory
+demo: $(STAMP) jar ## A streaming job that is killed and goes on, on a local directory
 	$(PY) examples/demo.py
 
-bench: bench-stores bench-commit bench-file-manager bench-sink bench-capture ## Every benchmark, one after the other
+bench: bench-stores bench-commit bench-file-manager bench-sink bench-coordinated bench-capture ## Every benchmark, one after the other
 
 bench-stores: setup ## Requests/s and MB/s of each store beside its bare SDK
 	$(PY) -m benchmarks.bench_stores
@@ -81,6 +85,9 @@ bench-file-manager: setup jar ## Spark's own checkpoint on S3: stock, tuned and 
 
 bench-sink: setup jar ## The sink beside an empty sink and Spark's file sink
 	$(PY) -m benchmarks.bench_sink
+
+bench-coordinated: setup jar ## Batch time with Spark's state in the commit, against rows only
+	$(PY) -m benchmarks.bench_coordinated
 
 bench-capture: setup ## A query with and without the listener; restores beside a plain download
 	$(PY) -m benchmarks.bench_capture

@@ -1,31 +1,21 @@
-"""Counts words of a stream of files into a table, with checkpoints of the query beside it.
+"""Counts words of a stream of files into a table. Nothing in it knows of checkpoints in a store.
 
-    python examples/word_count_job.py DIRECTORY
+    spark-submit ... examples/word_count_job.py DIRECTORY
 
-The table is written by ``ckpt-sink``, exactly once; a listener keeps checkpoints of the query itself.
+``examples/demo.py`` submits it under the plugin, kills it, and submits it again.
 """
 
 from __future__ import annotations
 
 import sys
-from importlib.metadata import version
-from pathlib import Path
 
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
-import pyspark_checkpoint
-
-JAR = Path(__file__).parents[1] / f"jvm-shim/target/ckpt-spark_2.13-{version('pyspark-checkpoint')}.jar"
-
 
 def main(directory: str) -> None:
-    builder = SparkSession.builder.master("local[2]").appName("word-count")
-    builder = builder.config("spark.ui.enabled", "false").config("spark.sql.shuffle.partitions", "2")
-    spark = builder.config("spark.driver.extraClassPath", str(JAR)).getOrCreate()
-    spark.sparkContext.setLogLevel("OFF")
-    listener = pyspark_checkpoint.checkpoint(spark, f"{directory}/checkpoints", poll_seconds=1)
-
+    """Count all words of ``DIRECTORY/input``, one file a batch."""
+    spark = SparkSession.builder.appName("word-count").getOrCreate()
     lines = spark.readStream.option("maxFilesPerTrigger", 1).text(f"{directory}/input")
     words = lines.select(F.explode(F.split("value", " ")).alias("word"))
     query = (
@@ -40,7 +30,6 @@ def main(directory: str) -> None:
         .start(f"{directory}/table")
     )
     query.awaitTermination()
-    listener.flush()
     spark.stop()
 
 

@@ -15,7 +15,10 @@ from pathlib import Path
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
-JAR = Path(__file__).resolve().parents[1] / "jvm-shim" / "target" / "ckpt-spark_2.13-0.1.0.jar"
+from pyspark_checkpoint import __version__
+from pyspark_checkpoint.jar import find_jar
+
+JAR = find_jar(__version__)
 LINES = ("to be or not to be", "that is the question", "to sleep perchance to dream")
 
 

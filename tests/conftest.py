@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -21,6 +22,9 @@ from tests.servers.launch import (
     rclone_s3,
     seaweedfs,
 )
+
+# The JVMs of tests live for seconds; half of their time went into compiling what they hardly run.
+os.environ.setdefault("JDK_JAVA_OPTIONS", "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC")
 
 CLOUDS = ("s3", "gs", "az")
 SCHEMES = ("memory", "file", *CLOUDS)

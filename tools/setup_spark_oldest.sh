@@ -12,4 +12,5 @@ fi
 "$root/.venv/bin/python" -m venv "$home"
 "$home/bin/python" -m pip install --quiet "pyspark==$version" "pyarrow>=17" "pandas>=2.2,<3"
 "$home/bin/python" -m pip install --quiet --editable "$root"
+"$home/bin/python" "$root/tools/precompile_pyspark.py"
 touch "$home/.installed-$version"

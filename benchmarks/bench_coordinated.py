@@ -1,0 +1,106 @@
+"""What it costs to commit Spark's state with the rows: batch time of state=on against state=off.
+
+One session on one machine; both take turns in rounds, so that both sides of the ratio were measured in
+the same minutes, after a run that warms the JVM up and is not counted. Times are Spark's own
+``triggerExecution``: medians over all rounds. Every batch updates every key.
+
+    python -m benchmarks.bench_coordinated [--keys 100000] [--rounds 5] [--batches 6] [--partitions 4]
+
+The environment variables KEYS, ROUNDS, BATCHES and PARTITIONS give the defaults.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import statistics
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+from pyspark.sql import SparkSession
+from pyspark.sql import functions as F
+
+from pyspark_checkpoint.history.checkpoint_store import CheckpointStore
+from tests.servers.hadoop import build_jar
+
+AIM = 1.10
+WARM_UP_BATCHES = 2
+
+
+def run(spark: SparkSession, home: Path, state: str, keys: int, batches: int) -> list[int]:
+    """The milliseconds of each batch after the first ones, on fresh directories."""
+    source = spark.readStream.format("rate-micro-batch").option("rowsPerBatch", keys)
+    totals = source.load().groupBy((F.col("value") % keys).alias("key")).agg(F.sum("value").alias("sum"))
+    query = (
+        totals.writeStream.format("ckpt-sink")
+        .outputMode("update")
+        .option("keyColumns", "key")
+        .option("checkpointLocation", str(home / "location"))
+        .option("state", state)
+        .start(str(home / "table"))
+    )
+    wanted = WARM_UP_BATCHES + batches
+    while query.isActive and len(query.recentProgress) < wanted:
+        time.sleep(0.05)
+    failure = query.exception()
+    if failure is not None:
+        raise failure
+    found = [event["durationMs"]["triggerExecution"] for event in query.recentProgress[:wanted]]
+    query.stop()
+    return found[WARM_UP_BATCHES:]
+
+
+def report_sizes(home: Path) -> str:
+    """What the newest checkpoint of a run with state cost."""
+    newest = CheckpointStore.open(str(home / "table")).load_latest()
+    if newest is None:
+        return "no checkpoint"
+    manifest = next(iter((home / "table" / "manifests").glob(f"manifest-{newest.checkpoint_id:010d}.json")))
+    cost = newest.requests
+    return f"{cost.puts} PUTs, {cost.bytes / 1e6:.2f} MB, manifest {manifest.stat().st_size / 1e3:.1f} kB"
+
+
+def main() -> None:
+    """Measure and print the ratio."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    for name, default in (("keys", 100_000), ("rounds", 5), ("batches", 6), ("partitions", 4)):
+        parser.add_argument(f"--{name}", type=int, default=int(os.environ.get(name.upper(), default)))
+    chosen = parser.parse_args()
+    os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
+    os.environ["SPARK_LOCAL_IP"] = "127.0.0.1"
+    spark = (
+        SparkSession.builder.master("local[2]")
+        .appName("bench-coordinated")
+        .config("spark.ui.enabled", "false")
+        .config("spark.ui.showConsoleProgress", "false")
+        .config("spark.driver.host", "127.0.0.1")
+        .config("spark.driver.extraClassPath", str(build_jar()))
+        .config("spark.sql.shuffle.partitions", str(chosen.partitions))
+        .getOrCreate()
+    )
+    spark.sparkContext.setLogLevel("OFF")
+    times: dict[str, list[int]] = {"off": [], "on": []}
+    sizes = ""
+    with tempfile.TemporaryDirectory() as root:
+        run(spark, Path(root) / "warm-up", "on", chosen.keys, chosen.batches)
+        for turn in range(chosen.rounds):
+            for state in ("off", "on") if turn % 2 == 0 else ("on", "off"):
+                home = Path(root) / f"{turn}-{state}"
+                times[state] += run(spark, home, state, chosen.keys, chosen.batches)
+                if state == "on":
+                    sizes = report_sizes(home)
+    spark.stop()
+    medians = {state: statistics.median(found) for state, found in times.items()}
+    ratio = medians["on"] / medians["off"]
+    sides = f"state=off {medians['off']:.0f} ms, state=on {medians['on']:.0f} ms"
+    print(f"{chosen.keys} keys, {chosen.partitions} partitions, {len(times['on'])} batches a side")
+    print(f"{sides}, ratio {ratio:.2f} (aim {AIM:.2f}), load {os.getloadavg()[0]:.1f}")
+    print(f"a batch with state: {sizes}")
+
+
+if __name__ == "__main__":
+    main()

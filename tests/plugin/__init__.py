@@ -1,0 +1,1 @@
+"""The driver plugin, by configuration alone: real submits with ``--packages``, kills and clusters."""

@@ -1,0 +1,181 @@
+"""What the plugin restores before an application begins, and what it leaves alone. Needs no Spark."""
+
+from __future__ import annotations
+
+import io
+import json
+import logging
+import shutil
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from pyspark_checkpoint import savepoint
+from pyspark_checkpoint.capture import auto_restore as module
+from pyspark_checkpoint.capture.auto_restore import auto_restore, main
+from pyspark_checkpoint.capture.roots import QueryRoot, register, root_url
+from pyspark_checkpoint.config import PluginSettings
+from pyspark_checkpoint.errors import FormatError, RefusedError
+from pyspark_checkpoint.history.checkpoint_store import CheckpointStore
+from pyspark_checkpoint.sparkstate.restore import RESTORE_MARKER
+from pyspark_checkpoint.store.open import open_object_store
+from tests.capture.made import QUERY_ID, MadeLocation, capture, contents, needed
+
+OTHER_ID = "7d2c1eaf-4c63-4d8b-8a1f-1b6e1d702f22"
+
+
+@pytest.fixture
+def url(tmp_path: Path) -> str:
+    return str(tmp_path / "store")
+
+
+def ran(
+    url: str, path: Path, *, app: str = "app", name: str = "q", query_id: str = QUERY_ID, at: int = 1
+) -> Path:
+    """A query that was checkpointed in its first three batches, and lost its location then."""
+    made = MadeLocation(path, query_id).commit(0, 1, 2)
+    capture(made, root_url(url, made.query_id), 0, 1, 2)
+    register(open_object_store(url), QueryRoot(name, made.query_id, app, at))
+    kept = path.with_name(f"{path.name}-kept")
+    shutil.move(path, kept)
+    return kept
+
+
+def of(url: str, restore: str = "missing", **more: str) -> PluginSettings:
+    return PluginSettings(url, "app", restore=restore, **more)  # type: ignore[arg-type]
+
+
+def test_a_location_that_is_gone_is_rebuilt_from_the_newest_checkpoint(url: str, tmp_path: Path) -> None:
+    """Byte by byte, at the path that it had, and the history is taken over."""
+    kept = ran(url, tmp_path / "location")
+    (report,) = auto_restore(of(url))
+    assert (report.epoch, report.location) == (2, str(tmp_path / "location"))
+    assert contents(tmp_path / "location") == needed(MadeLocation(kept), 2)
+    assert auto_restore(of(url)) == [], "a second start finds the location there"
+
+
+def test_a_location_that_is_there_stays_as_it_is(url: str, tmp_path: Path) -> None:
+    """Also when a checkpoint was named: the line that was submitted is often submitted again."""
+    kept = ran(url, tmp_path / "location")
+    shutil.move(kept, tmp_path / "location")
+    before = contents(tmp_path / "location")
+    assert auto_restore(of(url)) == []
+    assert auto_restore(of(url, "1")) == []
+    assert contents(tmp_path / "location") == before
+
+
+def test_only_queries_of_this_application_are_restored(url: str, tmp_path: Path) -> None:
+    """One of the same name in another application is not this one's, even if it ran later."""
+    ran(url, tmp_path / "mine", at=1)
+    ran(url, tmp_path / "theirs", app="another app/1", query_id=OTHER_ID, at=2)
+    assert [report.location for report in auto_restore(of(url))] == [str(tmp_path / "mine")]
+    assert not (tmp_path / "theirs").exists()
+
+
+def test_queries_can_be_chosen_by_name(url: str, tmp_path: Path) -> None:
+    """By ``spark.ckpt.queries``."""
+    ran(url, tmp_path / "location", name="orders")
+    settings = PluginSettings(url, "app", restore="missing", queries=("total*",))
+    assert auto_restore(settings) == []
+
+
+def test_of_two_histories_of_one_location_the_last_that_ran_is_restored(url: str, tmp_path: Path) -> None:
+    """The location was deleted once before, and the query began anew under another id."""
+    ran(url, tmp_path / "location", query_id=OTHER_ID, at=5)
+    shutil.rmtree(tmp_path / "location-kept")
+    ran(url, tmp_path / "location", at=4)
+    (report,) = auto_restore(of(url))
+    assert report.query_id == OTHER_ID
+
+
+@pytest.mark.parametrize("at", ["2", "before-upgrade"])
+def test_a_checkpoint_can_be_named(url: str, tmp_path: Path, at: str) -> None:
+    """By number or as a savepoint; the history records that it went back."""
+    ran(url, tmp_path / "location")
+    history = CheckpointStore.open(root_url(url, QUERY_ID))
+    savepoint(history.store.url, "before-upgrade", at=2)
+    (report,) = auto_restore(of(url, at))
+    assert (report.checkpoint_id, report.epoch) == (2, 1)
+    newest = history.load_latest()
+    assert newest is not None and newest.epoch == 1
+
+
+def test_a_savepoint_that_a_query_lacks_is_an_error(url: str, tmp_path: Path) -> None:
+    """Starting without it would be another application than the one that was asked for."""
+    ran(url, tmp_path / "location")
+    with pytest.raises(RefusedError, match="no-such"):
+        auto_restore(of(url, "no-such"))
+
+
+def test_an_interrupted_restore_is_finished(
+    url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What it left is not a location in use."""
+    kept = ran(url, tmp_path / "location")
+    monkeypatch.setattr("pyspark_checkpoint.capture.restore.Restore.finish", _die)
+    with pytest.raises(KeyboardInterrupt):
+        auto_restore(of(url))
+    assert (tmp_path / "location" / RESTORE_MARKER).exists()
+    monkeypatch.undo()
+    (report,) = auto_restore(of(url))
+    assert report.resumed
+    assert contents(tmp_path / "location") == needed(MadeLocation(kept), 2)
+
+
+def _die(self: object) -> None:
+    raise KeyboardInterrupt
+
+
+def test_a_history_that_cannot_be_read_is_an_error(url: str, tmp_path: Path) -> None:
+    """Never "nothing to restore"."""
+    ran(url, tmp_path / "location")
+    for manifest in Path(url).rglob("manifest-*.json"):
+        manifest.write_bytes(b"{}")
+    with pytest.raises(FormatError):
+        auto_restore(of(url))
+
+
+@pytest.fixture
+def _quiet() -> Iterator[None]:
+    logger = logging.getLogger("pyspark_checkpoint")
+    before, level = list(logger.handlers), logger.level
+    yield
+    logger.handlers[:] = before
+    logger.setLevel(level)
+
+
+@pytest.mark.usefixtures("_quiet")
+def test_the_program_says_what_it_did_and_fails_if_it_could_not(
+    url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """As the driver starts it: settings on standard input, lines with levels, an exit status."""
+    ran(url, tmp_path / "location")
+    confs = {"app": "app", "jar": "", "spark.ckpt.url": url, "spark.ckpt.restore": "missing"}
+    assert _run(confs | {"spark.ckpt.secret.secretKey": "hidden"}, monkeypatch) == 0
+    assert _run(confs | {"spark.ckpt.restore": "nope", "spark.ckpt.x": "1"}, monkeypatch) == 0
+    shutil.rmtree(tmp_path / "location")
+    assert _run(confs | {"spark.ckpt.restore": "nope"}, monkeypatch) == 1
+    said = capsys.readouterr().err
+    assert "INFO query q: " in said and "is restored from checkpoint 3, after batch 2" in said
+    assert "ERROR the restore failed: there is no savepoint 'nope'" in said
+    assert "WARNING nobody knows the setting spark.ckpt.x" in said
+    assert "hidden" not in said
+
+
+def _run(confs: dict[str, str], monkeypatch: pytest.MonkeyPatch) -> int:
+    monkeypatch.setattr(sys, "stdin", io.StringIO(json.dumps(confs) + "\n"))
+    assert module.sys is sys
+    return main()
+
+
+def test_a_location_that_only_hadoop_reaches_is_for_the_driver_to_find(
+    url: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """It cannot be restored without Spark: the driver is told which it is, and looks."""
+    ran(url, tmp_path / "location")
+    root = QueryRoot("q", QUERY_ID, "app", 2, checkpoint_location="hdfs://name/location")
+    register(open_object_store(url), root)
+    assert auto_restore(of(url)) == []
+    assert capsys.readouterr().out == "LOCATION hdfs://name/location\n"
