@@ -39,9 +39,19 @@ def _proxy(s3_server: S3Server) -> Iterator[FaultProxy]:
 @pytest.fixture
 def proxy(_proxy: FaultProxy) -> FaultProxy:
     """The proxy that every request of the JVM goes through, with an empty log and without rules."""
-    _proxy.clear()
-    _proxy.delay_seconds = 0.0
-    return _proxy
+    return _as_new(_proxy)
+
+
+@pytest.fixture(scope="session")
+def _workbench_proxy(s3_server: S3Server) -> Iterator[FaultProxy]:
+    with FaultProxy(s3_server.endpoint) as proxy:
+        yield proxy
+
+
+@pytest.fixture
+def workbench_proxy(_workbench_proxy: FaultProxy) -> FaultProxy:
+    """The proxy of the workbench: its maintenance goes on while other tests count their requests."""
+    return _as_new(_workbench_proxy)
 
 
 @pytest.fixture(scope="session")
@@ -61,9 +71,14 @@ def jvm(jar: Path, _proxy: FaultProxy, tmp_path_factory: pytest.TempPathFactory)
 
 
 @pytest.fixture(scope="session")
-def workbench(jar: Path, _proxy: FaultProxy, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Driver]:
+def workbench(
+    jar: Path, _workbench_proxy: FaultProxy, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Driver]:
     """A driver for the queries of all tests that do not kill it; maintenance runs every second."""
-    conf = {**spark_conf(_proxy.endpoint), "spark.sql.streaming.stateStore.maintenanceInterval": "1s"}
+    conf = {
+        **spark_conf(_workbench_proxy.endpoint),
+        "spark.sql.streaming.stateStore.maintenanceInterval": "1s",
+    }
     log = tmp_path_factory.mktemp("workbench") / "driver.log"
     with Driver(log, conf=conf, class_path=[jar, *s3a_jars()]) as driver:
         yield driver
@@ -91,6 +106,12 @@ def manager(jvm: Jvm, root: str) -> Manager:
 def s3_manager(jvm: Jvm, s3_root: str) -> Manager:
     """Our manager for a fresh directory on the S3 server."""
     return jvm.manager(s3_root)
+
+
+def _as_new(proxy: FaultProxy) -> FaultProxy:
+    proxy.clear()
+    proxy.delay_seconds = 0.0
+    return proxy
 
 
 def _fresh(server: S3Server) -> str:

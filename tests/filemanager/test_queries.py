@@ -65,7 +65,7 @@ def objects(server: S3Server, spec: QuerySpec, below: str) -> list[str]:
 
 @pytest.mark.parametrize("provider", [HDFS, ROCKSDB_CHANGELOG], ids=["hdfs", "rocksdb-changelog"])
 def test_a_batch_costs_four_requests_and_one_for_each_partition(
-    workbench: Driver, s3_root: str, proxy: FaultProxy, tmp_path: Path, provider: dict[str, str]
+    workbench: Driver, s3_root: str, workbench_proxy: FaultProxy, tmp_path: Path, provider: dict[str, str]
 ) -> None:
     """A HEAD and a PUT for offsets and for commits, a PUT for every state file, nothing else.
 
@@ -74,14 +74,12 @@ def test_a_batch_costs_four_requests_and_one_for_each_partition(
     conf = {**provider, "spark.sql.shuffle.partitions": "4"}
     spec = total("cost", s3_root, tmp_path, 8, conf)
     workbench.run(spec)
-    requests = proxy.requests
+    below = spec.location.removeprefix("s3a:/") + "/"
+    requests = [r for r in workbench_proxy.requests if below in r.target]
     (first,) = (n for n, r in enumerate(requests) if (r.method, r.target[-9:]) == ("PUT", "offsets/2"))
     (last,) = (n for n, r in enumerate(requests) if (r.method, r.target[-9:]) == ("PUT", "offsets/7"))
-    proxy.clear()
-    for request in requests[first + 1 : last + 1]:
-        if "list-type" not in request.target:
-            proxy.record(request)
-    assert verbs(proxy) == {"HEAD": 5 * 2, "PUT": 5 * (2 + 4)}
+    of_batches = (r for r in requests[first + 1 : last + 1] if "list-type" not in r.target)
+    assert verbs(of_batches) == {"HEAD": 5 * 2, "PUT": 5 * (2 + 4)}
 
 
 def state_of(workbench: Driver, spec: QuerySpec, batch_id: int) -> dict[int, int]:
@@ -147,30 +145,30 @@ def test_a_location_goes_from_the_stock_manager_to_ours_and_back(
 
 
 def test_a_query_whose_log_cannot_be_written_stops(
-    workbench: Driver, s3_server: S3Server, s3_root: str, proxy: FaultProxy, tmp_path: Path
+    workbench: Driver, s3_server: S3Server, s3_root: str, workbench_proxy: FaultProxy, tmp_path: Path
 ) -> None:
     """No batch goes on without its log; when the store can be written again, nothing is missing."""
     spec = total("denied", s3_root, tmp_path, 8, HDFS)
-    proxy.add(Rule(Fault.ERROR_403, method="PUT", contains="denied/commits/3", times=None))
+    workbench_proxy.add(Rule(Fault.ERROR_403, method="PUT", contains="denied/commits/3", times=None))
     workbench.start(spec)
     result = workbench.wait([spec.name], 60)[spec.name]
     assert "Status Code: 403" in result["error"]
     assert max(result["committed"]) == 2
     assert sorted(objects(s3_server, spec, "commits")) == ["0", "1", "2"]
-    proxy.clear()
+    workbench_proxy.clear()
     workbench.run(spec)
     assert_totals(spec)
 
 
 def test_a_lost_answer_is_not_a_concurrent_query(
-    workbench: Driver, s3_root: str, proxy: FaultProxy, tmp_path: Path
+    workbench: Driver, s3_root: str, workbench_proxy: FaultProxy, tmp_path: Path
 ) -> None:
     """The answers to the PUT of one log entry and of one state file are lost; the query goes on."""
     spec = total("lost", s3_root, tmp_path, 6, HDFS)
     for name in ("lost/offsets/2", "lost/commits/3", "lost/state/0/1/3.delta"):
-        proxy.add(Rule(Fault.LOSE_RESPONSE, method="PUT", contains=name))
+        workbench_proxy.add(Rule(Fault.LOSE_RESPONSE, method="PUT", contains=name))
     workbench.run(spec)
-    assert sum(request.fault is Fault.LOSE_RESPONSE for request in proxy.requests) == 3
+    assert sum(request.fault is Fault.LOSE_RESPONSE for request in workbench_proxy.requests) == 3
     assert_totals(spec)
 
 

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Iterable
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
 from tests.filemanager.jvm import Jvm, Manager
 from tests.servers.launch import S3Server
-from tests.servers.proxy import FaultProxy
+from tests.servers.proxy import FaultProxy, Request
 
 
 @pytest.fixture
@@ -22,10 +23,10 @@ def log(jvm: Jvm, s3_root: str, proxy: FaultProxy) -> Manager:
     return manager
 
 
-def verbs(proxy: FaultProxy) -> dict[str, int]:
+def verbs(requests: Iterable[Request]) -> dict[str, int]:
     """The requests by verb; a LIST is a GET with a query."""
     counts: dict[str, int] = {}
-    for request in proxy.requests:
+    for request in requests:
         verb = "LIST" if "list-type" in request.target else request.method
         counts[verb] = counts.get(verb, 0) + 1
     return counts
@@ -35,7 +36,7 @@ def test_a_log_entry_is_one_head_and_one_put(log: Manager, proxy: FaultProxy) ->
     """What Spark does for offsets/N and commits/N: does it exist, then create it."""
     assert not log.exists("7")
     log.write("7", b"x")
-    assert verbs(proxy) == {"HEAD": 1, "PUT": 1}
+    assert verbs(proxy.requests) == {"HEAD": 1, "PUT": 1}
 
 
 def test_a_state_file_is_one_put(jvm: Jvm, s3_root: str, log: Manager, proxy: FaultProxy) -> None:
@@ -44,7 +45,7 @@ def test_a_state_file_is_one_put(jvm: Jvm, s3_root: str, log: Manager, proxy: Fa
     partition.mkdirs("")
     assert partition.exists("")
     partition.write("1.delta", b"x" * 100_000, overwrite=True)
-    assert verbs(proxy) == {"PUT": 1}
+    assert verbs(proxy.requests) == {"PUT": 1}
 
 
 def test_a_cancelled_file_costs_nothing(log: Manager, proxy: FaultProxy) -> None:
@@ -52,7 +53,7 @@ def test_a_cancelled_file_costs_nothing(log: Manager, proxy: FaultProxy) -> None
     stream = log.create("7")
     stream.write(bytearray(b"x" * 1_000_000))
     stream.cancel()
-    assert verbs(proxy) == {}
+    assert verbs(proxy.requests) == {}
 
 
 def test_whether_a_directory_exists_is_not_answered_by_a_head_alone(
@@ -71,7 +72,7 @@ def test_a_listing_is_one_list(log: Manager, proxy: FaultProxy) -> None:
         log.write(str(number), b"x")
     proxy.clear()
     assert log.names() == ["0", "1", "2"]
-    assert verbs(proxy) == {"LIST": 1}
+    assert verbs(proxy.requests) == {"LIST": 1}
 
 
 def test_listings_are_in_the_order_of_the_names(log: Manager, proxy: FaultProxy) -> None:
@@ -90,7 +91,7 @@ def test_deletes_go_together(jvm: Jvm, log: Manager, proxy: FaultProxy) -> None:
         log.delete(str(number))
         assert not log.exists(str(number))
     jvm.access.flushDeletes(log.root, jvm.conf())
-    assert verbs(proxy) == {"POST": 1}
+    assert verbs(proxy.requests) == {"POST": 1}
     assert jvm.spark_manager(log.root).names() == [str(number) for number in range(50, 60)]
 
 
@@ -110,14 +111,14 @@ def test_large_listings_and_deletes_go_in_pages(
     proxy.clear()
     pages = {"fs.s3a.impl.disable.cache": "true", "fs.s3a.paging.maximum": "1000"}
     assert jvm.manager(log.root, pages).names() == sorted(map(str, range(1100)))
-    assert verbs(proxy) == {"LIST": 2}
+    assert verbs(proxy.requests) == {"LIST": 2}
     proxy.clear()
     began = time.monotonic()
     for number in range(600):
         log.delete(str(number))
     jvm.access.flushDeletes(log.root, jvm.conf())
     seconds = int(time.monotonic() - began) + 1
-    assert 3 <= verbs(proxy)["POST"] <= 3 + seconds, "what waits is also sent after each second"
+    assert 3 <= verbs(proxy.requests)["POST"] <= 3 + seconds, "what waits is also sent after each second"
     assert log.names() == sorted(map(str, range(600, 1100)))
 
 
@@ -171,7 +172,7 @@ def test_readers_do_not_probe(jvm: Jvm, s3_root: str, log: Manager, proxy: Fault
     reader = jvm.manager(s3_root)
     assert reader.exists("metadata")
     assert reader.read("metadata") == b"x"
-    assert "PUT" not in verbs(proxy)
+    assert "PUT" not in verbs(proxy.requests)
 
 
 @pytest.mark.parametrize(
