@@ -12,6 +12,7 @@ import pytest
 from pyspark_checkpoint import open_object_store
 from pyspark_checkpoint.clock import SYSTEM_CLOCK
 from pyspark_checkpoint.store.base import ObjectStore
+from tests.servers.hadoop import build_jar
 from tests.servers.launch import (
     AzureServer,
     GcsServer,
@@ -33,6 +34,12 @@ KEEPS_CONDITIONAL_COPY = ("memory", "file", "s3", "az")
 checked against a strict fake of our own, with the other unit tests of that backend."""
 KEEPS_A_BESIDE_A_B = ("gs", "az")
 """SeaweedFS keeps keys in directories and takes a for present once a/b is. The real S3 does not."""
+
+
+@pytest.fixture(scope="session")
+def jar(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The jar, made from the sources as they are now."""
+    return build_jar(tmp_path_factory.mktemp("jar"))
 
 
 @dataclass(frozen=True)

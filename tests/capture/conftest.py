@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -11,30 +9,14 @@ import pytest
 from pyspark.sql import SparkSession
 
 from tests.capture.lab import Lab, write_inputs
+from tests.harness.session import QUICK_SNAPSHOTS, spark_session
 
 
 @pytest.fixture(scope="session")
 def spark() -> Iterator[SparkSession]:
-    """A session with two slots; maintenance runs every second, so that snapshots are made."""
-    os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
-    os.environ["SPARK_LOCAL_IP"] = "127.0.0.1"
-    confs = {
-        "spark.ui.enabled": "false",
-        "spark.sql.streaming.ui.enabled": "false",
-        "spark.driver.host": "127.0.0.1",
-        "spark.sql.shuffle.partitions": "2",
-        "spark.sql.session.timeZone": "UTC",
-        "spark.sql.codegen.wholeStage": "false",
-        "spark.sql.streaming.stateStore.maintenanceInterval": "1s",
-        "spark.sql.streaming.stateStore.minDeltasForSnapshot": "3",
-    }
-    builder = SparkSession.builder.master("local[2]").appName("capture-tests")
-    for name, value in confs.items():
-        builder = builder.config(name, value)
-    session = builder.getOrCreate()
-    session.sparkContext.setLogLevel("OFF")
-    yield session
-    session.stop()
+    """A session whose maintenance runs every second, so that snapshots are made."""
+    with spark_session("capture", {"spark.sql.session.timeZone": "UTC", **QUICK_SNAPSHOTS}) as session:
+        yield session
 
 
 @pytest.fixture(scope="session")

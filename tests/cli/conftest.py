@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import os
 import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -13,6 +11,7 @@ from pyspark.sql import SparkSession
 
 from tests.cli.browser import Browser
 from tests.cli.kit import Shell, make_query, make_table
+from tests.harness.session import spark_session
 
 ROOT = Path(__file__).parents[2]
 
@@ -51,20 +50,5 @@ def browser(tmp_path_factory: pytest.TempPathFactory) -> Browser:
 @pytest.fixture(scope="session")
 def spark() -> Iterator[SparkSession]:
     """The session that commands find active."""
-    os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
-    os.environ["SPARK_LOCAL_IP"] = "127.0.0.1"
-    confs = {
-        "spark.ui.enabled": "false",
-        "spark.ui.showConsoleProgress": "false",
-        "spark.sql.streaming.ui.enabled": "false",
-        "spark.driver.host": "127.0.0.1",
-        "spark.sql.shuffle.partitions": "2",
-        "spark.sql.codegen.wholeStage": "false",
-    }
-    builder = SparkSession.builder.master("local[2]").appName("cli-tests")
-    for name, value in confs.items():
-        builder = builder.config(name, value)
-    session = builder.getOrCreate()
-    session.sparkContext.setLogLevel("OFF")
-    yield session
-    session.stop()
+    with spark_session("cli", {}) as session:
+        yield session

@@ -10,24 +10,11 @@ import pytest
 
 from tests.filemanager.jvm import Jvm, Manager, running_jvm
 from tests.harness.driver import Driver
-from tests.servers.hadoop import build_jar, s3a_conf, s3a_jars, spark_conf
-from tests.servers.launch import S3Server, seaweedfs
+from tests.servers.hadoop import s3a_conf, s3a_jars, spark_conf
+from tests.servers.launch import S3Server
 from tests.servers.proxy import FaultProxy
 
 _numbers = itertools.count()
-
-
-@pytest.fixture(scope="session")
-def jar(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The jar, made from the sources as they are now."""
-    return build_jar(tmp_path_factory.mktemp("jar"))
-
-
-@pytest.fixture(scope="session")
-def s3_server() -> Iterator[S3Server]:
-    """A SeaweedFS."""
-    with seaweedfs() as server:
-        yield server
 
 
 @pytest.fixture(scope="session")

@@ -1,0 +1,45 @@
+"""The Spark session of a suite whose tests do not kill their driver."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import sys
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+
+from pyspark.sql import SparkSession
+
+# What the session of every suite has: few partitions, nothing that is not asked for.
+_CONF = {
+    "spark.ui.enabled": "false",
+    "spark.ui.showConsoleProgress": "false",
+    "spark.sql.streaming.ui.enabled": "false",
+    "spark.driver.host": "127.0.0.1",
+    "spark.sql.shuffle.partitions": "2",
+    "spark.sql.codegen.wholeStage": "false",
+    "spark.python.authenticate.socketTimeout": "120s",
+}
+
+# Maintenance every second and a snapshot of three deltas: chains as a long run has them, in seconds.
+QUICK_SNAPSHOTS = {
+    "spark.sql.streaming.stateStore.maintenanceInterval": "1s",
+    "spark.sql.streaming.stateStore.minDeltasForSnapshot": "3",
+}
+
+
+@contextlib.contextmanager
+def spark_session(
+    name: str, conf: Mapping[str, str], *, jar: Path | None = None, attempts: int = 1
+) -> Iterator[SparkSession]:
+    """A session with two slots, in which a task has ``attempts``; it ends with the block."""
+    os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
+    os.environ["SPARK_LOCAL_IP"] = "127.0.0.1"
+    builder = SparkSession.builder.master(f"local[2,{attempts}]").appName(f"{name}-tests")
+    class_path = {} if jar is None else {"spark.driver.extraClassPath": str(jar)}
+    for key, value in {**_CONF, **class_path, **conf}.items():
+        builder = builder.config(key, value)
+    session = builder.getOrCreate()
+    session.sparkContext.setLogLevel("OFF")
+    yield session
+    session.stop()
