@@ -11,6 +11,7 @@ JAVA_SOURCES := $(shell find jvm-shim/src pyspark_checkpoint -name '*.java' -o -
 PYTEST := $(PY) -m pytest -q
 SEEDS ?= 1000000
 KILLS ?= 50
+LANES ?= 2
 ROUNDS ?= 20
 
 .PHONY: help setup check test unit demo jar wheel simulate soak bench bench-stores bench-commit bench-sink bench-coordinated bench-file-manager bench-capture clean
@@ -54,20 +55,23 @@ check: $(STAMP) ## Lint, types and import rules
 unit: $(STAMP) ## The tests that need no server and no Spark: seconds
 	$(PYTEST) tests/unit tests/property tests/format
 
-# A suite is a process of its own: Spark allows one session with one class path in each.
-SUITES := tests/unit,tests/format,tests/property,tests/simulation tests/contract,tests/fault \
-	tests/filemanager tests/sink tests/capture tests/coordinated tests/plugin tests/cli,tests/docs
-comma := ,
+# A suite is a process of its own: Spark allows one session with one class path in each. Two run at once,
+# since each waits for its servers and its killed drivers half of the time; the longest begin.
+SUITES := filemanager sink coordinated capture plugin contract+fault unit+format+property+simulation cli+docs
 
 test: setup jar ## What CI runs: every suite, real Spark drivers killed and compared, on servers of its own
-	$(foreach suite,$(SUITES),$(PYTEST) $(subst $(comma), ,$(suite)) &&) true
+	@$(MAKE) --no-print-directory --jobs=$(LANES) --keep-going --output-sync=target $(addprefix suite-,$(SUITES))
+
+suite-%: setup jar
+	$(PYTEST) --durations=5 $(addprefix tests/,$(subst +, ,$*))
 
 simulate: $(STAMP) ## The commit protocol under SEEDS random schedules
 	SEEDS=$(SEEDS) $(PYTEST) tests/simulation
 
-soak: setup jar ## The long runs: KILLS kills, ROUNDS rounds, large objects
-	export SOAK=1 KILLS=$(KILLS) ROUNDS=$(ROUNDS); \
-	$(foreach suite,$(SUITES),$(PYTEST) -m soak --timeout 7200 $(subst $(comma), ,$(suite)) || [ $$? = 5 ] &&) true
+soak: $(addprefix soak-,$(SUITES)) ## The long runs: KILLS kills, ROUNDS rounds, large objects
+
+soak-%: setup jar
+	SOAK=1 KILLS=$(KILLS) ROUNDS=$(ROUNDS) $(PYTEST) -m soak --timeout 7200 $(addprefix tests/,$(subst +, ,$*)) || [ $$? = 5 ]
 
 demo: $(STAMP) jar ## A streaming job that is killed and goes on, on a local directory
 	$(PY) examples/demo.py
