@@ -134,7 +134,7 @@ def _text_of(value: pa.ChunkedArray) -> str:
     try:
         return repr(value[0].as_py())
     except (OverflowError, ValueError):
-        return value.to_string(skip_new_lines=True).strip("[] ")
+        return str(value.to_string(skip_new_lines=True)).strip("[] ")
 
 
 def merge_deltas(deltas: Iterable[pa.Table], keys: Sequence[str], schema: pa.Schema) -> pa.Table:

@@ -61,6 +61,34 @@ def test_a_disk_that_cannot_take_the_rest_fails_the_write(jvm: Jvm, s3_root: str
     assert not manager.exists("1.delta")
 
 
+@pytest.mark.parametrize("overwrite", [False, True])
+def test_a_stream_whose_write_failed_publishes_nothing(
+    jvm: Jvm, s3_root: str, tmp_path: Path, overwrite: bool
+) -> None:
+    """Java closes what lies below a stream also when its flush has failed; half a file must not appear.
+
+    Nor may the disk's coming back make a file with a hole of it.
+    """
+    spool = tmp_path / "spool"
+    spool.write_text("a file where the directory should be")
+    manager = jvm.manager(
+        s3_root, {"ckpt.fileManager.memoryBytes": "1m", "ckpt.fileManager.spoolDirectory": str(spool)}
+    )
+    stream = manager.create("1.delta", overwrite=overwrite)
+    stream.write(bytearray(b"x" * 1000))
+    with pytest.raises(Py4JJavaError):
+        stream.write(bytearray(b"y" * MEGABYTE))
+    spool.unlink()
+    with pytest.raises(Py4JJavaError, match="an earlier write failed"):
+        stream.write(bytearray(b"z"))
+    with pytest.raises(Py4JJavaError, match="an earlier write failed"):
+        stream.close()
+    stream.cancel()
+    stream.close()
+    assert jvm.access.reservedBytes() == 0
+    assert not manager.exists("1.delta")
+
+
 def test_settings_are_found_under_both_names(jvm: Jvm) -> None:
     """spark.ckpt.* of the session wins over spark.hadoop.ckpt.*."""
     conf = jvm.conf(
