@@ -147,7 +147,7 @@ class Bench:
 
 
 def _wait(query: StreamingQuery, batches: int) -> list[dict[str, Any]]:
-    """The progress of the first batches. Each event is fetched once: asking must not cost what is measured."""
+    """The progress of the first batches; each event is fetched once, because asking costs time too."""
     seen: dict[int, dict[str, Any]] = {}
     fetched = 0
     while len(seen) < batches:
