@@ -13,17 +13,17 @@ MEGABYTE = 1 << 20
 
 
 def test_sixty_four_streams_share_one_bound(jvm: Jvm, s3_root: str, tmp_path: Path) -> None:
-    """64 tasks of one executor, 768 KB each, hold at most 8 MB; the files are whole all the same."""
+    """64 tasks of one executor, 192 KB each, hold at most 2 MB; the files are whole all the same."""
     manager = jvm.manager(
         s3_root,
-        {"ckpt.fileManager.memoryBytes": "8m", "ckpt.fileManager.spoolDirectory": str(tmp_path / "spool")},
+        {"ckpt.fileManager.memoryBytes": "2m", "ckpt.fileManager.spoolDirectory": str(tmp_path / "spool")},
     )
     streams = [manager.create(f"{number}.delta", overwrite=True) for number in range(64)]
-    pieces = [bytes([number]) * (MEGABYTE // 4) for number in range(64)]
+    pieces = [bytes([number]) * (MEGABYTE // 16) for number in range(64)]
     for _ in range(3):
         for stream, piece in zip(streams, pieces, strict=True):
             stream.write(bytearray(piece))
-            assert jvm.access.reservedBytes() <= 8 * MEGABYTE
+            assert jvm.access.reservedBytes() <= 2 * MEGABYTE
     for stream in streams[2:]:
         stream.cancel()
     for stream in streams[:2]:
