@@ -13,6 +13,7 @@ measured only if its coordinates are given and Spark can load it; otherwise the 
 from __future__ import annotations
 
 import argparse
+import json
 import os
 import statistics
 import sys
@@ -21,6 +22,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
@@ -144,16 +146,20 @@ class Bench:
         return found, written / (rows * len(events))
 
 
-def _wait(query: StreamingQuery, batches: int) -> list[dict]:
-    seen: dict[int, dict] = {}
+def _wait(query: StreamingQuery, batches: int) -> list[dict[str, Any]]:
+    """The progress of the first batches; each event is fetched once, because asking costs time too."""
+    seen: dict[int, dict[str, Any]] = {}
+    fetched = 0
     while len(seen) < batches:
         if query.exception() is not None:
             raise RuntimeError(str(query.exception()))
-        for progress in query.recentProgress:
-            event = progress if isinstance(progress, dict) else __import__("json").loads(progress.json)
+        events = query._jsq.recentProgress()
+        for number in range(fetched, len(events)):
+            event = json.loads(events[number].json())
             if "addBatch" in event["durationMs"]:
                 seen[event["batchId"]] = event
-        time.sleep(0.05)
+        fetched = len(events)
+        time.sleep(0.2)
     return [seen[number] for number in sorted(seen)]
 
 

@@ -43,10 +43,32 @@ _PRUNING = threading.Lock()
 
 
 def plan_batch(options: WriteOptions, schema: TableSchema, *, streaming: bool, overwrite: bool) -> SinkPlan:
-    """Plan the next batch on the newest head; a run that is new claims the table first."""
+    """Plan the next batch on the newest head; a run that is new, and is not refused, claims the table."""
     opened, head = open_to_plan(options.shared, begun=options.facts.begun)
     check_encryption(head, None if opened.cipher is None else opened.cipher.key_id)
-    head = _claimed(options, opened, head, streaming=streaming)
+
+    def plan_on(head: Head | None) -> SinkPlan:
+        return _plan_on(head, options, schema, opened, streaming=streaming, overwrite=overwrite)
+
+    run = _find_claimant(options, opened, head, streaming=streaming)
+    plan = plan_on(head)
+    if run is None or head is None:
+        return plan
+    seal_before_claim(options, head.manifest)
+    run.claim()
+    remember_head(options.shared, run.head)
+    return plan_on(run.head)
+
+
+def _plan_on(
+    head: Head | None,
+    options: WriteOptions,
+    schema: TableSchema,
+    opened: OpenTable,
+    *,
+    streaming: bool,
+    overwrite: bool,
+) -> SinkPlan:
     plan = plan_sink(
         head, options, schema, streaming=streaming, overwrite=overwrite, store_id=opened.store_id
     )
@@ -59,18 +81,19 @@ def plan_batch(options: WriteOptions, schema: TableSchema, *, streaming: bool, o
     return plan
 
 
-def _claimed(
+def _find_claimant(
     options: WriteOptions, opened: OpenTable, head: Head | None, *, streaming: bool
-) -> Head | None:
-    """Rule 6: claim the table for this run, if the run is known and takes nothing over from a query.
+) -> Run | None:
+    """Rule 6: the run that has to claim the table; ``FencedError`` if another one has taken it over.
 
-    A query that takes over another one's table does so by its first commit, in which its epochs begin.
+    None if the run is not known yet, or has claimed it. A query that takes over another one's table does
+    so by its first commit, in which its epochs begin.
     """
     facts = options.facts
     if head is None or not streaming or not facts.run_id or head.manifest.run_id == facts.run_id:
-        return head
+        return None
     if check_owner(head, options, streaming=streaming):
-        return head
+        return None
     run = open_run(
         options.shared,
         opened,
@@ -79,10 +102,8 @@ def _claimed(
         begun=facts.begun,
         adopt=options.take_over,
     )
-    seal_before_claim(options, head.manifest)
-    run.claim()
-    remember_head(options.shared, run.head)
-    return run.head
+    run.refresh()
+    return run
 
 
 def commit_batch(

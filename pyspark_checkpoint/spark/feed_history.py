@@ -6,6 +6,7 @@ from pyspark_checkpoint.errors import FormatError
 from pyspark_checkpoint.history.head import Head, find_head
 from pyspark_checkpoint.history.living import find_summary
 from pyspark_checkpoint.history.seal import find_seal
+from pyspark_checkpoint.history.status import origins
 from pyspark_checkpoint.spark.session import OpenTable
 from pyspark_checkpoint.table.feed import FeedEntry, FeedPosition
 from pyspark_checkpoint.table.info import TableInfo
@@ -18,6 +19,11 @@ class FeedHistory:
         self._opened = opened
         self._head: Head | None = None
         self._known: dict[int, FeedEntry] = {}
+
+    @property
+    def store_id(self) -> str:
+        """What tells this table from another one that was here before it."""
+        return self._opened.store_id
 
     @property
     def begun(self) -> bool:
@@ -52,4 +58,6 @@ class FeedHistory:
             raise FormatError(f"checkpoint {head.number} has no table")
         if TableInfo.from_json(head.manifest.table).batch:
             return True
-        return find_seal(self._opened.store, head.manifest) is not None
+        # A claim is sealed a moment after it was made; what it says again has been sealed all the time.
+        store = self._opened.store
+        return any(find_seal(store, said) is not None for said in origins(store, head.manifest))

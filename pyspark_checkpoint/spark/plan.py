@@ -50,6 +50,8 @@ class SinkPlan:
     """Whether the batch replaces all rows."""
     follows: bool = True
     """Whether epochs are the query's batch numbers; else the batch becomes the epoch after the parent's."""
+    owner: str = ""
+    """The query that wrote the table, if another one may take it over, and only tasks know which it is."""
     chains: Mapping[int, tuple[ArtifactRef, ...]] = field(default_factory=dict)
     """By partition, what tasks may have to rewrite."""
     old_partitions: int | None = None
@@ -57,6 +59,12 @@ class SinkPlan:
     cipher: DataKeyCipher | None = None
     state: StatePlan | None = None
     """How Spark's own state is committed with the rows; None if it is not."""
+
+    def of_query(self, query_id: str) -> SinkPlan:
+        """The plan once it is known whose batch it is: another query's than the owner's takes over."""
+        if not self.owner or not query_id or query_id == self.owner:
+            return self
+        return replace(self, table=replace(self.table, first_epoch=0), follows=False, owner="")
 
     def returned(self) -> SinkPlan:
         """The plan as a task sends it back: without what the driver knows better by then."""
@@ -100,6 +108,7 @@ def plan_sink(
         max_deltas=options.max_deltas,
         replaces=replaces,
         follows=streaming and not taking_over,
+        owner=manifest.query.id if manifest is not None and may_turn_out_another(options) else "",
         chains={} if replaces or manifest is None else _chains(manifest, table, options, old_partitions),
         old_partitions=None if replaces else old_partitions,
     )
@@ -150,6 +159,11 @@ def check_owner(head: Head | None, options: WriteOptions, *, streaming: bool) ->
     if not options.take_over:
         raise other_owner(owner, ours)
     return True
+
+
+def may_turn_out_another(options: WriteOptions) -> bool:
+    """Whether the query that plans is not known, and may be another one than the table's."""
+    return options.take_over and not options.facts.query_id
 
 
 def other_owner(owner: str, ours: str) -> RefusedError:

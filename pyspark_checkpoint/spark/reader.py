@@ -9,7 +9,7 @@ from typing import Any
 import pyarrow as pa
 from pyspark.sql.datasource import DataSourceReader, Filter, InputPartition
 
-from pyspark_checkpoint.errors import FormatError, SettingsError
+from pyspark_checkpoint.errors import FormatError, RefusedError, SettingsError
 from pyspark_checkpoint.history.cipher import DataKeyCipher
 from pyspark_checkpoint.history.reading import ArtifactReader
 from pyspark_checkpoint.spark.chain import Chain, ChainReader, rows_of_vnodes
@@ -129,6 +129,13 @@ def read_split(shared: SharedOptions, split: TableSplit) -> pa.Table:
 
 
 def as_batches(rows: pa.Table, schema: pa.Schema) -> list[pa.RecordBatch]:
-    """Rows as Spark takes them."""
-    batches: list[pa.RecordBatch] = conform(rows, schema).to_batches(max_chunksize=ROWS_PER_BATCH)
+    """Rows as Spark takes them; ``schema`` is the one that the query was made with."""
+    rows = conform(rows, schema)
+    for field in schema:
+        if not field.nullable and rows.column(field.name).null_count:
+            raise RefusedError(
+                f"column {field.name} has nulls by now, and had none when this query was made",
+                hint="load the table again, or start the stream again",
+            )
+    batches: list[pa.RecordBatch] = rows.to_batches(max_chunksize=ROWS_PER_BATCH)
     return batches

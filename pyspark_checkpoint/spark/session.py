@@ -13,16 +13,15 @@ from typing import Generic, TypeVar
 
 from pyspark_checkpoint.clock import SYSTEM_CLOCK
 from pyspark_checkpoint.errors import FormatError
-from pyspark_checkpoint.format.keys import manifest_key
 from pyspark_checkpoint.format.manifest import QueryInfo
-from pyspark_checkpoint.format.sealed import Mac, sha256_hex
+from pyspark_checkpoint.format.sealed import Mac
 from pyspark_checkpoint.history.cipher import StoreCipher
 from pyspark_checkpoint.history.commit import Run
 from pyspark_checkpoint.history.control import ensure_control, find_control_or_new
 from pyspark_checkpoint.history.encryption import choose_cipher, read_with
 from pyspark_checkpoint.history.head import Head, find_head
 from pyspark_checkpoint.history.keyring import find_key_ring, load_key_ring
-from pyspark_checkpoint.history.records_io import find_manifest, find_record
+from pyspark_checkpoint.history.records_io import find_manifest
 from pyspark_checkpoint.spark.options import SharedOptions
 from pyspark_checkpoint.store.base import ObjectStore
 from pyspark_checkpoint.store.open import open_object_store, parse_store_settings
@@ -204,15 +203,15 @@ def _new_run(opened: OpenTable, run_id: str, query: QueryInfo, *, begun: bool, a
 def catch_up(run: Run, number: int, sha256: str) -> None:
     """Bring a run to the head that a batch was planned on, with one request where one will do.
 
-    Spark may have committed the batches in between in another process. A head that is out of date after
-    all is noticed when the next number is created.
+    Spark may have committed the batches in between in another process; if another run did, this one is
+    fenced. A head that is out of date after all is noticed when the next number is created.
     """
     if run.head is not None and run.head.number == number:
         return
     if run.head is not None and number > run.head.number:
-        data = find_record(run.store, manifest_key(number))
-        if data is not None and sha256_hex(data) == sha256:
-            run.resume(run.head.control, data, number)
+        found = find_manifest(run.store, number, mac=run.mac)
+        if found is not None and found.sha256 == sha256 and found.manifest.run_id == run.run_id:
+            run.resume(run.head.control, found.data, number)
             return
     run.refresh()
 

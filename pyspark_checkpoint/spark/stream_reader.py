@@ -23,7 +23,14 @@ from pyspark_checkpoint.spark.locate import FoundTable, found_table, open_table
 from pyspark_checkpoint.spark.options import ReadOptions
 from pyspark_checkpoint.spark.reader import TableSplit, as_batches, read_split, table_splits
 from pyspark_checkpoint.spark.session import open_store
-from pyspark_checkpoint.table.feed import NOTHING_SERVED, PRUNED_HINT, FeedPosition, plan_feed
+from pyspark_checkpoint.table.feed import (
+    NOTHING_SERVED,
+    PRUNED_HINT,
+    START_OVER,
+    FeedPosition,
+    find_newest,
+    plan_feed,
+)
 from pyspark_checkpoint.table.info import TableInfo, TableMode
 from pyspark_checkpoint.table.schema import DELETED_COLUMN, raw_arrow_schema
 
@@ -50,6 +57,7 @@ class ChangeReader(DataSourceStreamReader):
         self._schema = dict(schema)
         self._start = check_start(options.starting_epoch)
         self._history: FeedHistory | None = None
+        self._last: dict[str, Any] | None = None
         _check_options(options, self._schema)
 
     def __getstate__(self) -> dict[str, Any]:
@@ -58,18 +66,30 @@ class ChangeReader(DataSourceStreamReader):
     def initialOffset(self) -> dict[str, Any]:
         """Where a new consumer begins."""
         if self._start == "latest":
-            return encode_offset(self._newest())
+            return self._encoded(self._newest())
         if self._start in ("snapshot", "earliest"):
             return {**encode_offset(NOTHING_SERVED), "start": self._start}
         return encode_offset(FeedPosition(0, int(self._start) - 1))
 
     def latestOffset(self, start: Any = None, limit: Any = None) -> dict[str, Any]:  # noqa: ARG002
-        """The newest final epoch; Spark before 4.2 gives neither start nor limit."""
-        newest = self._newest()
-        return self.initialOffset() if newest == NOTHING_SERVED else encode_offset(newest)
+        """The newest final epoch, but never one before ``start``.
+
+        Spark before 4.2 gives neither start nor limit: there, what this reader was asked for last counts.
+        """
+        known = start or self._last or self.initialOffset()
+        self._refuse_another_table(known)
+        newest, given = self._newest(), decode_offset(known)
+        if newest != NOTHING_SERVED and not newest.is_behind(given):
+            return self._encoded(newest)
+        if given.checkpoint_id:
+            plan_feed(self._feed().entries(given), given)  # says so if the table went back
+        return dict(known)
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
         """The changes after ``start`` up to ``end``."""
+        self._last = end
+        self._refuse_another_table(start)
+        self._refuse_another_table(end)
         upto = decode_offset(end)
         if start.get("start") == "snapshot":
             if upto == NOTHING_SERVED:
@@ -78,11 +98,9 @@ class ChangeReader(DataSourceStreamReader):
             return [ChangeSplit(split, upto.epoch, True) for split in table_splits(found, None)]
         after = decode_offset(start)
         oldest_left = start.get("start") == "earliest"
-        served = plan_feed(self._feed().entries(after), after, oldest_left=oldest_left)
         return [
             split
-            for entry in served
-            if entry.epoch <= upto.epoch
+            for entry in plan_feed(self._feed().entries(after), after, upto, oldest_left=oldest_left)
             for split in epoch_splits(self._found(entry.checkpoint_id, entry.epoch), entry.epoch)
         ]
 
@@ -114,9 +132,19 @@ class ChangeReader(DataSourceStreamReader):
         return self._history
 
     def _newest(self) -> FeedPosition:
-        entries = self._feed().entries(NOTHING_SERVED)
-        served = plan_feed(entries, NOTHING_SERVED, oldest_left=True)
-        return FeedPosition(served[-1].checkpoint_id, served[-1].epoch) if served else NOTHING_SERVED
+        return find_newest(self._feed().entries(NOTHING_SERVED))
+
+    def _encoded(self, position: FeedPosition) -> dict[str, Any]:
+        return encode_offset(position, self._feed().store_id if position.checkpoint_id else "")
+
+    def _refuse_another_table(self, offset: Mapping[str, Any]) -> None:
+        table = offset.get("table")
+        if table and table != self._feed().store_id:
+            raise RefusedError(
+                f"the table at {self._options.shared.path} was removed and made anew since this stream was "
+                f"given epoch {offset['epoch']} of the old one",
+                hint=START_OVER,
+            )
 
     def _found(self, number: int, epoch: int) -> FoundTable:
         opened = open_table(self._options.shared)
@@ -156,9 +184,10 @@ def with_change_columns(rows: pa.Table, table: TableInfo, epoch: int, *, replace
     return rows.append_column(EPOCH_COLUMN, pa.repeat(pa.scalar(epoch, pa.int64()), rows.num_rows))
 
 
-def encode_offset(position: FeedPosition) -> dict[str, Any]:
-    """A position as Spark writes it into its log."""
-    return {"checkpoint_id": position.checkpoint_id, "epoch": position.epoch}
+def encode_offset(position: FeedPosition, table: str = "") -> dict[str, Any]:
+    """A position in the ``table`` of that id, as Spark writes it into its log."""
+    offset: dict[str, Any] = {"checkpoint_id": position.checkpoint_id, "epoch": position.epoch}
+    return {**offset, "table": table} if table else offset
 
 
 def decode_offset(offset: Mapping[str, Any]) -> FeedPosition:

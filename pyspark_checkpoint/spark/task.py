@@ -54,6 +54,7 @@ class SinkTask:
         compression: Compression,
         clock: Clock = SYSTEM_CLOCK,
     ) -> None:
+        plan = plan.of_query(task.query_id)
         self._plan = plan
         self._table = plan.table
         self._task = task

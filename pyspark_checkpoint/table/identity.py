@@ -1,8 +1,9 @@
-"""When two keys are equal: as Spark's grouping has it, for every type that can be a key.
+"""When two values are equal: as Spark's grouping has it, for every type that can be a key.
 
 Null equals null, minus zero equals zero and NaN equals NaN. Plain types are compared by Arrow itself;
 floats are normalised first; structs and lists become byte strings that are equal exactly when the
-values are. All of it works on whole columns.
+values are. All of it works on whole columns. What cannot be a key, a map or a struct without fields, is
+equal when its entries are, in their order.
 """
 
 from __future__ import annotations
@@ -72,8 +73,12 @@ def _encoded(array: pa.Array) -> pa.Array:
     kind = array.type
     if pt.is_struct(kind):
         parts = [_framed(child) for child in array.flatten()]
-        joined = pc.binary_join_element_wise(*parts, pa.scalar(b"", pa.large_binary()))
+        nothing = pa.scalar(b"", pa.large_binary())
+        joined = pc.binary_join_element_wise(*parts, nothing) if parts else nothing
         return pc.if_else(array.is_valid(), joined, pa.scalar(None, pa.large_binary()))
+    if pt.is_map(kind):
+        array = array.cast(pa.list_(pa.struct([("key", kind.key_type), ("value", kind.item_type)])))
+        kind = array.type
     if pt.is_list(kind) or pt.is_large_list(kind):
         framed = _framed(array.flatten())
         offsets = _tight_offsets(array)

@@ -23,7 +23,7 @@ from pyspark_checkpoint.table.schema import DELETED_COLUMN
 
 DELETE_VALUES = frozenset({"d", "delete", "deleted", "remove"})
 UPSERT_VALUES = frozenset(
-    {"c", "u", "r", "i", "create", "read", "insert", "update", "upsert", "update_postimage", "replace"}
+    {"c", "u", "r", "i", "create", "read", "insert", "update", "upsert", "update_postimage"}
 )
 
 
@@ -111,20 +111,30 @@ def _refuse_ties(
     top[codes[last]] = sequence[last]
     at_top = np.flatnonzero(sequence == top[codes])
     tied = at_top[np.bincount(codes[at_top], minlength=len(last))[codes[at_top]] > 1]
-    first_of: dict[int, str] = {}
-    for at, row in zip(tied.tolist(), rows.take(pa.array(tied)).to_pylist(), strict=True):
-        text = repr(row)
-        if first_of.setdefault(int(codes[at]), text) != text:
+    if not len(tied):
+        return
+    contents, _ = key_codes(rows.take(pa.array(tied)), rows.column_names)
+    first_of: dict[int, int] = {}
+    for at, content in zip(tied.tolist(), contents.tolist(), strict=True):
+        if first_of.setdefault(int(codes[at]), content) != content:
+            value = _text_of(rows.column(sequence_column).slice(at, 1))
             raise RefusedError(
                 f"two rows of one batch have the key {_key_text(rows, keys, at)} and the same "
-                f"{sequence_column} {row[sequence_column]!r}, and differ",
+                f"{sequence_column} {value}, and differ",
                 hint="the sequence column must tell the rows of one key apart",
             )
 
 
 def _key_text(rows: pa.Table, keys: Sequence[str], at: int) -> str:
-    row = rows.select(list(keys)).slice(at, 1).to_pylist()[0]
-    return ", ".join(f"{name}={value!r}" for name, value in row.items())
+    return ", ".join(f"{name}={_text_of(rows.column(name).slice(at, 1))}" for name in keys)
+
+
+def _text_of(value: pa.ChunkedArray) -> str:
+    """One value for a message. Python has no dates beyond the year 9999; Arrow has."""
+    try:
+        return repr(value[0].as_py())
+    except (OverflowError, ValueError):
+        return str(value.to_string(skip_new_lines=True)).strip("[] ")
 
 
 def merge_deltas(deltas: Iterable[pa.Table], keys: Sequence[str], schema: pa.Schema) -> pa.Table:

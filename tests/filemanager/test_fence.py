@@ -12,6 +12,7 @@ from tests.filemanager.jvm import Jvm, Manager, java_error, running_jvm
 from tests.filemanager.test_contract import EXISTS
 from tests.servers.hadoop import s3a_conf, s3a_jars
 from tests.servers.launch import rclone_s3
+from tests.servers.proxy import Fault, FaultProxy, Rule
 
 UNFENCED = {"ckpt.fileManager.allowUnfenced": "true"}
 WITHOUT_CONDITION = {"fs.s3a.bucket.ckpt-plain.create.conditional.enabled": "false"}
@@ -55,6 +56,25 @@ def test_a_user_can_choose_to_run_without_a_fence(careless: Jvm, bucket: str) ->
         manager.write("offsets/0", b"second")
     assert java_error(error.value) == EXISTS
     assert manager.read("offsets/0") == b"first"
+
+
+def test_a_probe_whose_second_create_got_no_answer_proves_nothing(
+    jvm: Jvm, s3_root: str, proxy: FaultProxy
+) -> None:
+    """Only a refusal shows that the server honours the condition; the next file probes again."""
+    manager = jvm.manager(s3_root)
+    jvm.access.forgetProbes()
+    proxy.add(Rule(Fault.RESET, method="PUT", contains=".ckpt-probe", skip=1, times=None))
+    with pytest.raises(Py4JJavaError) as error:
+        manager.write("metadata", b"x")
+    assert java_error(error.value) not in (EXISTS, "java.io.FileNotFoundException")
+    assert not manager.exists("metadata")
+    proxy.clear()
+    manager.write("metadata", b"x")
+    probes = [r.status for r in proxy.requests if r.method == "PUT" and ".ckpt-probe" in r.target]
+    assert probes == [200, 412]
+    jvm.access.flushDeletes(s3_root, jvm.conf())
+    assert jvm.spark_manager(s3_root).names() == ["metadata"]
 
 
 def test_logs_of_a_stalled_driver_are_fenced_and_its_state_of_format_v1_is_not(

@@ -13,17 +13,17 @@ MEGABYTE = 1 << 20
 
 
 def test_sixty_four_streams_share_one_bound(jvm: Jvm, s3_root: str, tmp_path: Path) -> None:
-    """64 tasks of one executor, 768 KB each, hold at most 8 MB; the files are whole all the same."""
+    """64 tasks of one executor, 192 KB each, hold at most 2 MB; the files are whole all the same."""
     manager = jvm.manager(
         s3_root,
-        {"ckpt.fileManager.memoryBytes": "8m", "ckpt.fileManager.spoolDirectory": str(tmp_path / "spool")},
+        {"ckpt.fileManager.memoryBytes": "2m", "ckpt.fileManager.spoolDirectory": str(tmp_path / "spool")},
     )
     streams = [manager.create(f"{number}.delta", overwrite=True) for number in range(64)]
-    pieces = [bytes([number]) * (MEGABYTE // 4) for number in range(64)]
+    pieces = [bytes([number]) * (MEGABYTE // 16) for number in range(64)]
     for _ in range(3):
         for stream, piece in zip(streams, pieces, strict=True):
             stream.write(bytearray(piece))
-            assert jvm.access.reservedBytes() <= 8 * MEGABYTE
+            assert jvm.access.reservedBytes() <= 2 * MEGABYTE
     for stream in streams[2:]:
         stream.cancel()
     for stream in streams[:2]:
@@ -58,6 +58,34 @@ def test_a_disk_that_cannot_take_the_rest_fails_the_write(jvm: Jvm, s3_root: str
         manager.write("1.delta", b"x" * MEGABYTE, overwrite=True)
     assert jvm.access.reservedBytes() == 0
     assert list(tmp_path.iterdir()) == [blocked]
+    assert not manager.exists("1.delta")
+
+
+@pytest.mark.parametrize("overwrite", [False, True])
+def test_a_stream_whose_write_failed_publishes_nothing(
+    jvm: Jvm, s3_root: str, tmp_path: Path, overwrite: bool
+) -> None:
+    """Java closes what lies below a stream also when its flush has failed; half a file must not appear.
+
+    Nor may the disk's coming back make a file with a hole of it.
+    """
+    spool = tmp_path / "spool"
+    spool.write_text("a file where the directory should be")
+    manager = jvm.manager(
+        s3_root, {"ckpt.fileManager.memoryBytes": "1m", "ckpt.fileManager.spoolDirectory": str(spool)}
+    )
+    stream = manager.create("1.delta", overwrite=overwrite)
+    stream.write(bytearray(b"x" * 1000))
+    with pytest.raises(Py4JJavaError):
+        stream.write(bytearray(b"y" * MEGABYTE))
+    spool.unlink()
+    with pytest.raises(Py4JJavaError, match="an earlier write failed"):
+        stream.write(bytearray(b"z"))
+    with pytest.raises(Py4JJavaError, match="an earlier write failed"):
+        stream.close()
+    stream.cancel()
+    stream.close()
+    assert jvm.access.reservedBytes() == 0
     assert not manager.exists("1.delta")
 
 

@@ -32,17 +32,19 @@ def oldest(jar: Path, _proxy: FaultProxy, tmp_path_factory: pytest.TempPathFacto
 def test_the_jar_runs_on_the_oldest_spark(
     oldest: Driver, s3_root: str, proxy: FaultProxy, tmp_path: Path
 ) -> None:
-    """Both providers, restart, lost answers, and the number of requests."""
+    """Both providers, restart, lost answers, conflicts in flight, and the number of requests."""
     assert oldest.versions == {"spark": "4.1.3", "hadoop": "3.4.2"}
     for name in ("old-hdfs/offsets/1", "old-hdfs/commits/2"):
         proxy.add(Rule(Fault.LOSE_RESPONSE, method="PUT", contains=name))
+    proxy.add(Rule(Fault.ERROR_409, method="PUT", contains="old-hdfs/commits/3", times=2))
     for batches in (4, 8):
         hdfs = total("old-hdfs", s3_root, tmp_path, batches, {**HDFS, **WITHOUT_CHECKSUMS})
         rocksdb = total("old-v2", s3_root, tmp_path, batches, ROCKSDB_V2)
         oldest.run(hdfs, rocksdb)
     assert_totals(hdfs)
     assert_totals(rocksdb)
-    assert sum(request.fault is Fault.LOSE_RESPONSE for request in proxy.requests) == 2
+    faults = [request.fault for request in proxy.requests if request.fault is not None]
+    assert sorted(map(str, faults)) == sorted(map(str, [Fault.LOSE_RESPONSE, Fault.ERROR_409] * 2))
     of_batch = [
         r for r in proxy.requests if "old-hdfs" in r.target and r.target.endswith(("/7", "7.delta"))
     ]

@@ -54,7 +54,7 @@ def forget(server: S3Server, spec: QuerySpec, *names: str) -> None:
 
 def objects(server: S3Server, spec: QuerySpec, below: str) -> list[str]:
     """The names of all objects of a query below a directory, relative to it."""
-    prefix = f"{spec.location.removeprefix(f's3a://{server.bucket}/')}/{below}/"
+    prefix = f"{spec.location.removeprefix(f's3a://{server.bucket}/')}/{below}/".replace("//", "/")
     client = server.client()
     try:
         pages = client.get_paginator("list_objects_v2").paginate(Bucket=server.bucket, Prefix=prefix)
@@ -142,6 +142,18 @@ def test_a_location_goes_from_the_stock_manager_to_ours_and_back(
         spec = total("upgrade", s3_root, tmp_path, batches, {**provider, **manager})
         workbench.run(spec)
     assert_totals(spec)
+
+
+def test_a_location_that_was_removed_is_a_new_one_for_the_next_start(
+    workbench: Driver, s3_server: S3Server, s3_root: str, tmp_path: Path
+) -> None:
+    """As in a notebook: what this process has made, and somebody else has deleted, is not there again."""
+    for life in range(2):
+        spec = total("removed", s3_root, tmp_path / str(life), 2 + life, HDFS)
+        workbench.run(spec)
+        assert_totals(spec)
+        forget(s3_server, spec, *objects(s3_server, spec, ""))
+        assert objects(s3_server, spec, "") == []
 
 
 def test_a_query_whose_log_cannot_be_written_stops(

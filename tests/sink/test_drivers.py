@@ -32,10 +32,34 @@ def total(root: Path, name: str, batches: int = 4, **options: str) -> QuerySpec:
     )
 
 
-def table_of(root: Path, epoch: int) -> dict[int, int]:
+def without_keys(root: Path) -> list[QuerySpec]:
+    """Append and complete mode, four batches each."""
+    return [
+        QuerySpec(
+            name,
+            kind,
+            f"file://{root}/{name}-location",
+            str(root),
+            4,
+            rows=ROWS,
+            format="ckpt-sink",
+            options={"path": str(root / name)},
+        )
+        for name, kind in (("append", "numbers"), ("complete", "total-complete"))
+    ]
+
+
+def check_without_keys(root: Path) -> None:
+    """Their tables are what they must be."""
+    assert table_of(root, 3, "complete") == total_after(3, ROWS)
+    values = [row["value"] for row in read_rows(str(root / "append"), epoch="3")]
+    assert sorted(values) == list(range(4 * ROWS))
+
+
+def table_of(root: Path, epoch: int, name: str = "table") -> dict[int, int]:
     """The table at an epoch, each key once."""
     forget_everything()
-    rows = read_rows(str(root / "table"), epoch=str(epoch))
+    rows = read_rows(str(root / name), epoch=str(epoch))
     assert len(rows) == ROWS
     return {row["key"]: row["sum"] for row in rows}
 
@@ -75,32 +99,11 @@ def test_two_drivers_with_one_location_and_one_store(jar: Path, tmp_path: Path) 
 @pytest.mark.timeout(600)
 def test_without_the_jar_append_and_complete_work_and_the_rest_says_which_jar(tmp_path: Path) -> None:
     """Python alone: found by Spark's own registration, with offsets from the location's directory."""
-    append = QuerySpec(
-        "append",
-        "numbers",
-        f"file://{tmp_path}/append-location",
-        str(tmp_path),
-        4,
-        rows=ROWS,
-        format="ckpt-sink",
-        options={"path": str(tmp_path / "append")},
-    )
-    complete = QuerySpec(
-        "complete",
-        "total-complete",
-        f"file://{tmp_path}/complete-location",
-        str(tmp_path),
-        4,
-        rows=ROWS,
-        format="ckpt-sink",
-        options={"path": str(tmp_path / "table")},
-    )
     with Driver(tmp_path / "driver.log") as driver:
-        driver.run(append, complete)
-        assert table_of(tmp_path, 3) == total_after(3, ROWS)
-        values = [row["value"] for row in read_rows(str(tmp_path / "append"), epoch="3")]
-        assert sorted(values) == list(range(4 * ROWS))
-        found = driver.call("read", format="ckpt-sink", options={"path": str(tmp_path / "table")}, conf={})
+        driver.run(*without_keys(tmp_path))
+        check_without_keys(tmp_path)
+        options = {"path": str(tmp_path / "complete")}
+        found = driver.call("read", format="ckpt-sink", options=options, conf={})
         assert len(found) == ROWS
         with pytest.raises(DriverError, match=r"a table with keys needs the jar.*ckpt-spark_2\.13"):
             driver.run(
@@ -119,13 +122,14 @@ def test_without_the_jar_append_and_complete_work_and_the_rest_says_which_jar(tm
 
 @pytest.mark.timeout(900)
 def test_the_oldest_supported_spark(jar: Path, tmp_path: Path) -> None:
-    """Spark 4.1: update mode with keys through the same jar, reading, and the stream of changes."""
+    """Spark 4.1: every output mode through the same jar, reading, and the stream of changes."""
     subprocess.run([str(ROOT / "tools" / "setup_spark_oldest.sh")], check=True, timeout=600)
     python = str(ROOT / ".tools" / "spark-4.1" / "bin" / "python")
     with Driver(tmp_path / "driver.log", class_path=[jar], python=python) as driver:
         assert driver.versions["spark"].startswith("4.1.")
-        driver.run(total(tmp_path, "location"))
+        driver.run(total(tmp_path, "location"), *without_keys(tmp_path))
         assert table_of(tmp_path, 3) == total_after(3, ROWS)
+        check_without_keys(tmp_path)
         options = {"path": str(tmp_path / "table"), "epoch": "2"}
         assert len(driver.call("read", format="ckpt-sink", options=options, conf={})) == ROWS
         changes = QuerySpec(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,10 @@ import pytest
 from pyspark_checkpoint import open_object_store
 from pyspark_checkpoint.clock import SYSTEM_CLOCK
 from pyspark_checkpoint.errors import FormatError, RefusedError, SettingsError
+from pyspark_checkpoint.format.keys import seal_key
+from pyspark_checkpoint.format.manifest import ManifestKind
+from pyspark_checkpoint.history.checkpoint_store import CheckpointStore
+from pyspark_checkpoint.history.head import find_head
 from pyspark_checkpoint.history.rollback import rollback
 from pyspark_checkpoint.history.seal import write_seal
 from pyspark_checkpoint.spark.options import parse_read_options
@@ -28,9 +33,11 @@ ADDED = [
 class Consumer:
     """A streaming query over the changes, with Spark's order of calls and an offset of its own."""
 
-    def __init__(self, path: str, **options: str) -> None:
+    def __init__(self, path: str, *, told_its_start: bool = True, **options: str) -> None:
+        """Spark before 4.2 asks for the latest offset without saying where it is."""
         schema = SCHEMA.to_json()
         schema["fields"] += ADDED
+        self._told_its_start = told_its_start
         self._make = lambda: ChangeReader(parse_read_options({"path": path, **options}), schema)
         self.reader = self._make()
         self.offset: dict[str, Any] | None = None
@@ -42,7 +49,7 @@ class Consumer:
     def batch(self) -> list[tuple[Any, ...]]:
         """One batch: the rows of everything that is new."""
         start = self.offset if self.offset is not None else self.reader.initialOffset()
-        end = self.reader.latestOffset(start, None)
+        end = self.reader.latestOffset(*((start, None) if self._told_its_start else ()))
         found: list[tuple[Any, ...]] = []
         if end != start:
             for split in self.reader.partitions(start, end):
@@ -135,13 +142,14 @@ def test_only_what_comes_from_now_on(path: str) -> None:
 
 def test_a_pruned_epoch_is_an_error_that_names_it(path: str) -> None:
     """A consumer that was away for too long, and one that asks for what is gone, are told so."""
-    query = Query(path, options={"retain": "2"})
+    query = Query(path)
     query.epoch(0, [(0, 0)])
     query.epoch(1, [(1, 1)])
     late = Consumer(path)
     late.batch()
-    for batch_id in range(2, 50):
+    for batch_id in range(2, 9):
         query.epoch(batch_id, [(batch_id, 0)])
+    CheckpointStore.open(path).prune(keep=2)
     with pytest.raises(RefusedError, match="epoch 1 was pruned: the oldest one left is epoch"):
         late.batch()
     with pytest.raises(RefusedError, match="epoch 3 was pruned"):
@@ -153,7 +161,7 @@ def test_a_pruned_epoch_is_an_error_that_names_it(path: str) -> None:
 
 def test_what_was_planned_and_then_pruned_is_an_error_that_says_so(path: str) -> None:
     """A consumer that died in its first batch runs it again, too late; a query that read for too long."""
-    query = Query(path, options={"retain": "2", "maxDeltas": "2"})
+    query = Query(path, options={"maxDeltas": "2"})
     query.epoch(0, [(0, 0)])
     query.epoch(1, [(1, 1)])
     consumer = Consumer(path)
@@ -161,8 +169,9 @@ def test_what_was_planned_and_then_pruned_is_an_error_that_says_so(path: str) ->
     end = consumer.reader.latestOffset(start, None)
     reader = TableReader(parse_read_options({"path": path}), SCHEMA.to_json())
     splits = reader.partitions()
-    for batch_id in range(2, 50):
+    for batch_id in range(2, 9):
         query.epoch(batch_id, [(batch_id, 0)])
+    CheckpointStore.open(path).prune(keep=2)
     with pytest.raises(RefusedError, match=r"epoch 0 was pruned with checkpoint 1.*retain"):
         consumer.reader.partitions(start, end)
     with pytest.raises(FormatError, match=r"is missing.*option retain"):
@@ -171,12 +180,13 @@ def test_what_was_planned_and_then_pruned_is_an_error_that_says_so(path: str) ->
 
 def test_a_consumer_that_began_before_the_table_is_told_what_it_missed(path: str) -> None:
     """With ``latest`` on a table that had nothing final yet, every later epoch is wanted."""
-    query = Query(path, options={"retain": "2"})
+    query = Query(path)
     query.epoch(0, [(0, 0)])
     early = Consumer(path, startingEpoch="latest")
     assert early.batch() == []
-    for batch_id in range(1, 50):
+    for batch_id in range(1, 5):
         query.epoch(batch_id, [(batch_id, 0)])
+    CheckpointStore.open(path).prune(keep=2)
     with pytest.raises(RefusedError, match="epoch 0 was pruned"):
         early.batch()
 
@@ -200,6 +210,111 @@ def test_a_rollback_below_what_was_served_stops_the_consumer(path: str) -> None:
     with pytest.raises(RefusedError, match="rolled back to epoch 1"):
         ahead.batch()
     assert behind.batch() == [(1, 0, "upsert", 1), (2, 9, "upsert", 2)]
+
+
+@pytest.mark.parametrize("told", [True, False])
+def test_a_consumer_may_begin_with_any_epoch(path: str, told: bool) -> None:
+    """Also with one that is yet to come: it waits for that one."""
+    query = Query(path)
+    for batch_id in range(5):
+        query.epoch(batch_id, [(batch_id, 0)])
+    assert Consumer(path, startingEpoch="2").batch() == [(2, 0, "upsert", 2), (3, 0, "upsert", 3)]
+    early = Consumer(path, startingEpoch="6", told_its_start=told)
+    assert early.batch() == []
+    for batch_id in range(5, 8):
+        query.epoch(batch_id, [(batch_id, 0)])
+        early.restart()
+    assert early.batch() == [(6, 0, "upsert", 6)]
+
+
+@pytest.mark.parametrize("told", [True, False])
+@pytest.mark.parametrize("start", ["snapshot", "earliest", "0"])
+def test_a_rollback_to_what_was_served_serves_nothing_twice(path: str, start: str, told: bool) -> None:
+    """While the newest epoch is one that the consumer has, or the one after it, there is nothing new."""
+    query, consumer = Query(path), Consumer(path, startingEpoch=start, told_its_start=told)
+    for batch_id in range(2):
+        query.epoch(batch_id, [(batch_id, 0)])
+    assert [row[3] for row in consumer.batch()] == [0]
+    query.epoch(2, [(2, 0)])
+    rollback(open_object_store(path), 1)
+    forget_everything()
+    assert consumer.batch() == []
+    consumer.restart()
+    again = Query(path)
+    for batch_id in range(1, 4):
+        again.epoch(batch_id, [(batch_id, 1)])
+        assert [row[3] for row in consumer.batch()] == ([batch_id - 1] if batch_id > 1 else [])
+
+
+def test_a_sealed_epoch_is_served_once_while_the_next_run_claims_the_table(path: str) -> None:
+    """Between a claim and the copy of the seal the epoch is still what it was: final, and served."""
+    query = Query(path)
+    query.epoch(0, [(0, 0)])
+    store = open_object_store(path)
+    write_seal(store, query.epoch(1, [(1, 1)]), {}, SYSTEM_CLOCK, check=lambda *_: None)
+    early, late = (Consumer(path, startingEpoch="0") for _ in range(2))
+    start = late.reader.initialOffset()
+    end = late.reader.latestOffset(start, None)
+    assert [row[3] for row in early.batch()] == [0, 1]
+    Query(path).plan()  # claims
+    claim = find_head(store)
+    assert claim is not None and claim.manifest.kind is ManifestKind.CLAIM
+    store.delete([seal_key(claim.number)])
+    assert early.batch() == []
+    assert len(late.reader.partitions(start, end)) == 2, "what was promised is given"
+
+
+def test_a_batch_that_was_planned_is_given_whatever_happens_to_the_table(path: str) -> None:
+    """A rollback between the two calls of one batch takes nothing out of it; the next batch says so."""
+    query, consumer = Query(path), Consumer(path, startingEpoch="0")
+    for batch_id in range(3):
+        query.epoch(batch_id, [(batch_id, 0)])
+    start = consumer.reader.initialOffset()
+    end = consumer.reader.latestOffset(start, None)
+    rollback(open_object_store(path), 1)
+    splits = consumer.reader.partitions(start, end)
+    rows = [row for split in splits for batch in consumer.reader.read(split) for row in batch.to_pylist()]
+    assert sorted(row["_epoch"] for row in rows) == [0, 1]
+    consumer.offset = end
+    with pytest.raises(RefusedError, match="rolled back to epoch 0"):
+        consumer.batch()
+
+
+@pytest.mark.parametrize("told", [True, False])
+@pytest.mark.parametrize("restarted", [True, False])
+def test_with_one_epoch_left_nothing_is_served_twice(path: str, told: bool, restarted: bool) -> None:
+    """Nothing final is left then; a consumer that had come so far waits, or is told that it cannot."""
+    query, consumer = Query(path), Consumer(path, told_its_start=told)
+    for batch_id in range(4):
+        query.epoch(batch_id, [(batch_id, 0)])
+    assert len(consumer.batch()) == 3
+    CheckpointStore.open(path).prune(keep=1)
+    if restarted:
+        consumer.restart()
+    if restarted and not told:
+        with pytest.raises(RefusedError, match=r"given epoch 2 .*it would end with epoch -1.*retain"):
+            consumer.batch()
+        return
+    assert consumer.batch() == []
+    query.epoch(4, [(4, 0)])
+    assert consumer.batch() == [(3, 0, "upsert", 3)]
+
+
+@pytest.mark.parametrize("told", [True, False])
+def test_a_table_that_was_made_anew_is_not_taken_for_the_old_one(path: str, told: bool) -> None:
+    """Its numbers begin again; a consumer of the old one would leave its first epochs out."""
+    consumer = Consumer(path, told_its_start=told)
+    for life in range(2):
+        forget_everything()
+        query = Query(path)
+        for batch_id in range(3 - life):
+            query.epoch(batch_id, [(batch_id, life)])
+        if not life:
+            assert len(consumer.batch()) == 2
+            shutil.rmtree(path)
+            consumer.restart()
+    with pytest.raises(RefusedError, match="removed and made anew"):
+        consumer.batch()
 
 
 def test_options_that_a_stream_cannot_have_are_refused(path: str) -> None:

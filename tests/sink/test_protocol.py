@@ -12,13 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pyspark_checkpoint import open_object_store
-from pyspark_checkpoint.errors import (
-    FencedError,
-    MissingKey,
-    RefusedError,
-    SettingsError,
-    StaleAttempt,
-)
+from pyspark_checkpoint.errors import MissingKey, RefusedError, SettingsError
 from pyspark_checkpoint.format.manifest import ManifestKind
 from pyspark_checkpoint.spark.options import parse_read_options, parse_write_options
 from pyspark_checkpoint.spark.reader import TableReader
@@ -122,53 +116,6 @@ def test_an_epoch_that_would_leave_a_gap_is_refused(path: str) -> None:
 def test_a_table_may_begin_with_any_epoch(path: str) -> None:
     """A query that has run for long may get a ckpt-sink later."""
     assert Query(path).epoch(57, ONE).epoch == 57
-
-
-def test_another_query_is_refused_unless_told_otherwise(path: str) -> None:
-    """And when it takes over, its batch 0 is the next epoch, and the first query is refused."""
-    Query(path).epoch(0, ONE)
-    with pytest.raises(RefusedError, match=r"written by the streaming query query.*takeOver"):
-        Query(path, query_id="other").epoch(0, TWO)
-    taker = Query(path, query_id="other", options={"takeOver": "true"})
-    assert taker.epoch(0, TWO).epoch == 1
-    assert taker.epoch(1, THREE).epoch == 2
-    forget_everything()
-    resumed = Query(path, query_id="other", options={"takeOver": "true"})
-    assert resumed.epoch(1, ONE).kind is ManifestKind.REPLACEMENT
-    assert resumed.epoch(2, ONE).epoch == 3
-    with pytest.raises(RefusedError, match="written by the streaming query other"):
-        Query(path).epoch(1, TWO)
-
-
-def test_a_second_driver_fences_the_first(path: str) -> None:
-    """The first one learns at its next step who took over, and stays fenced, also in a fresh process."""
-    first, second = Query(path), Query(path)
-    first.epoch(0, ONE)
-    plan = first.plan()
-    messages = first.write(plan, 1, rows_from(TWO))
-    second.epoch(1, THREE)
-    with pytest.raises(FencedError, match=second.run_id):
-        first.commit(messages, 1)
-    forget_everything()
-    with pytest.raises(FencedError, match=second.run_id):
-        first.plan()
-    second.epoch(2, ONE)
-    assert read_pairs(path) == [(None, 5), (1, 10), (2, 20)]
-
-
-def test_without_the_jar_the_first_commit_is_the_claim_and_fences_as_well(path: str) -> None:
-    """The run is known only at the commit."""
-    first, second = Query(path, jar=False, keys=""), Query(path, jar=False, keys="")
-    first.epoch(0, ONE)
-    late = first.write(first.plan(), 1, rows_from(TWO))
-    second.epoch(1, TWO)
-    with pytest.raises((FencedError, StaleAttempt)):
-        first.commit(late, 1)
-    forget_everything()
-    with pytest.raises(FencedError, match=second.run_id):
-        first.epoch(2, THREE)
-    second.epoch(2, THREE)
-    assert len(read_pairs(path)) == 6
 
 
 @pytest.mark.parametrize("jar", [True, False])

@@ -8,7 +8,13 @@ from hypothesis import strategies as st
 
 from pyspark_checkpoint.errors import RefusedError
 from pyspark_checkpoint.format.manifest import ManifestKind
-from pyspark_checkpoint.table.feed import NOTHING_SERVED, FeedEntry, FeedPosition, plan_feed
+from pyspark_checkpoint.table.feed import (
+    NOTHING_SERVED,
+    FeedEntry,
+    FeedPosition,
+    find_newest,
+    plan_feed,
+)
 
 E, R, B, C, T = (
     ManifestKind.EPOCH,
@@ -86,6 +92,53 @@ def test_numbers_without_a_hole_are_never_taken_for_pruned() -> None:
 def test_a_deleted_checkpoint_gives_way_to_one_with_the_same_rows() -> None:
     """A claim names what its parent named."""
     assert served(history((T, 0), (C, 0), (E, 1))) == [(0, 2)]
+
+
+def test_a_consumer_may_begin_with_any_epoch() -> None:
+    """It was given nothing: what is before the epoch that it wants is no rollback, and is not served."""
+    entries = history((E, 0), (E, 1), (E, 2), (E, 3))
+    assert served(entries, FeedPosition(0, 1)) == [(2, 3)]
+    assert served(entries, FeedPosition(0, 7)) == []
+    taken_back = history((E, 0), (E, 1), (E, 2), (E, 3), (B, 0), (E, 1), (E, 2), (E, 3))
+    assert served(taken_back, FeedPosition(0, 1)) == [(2, 7)]
+
+
+def test_the_end_of_a_stream_never_moves_back() -> None:
+    """Whoever was given an epoch is not given it again, because a later one was taken back."""
+    before = history((E, 0), (E, 1), (E, 2), (E, 3))
+    assert find_newest(before) == FeedPosition(3, 2)
+    for more in ((B, 2), (C, 2)):
+        after = [*before, FeedEntry(5, more[1], more[0])]
+        assert not find_newest(after).is_behind(FeedPosition(3, 2))
+        assert served(after[3:], FeedPosition(3, 2)) == []
+
+
+def test_a_batch_that_runs_again_is_the_same_batch() -> None:
+    """What was planned is given, whatever happened to the table since."""
+    before = history((E, 0), (E, 1), (E, 2))
+    upto = find_newest(before)
+    for later in ([], [FeedEntry(4, 1, B)], [FeedEntry(4, 0, B), FeedEntry(5, 1, E), FeedEntry(6, 2, E)]):
+        planned = plan_feed([*before, *later], NOTHING_SERVED, upto)
+        assert [(entry.epoch, entry.checkpoint_id) for entry in planned] == [(0, 1), (1, 2)]
+    with pytest.raises(RefusedError, match="epoch 1 was pruned"):
+        plan_feed(history((E, 2), (E, 3), first=3), FeedPosition(1, 0), upto)
+    with pytest.raises(RefusedError, match="epoch 1 was pruned"):
+        plan_feed(history((E, 2), (E, 3), first=3), NOTHING_SERVED, upto, oldest_left=True)
+
+
+def test_a_batch_that_would_go_back_is_refused() -> None:
+    """The next one would give epochs a second time."""
+    with pytest.raises(RefusedError, match=r"given epoch 2 \(checkpoint 3\).*end with epoch 1"):
+        plan_feed(history((E, 3), first=4), FeedPosition(3, 2), FeedPosition(2, 1))
+    with pytest.raises(RefusedError, match="rolled back to epoch 1"):
+        plan_feed(history((B, 1), first=4), FeedPosition(3, 2), FeedPosition(2, 1))
+
+
+@pytest.mark.parametrize("kind", [E, R])
+def test_an_epoch_that_was_served_and_written_anew_stops_the_consumer(kind: ManifestKind) -> None:
+    """Also when the rollback before it was pruned."""
+    with pytest.raises(RefusedError, match="epoch 4 was run again by checkpoint 9"):
+        served(history((kind, 4), (E, 5), first=9), FeedPosition(5, 4))
 
 
 @settings(deadline=None)

@@ -100,6 +100,42 @@ def test_a_tie_between_different_rows_is_an_error() -> None:
         one_row_per_key(rows, KEYS, "s")
 
 
+INSTANT = pa.timestamp("us", "UTC")
+BEYOND_PYTHON = pa.array([253_402_300_800_000_000] * 2, pa.int64()).cast(INSTANT)
+"""The first microsecond of the year 10000, twice."""
+
+
+@pytest.mark.parametrize(
+    "values",
+    [
+        BEYOND_PYTHON,
+        pa.ListArray.from_arrays([0, 1, 2], BEYOND_PYTHON),
+        pa.StructArray.from_arrays([BEYOND_PYTHON, pa.array([0.0, -0.0])], ["t", "f"]),
+        pa.array([math.nan] * 2),
+        pa.array([[("x", 1)]] * 2, pa.map_(pa.string(), pa.int64())),
+        pa.array([{}] * 2, pa.struct([])),
+        pa.nulls(2),
+    ],
+    ids=lambda values: str(values.type),
+)
+def test_a_row_that_came_twice_is_one_row_whatever_is_in_it(values: pa.Array) -> None:
+    """Times that Python has no date for, values that are not equal to themselves, maps, nothing at all."""
+    twice = pa.table({"k": [1, 1], "s": [7, 7], "x": values})
+    assert one_row_per_key(twice, ["k"], "s").num_rows == 1
+    differs = twice.append_column("y", pa.array([1, 2]))
+    with pytest.raises(RefusedError, match="the same s 7, and differ"):
+        one_row_per_key(differs, ["k"], "s")
+
+
+def test_a_key_that_python_has_no_date_for_is_named_all_the_same() -> None:
+    """The end of all times is a favourite of people who fill in dates."""
+    with pytest.raises(RefusedError, match=r"2 rows of one batch have the key t=.*10000-01-01"):
+        one_row_per_key(pa.table({"t": BEYOND_PYTHON}), ["t"], None)
+    nested = pa.StructArray.from_arrays([BEYOND_PYTHON], ["t"])
+    with pytest.raises(RefusedError, match="2 rows of one batch have the key t="):
+        one_row_per_key(pa.table({"t": nested}), ["t"], None)
+
+
 @pytest.mark.parametrize(
     ("values", "distinct"),
     [
@@ -125,8 +161,8 @@ def test_operations_mark_deletes_in_any_case_of_letters() -> None:
     assert flags.column(DELETED_COLUMN).to_pylist() == [True, False]
 
 
-@pytest.mark.parametrize("column", [["d", "what"], ["d", None], [True, None]])
+@pytest.mark.parametrize("column", [["d", "what"], ["d", None], [True, None], ["u", "replace"]])
 def test_an_operation_that_nobody_knows_is_an_error(column: list[Any]) -> None:
-    """Taking it for an upsert would keep what was to be deleted."""
+    """Taking it for an upsert would keep what was to be deleted; our own ``replace`` deletes all rows."""
     with pytest.raises(RefusedError, match="operation column op"):
         mark_deletes(pa.table({"op": column}), "op")

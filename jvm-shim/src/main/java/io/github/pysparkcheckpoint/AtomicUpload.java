@@ -8,7 +8,8 @@ import org.apache.spark.sql.execution.streaming.checkpointing.CheckpointFileMana
  *
  * <p>Until then the bytes are in a {@link Spool} and no request is made. The first call of
  * {@code close} or {@code cancel} decides; later ones do nothing, also when the first one failed,
- * because Spark cancels a stream whose closing threw.
+ * because Spark cancels a stream whose closing threw. A stream of which a write has failed is never
+ * published: Java's own streams close what they wrap even if they could not flush it.
  */
 final class AtomicUpload extends CancellableFSDataOutputStream {
 
@@ -34,6 +35,7 @@ final class AtomicUpload extends CancellableFSDataOutputStream {
     }
     decided = true;
     try {
+      content.requireWhole();
       publication.publish(content);
     } finally {
       content.release();

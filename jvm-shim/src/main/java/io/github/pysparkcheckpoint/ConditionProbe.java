@@ -81,6 +81,9 @@ final class ConditionProbe {
       try {
         writer.create(path, content);
       } catch (FileAlreadyExistsException refused) {
+        if (!ConditionalWriter.wasRefused(refused)) {
+          throw new IOException("cannot find out whether creates are fenced here", refused);
+        }
         LOG.info("{} honours conditional create", fileSystem.getUri());
         return HONOURED;
       }

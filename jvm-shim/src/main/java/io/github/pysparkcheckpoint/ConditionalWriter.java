@@ -175,9 +175,15 @@ final class ConditionalWriter {
     return exists;
   }
 
+  /** Whether the store itself has refused; else it gave no answer, and another one's file is there. */
+  static boolean wasRefused(FileAlreadyExistsException exists) {
+    return isRefusal(exists.getCause());
+  }
+
   /** The class is the connector's own, which need not be on the class path of this one. */
-  private static boolean isRefusal(IOException failure) {
-    return failure.getClass().getSimpleName().equals("RemoteFileChangedException");
+  private static boolean isRefusal(Throwable failure) {
+    return failure != null
+        && failure.getClass().getSimpleName().equals("RemoteFileChangedException");
   }
 
   private static boolean isConflict(IOException failure) {

@@ -31,6 +31,7 @@ final class Spool extends OutputStream {
   private long sizeBytes;
   private RandomAccessFile disk;
   private boolean released;
+  private boolean broken;
 
   Spool(FileManagerSettings settings) {
     this.settings = settings;
@@ -56,6 +57,20 @@ final class Spool extends OutputStream {
     if (released) {
       throw new IOException("the stream is closed");
     }
+    requireWhole();
+    broken = true;
+    take(source, offset, length);
+    broken = false;
+  }
+
+  /** Refuse to go on after a write that failed: nobody knows how much of it arrived. */
+  void requireWhole() throws IOException {
+    if (broken) {
+      throw new IOException("an earlier write failed, so that the file would not be whole");
+    }
+  }
+
+  private void take(byte[] source, int offset, int length) throws IOException {
     int done = 0;
     while (done < length) {
       if (disk != null) {
