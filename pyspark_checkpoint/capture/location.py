@@ -83,7 +83,7 @@ class CheckpointLocation:
         """Everything that is there now, or what begins with one of the prefixes."""
         return sort_listing(
             {
-                found.key: FileFacts(found.size_bytes, found.modified_ms)
+                found.key: FileFacts(found.size_bytes, found.modified_ms, found.version.token)
                 for prefix in prefixes or ("",)
                 for found in self.store.list(prefix)
                 if not found.key.rsplit("/", 1)[-1].startswith(".")

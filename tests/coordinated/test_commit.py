@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import json
+import os
 from pathlib import Path
 
 import pytest
@@ -63,6 +64,25 @@ def test_a_file_that_was_written_again_after_its_task_is_taken_by_the_driver(tmp
     reader = stream.history().reader()
     found = state_refs(manifest)["state/0/0/2.delta"]
     assert reader.read(found, "0-stateStoreSave", 0) == later.encode()
+
+
+def test_a_file_that_was_written_again_in_the_same_second_is_noticed(tmp_path: Path) -> None:
+    """Same name, size and time, as a store that counts in seconds shows it, and yet another file."""
+    stream = MadeStream(tmp_path)
+    stream.run(1)
+    with pytest.raises(Killed):
+        stream.batch(stop_after="state")
+    messages = stream.query.write(stream.query.plan(), 1, rows_from(list(stream.whole_state(2).items())))
+    path = stream.location / "state" / "0" / "0" / "2.delta"
+    first, taken = path.stat(), path.read_bytes()
+    later = taken[:-3] + bytes([taken[-3] ^ 1]) + taken[-2:]
+    again = path.with_suffix(".again")
+    again.write_bytes(later)
+    again.rename(path)
+    os.utime(path, ns=(first.st_mtime_ns, first.st_mtime_ns))
+    manifest = stream.query.commit(messages, 1)
+    ref = state_refs(manifest)["state/0/0/2.delta"]
+    assert stream.history().reader().read(ref, "0-stateStoreSave", 0) == later != taken
 
 
 def test_tasks_that_ran_twice_leave_nothing_twice(tmp_path: Path) -> None:
