@@ -99,3 +99,16 @@ class CheckpointLocation:
         if facts is not None and len(data) != facts.size_bytes:
             raise FileGone(f"{path} was written again")
         return data
+
+
+class RememberingLocation(CheckpointLocation):
+    """A location of which some files were read already: those are not read again."""
+
+    def __init__(self, location: CheckpointLocation, read: Mapping[str, bytes]) -> None:
+        super().__init__(location.spec, location.store)
+        self._read = read
+
+    def read(self, path: str, facts: FileFacts | None = None) -> bytes:
+        """The bytes that are known, or else those that are there."""
+        known = self._read.get(path)
+        return super().read(path, facts) if known is None else known

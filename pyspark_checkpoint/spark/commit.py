@@ -6,6 +6,7 @@ import logging
 import threading
 from collections.abc import Sequence
 from dataclasses import replace
+from itertools import chain
 
 from pyspark_checkpoint.clock import SYSTEM_CLOCK
 from pyspark_checkpoint.errors import CheckpointError, RefusedError
@@ -54,7 +55,9 @@ def plan_batch(options: WriteOptions, schema: TableSchema, *, streaming: bool, o
     manifest = None if head is None else head.manifest
     plan = replace(plan, state=choose_state(options, manifest, streaming=streaming, tasks=tasks))
     if opened.cipher is not None:
-        keys = {ref.data_key_id for refs in plan.chains.values() for ref in refs if ref.data_key_id}
+        held = () if plan.state is None else plan.state.held.values()
+        refs = chain(chain.from_iterable(plan.chains.values()), held)
+        keys = {ref.data_key_id for ref in refs if ref.data_key_id}
         plan = replace(plan, cipher=opened.cipher.task_cipher(sorted(keys)))
     return plan
 

@@ -1,13 +1,15 @@
 """A stateful query without Spark: its checkpoint location, its state and its sink, step by step.
 
 It counts keys. State is kept as Spark keeps it: a change file a version and partition, snapshots that
-maintenance adds later, in format version 1 or 2; the sink is the real one. Whatever it is told to do
+maintenance adds later, in format version 1 or 2; or a snapshot a version, as RocksDB does without a
+changelog. The sink is the real one. Whatever it is told to do
 can end after any step, as if the driver had been killed there. Some rows can be left out by chance, in
 each attempt of a batch others: a query with ``rand()``.
 """
 
 from __future__ import annotations
 
+import base64
 import io
 import json
 import os
@@ -45,10 +47,16 @@ class MadeStream:
 
     root: Path
     version: int = 1
+    zips: bool = False
+    """Whether each version is a snapshot of its own: RocksDB without a changelog, in format version 1."""
     partitions: int = 2
     chance: random.Random | None = None
     """Leaves rows out, other ones in each attempt; None for a query that does the same every time."""
     options: dict[str, str] = field(default_factory=dict)
+    once: bool = True
+    """Whether Spark runs each task once, and says so; else every commit looks at the whole location."""
+    ids: list[str] = field(default_factory=list)
+    """The unique ids of the newest attempt, by partition."""
     locations: int = 0
     ticks: int = 1_700_000_000_000
 
@@ -68,11 +76,16 @@ class MadeStream:
     def start(self) -> None:
         """A new run: nothing is remembered but what is on disk."""
         forget_everything()
-        for cache in (state_task._LOCATIONS, state_commit._LOGS, state_choice._READABLE):
+        for cache in (state_task._LOCATIONS, state_commit._BEFORE, state_choice._READABLE):
             cache._values.clear()
         options = {"checkpointLocation": str(self.location), "retain": "all", **self.options}
         self.query = Query(
-            str(self.table), query_id=QUERY_ID, options=options, output_mode="update", tasks=2
+            str(self.table),
+            query_id=QUERY_ID,
+            options=options,
+            output_mode="update",
+            tasks=2,
+            once=self.once,
         )
 
     def next_batch(self) -> int:
@@ -93,10 +106,10 @@ class MadeStream:
         self._reached("offsets", stop_after)
         plan = self.query.plan()
         changed: list[tuple[int | None, int]] = []
-        ids = []
+        self.ids = []
         for partition in range(self.partitions):
             uid, totals = self._commit_state(partition, number)
-            ids.append(uid)
+            self.ids.append(uid)
             changed += totals.items()
             if partition == 0:
                 self._reached("first state", stop_after)
@@ -105,11 +118,15 @@ class MadeStream:
         self._reached("staged", stop_after)
         manifest = self.query.commit(messages, number)
         self._reached("published", stop_after)
+        self.finish(number)
+        return manifest
+
+    def finish(self, number: int) -> None:
+        """Spark writes down that a batch is done, and in format version 2 whose files count."""
         log: dict[str, Any] = {"nextBatchWatermarkMs": number * 1000}
         if self.version == 2:
-            log["stateUniqueIds"] = {"0": [[uid] for uid in ids]}
+            log["stateUniqueIds"] = {"0": [[uid] for uid in self.ids]}
         self.write(f"commits/{number}", f"v{self.version}\n{json.dumps(log)}")
-        return manifest
 
     def maintain(self, version: int) -> None:
         """What Spark's maintenance does when it likes: a snapshot of a version, from what is there."""
@@ -127,7 +144,9 @@ class MadeStream:
     def restore(self, **arguments: Any) -> RestoreReport:
         """Restore into a fresh location, and start from there."""
         self._begin_location()
-        report = restore(str(self.table), str(self.location), **arguments)
+        report = restore(
+            str(self.table), str(self.location), options=self.keys(), location_options={}, **arguments
+        )
         self.touch_all()
         self.start()
         return report
@@ -168,11 +187,15 @@ class MadeStream:
     def rows(self, **options: str) -> dict[int | None, int]:
         """The table."""
         forget_everything()
-        return dict(read_pairs(str(self.table), **options))
+        return dict(read_pairs(str(self.table), **self.keys(), **options))
 
     def history(self) -> CheckpointStore:
         """The one history that rows and state are in."""
-        return CheckpointStore.open(str(self.table))
+        return CheckpointStore.open(str(self.table), self.keys())
+
+    def keys(self) -> dict[str, str]:
+        """The options that an encrypted table is opened with."""
+        return {name: value for name, value in self.options.items() if name == "encryptionKeyFile"}
 
     def knows_after(self, manifest: CheckpointManifest) -> bool:
         """Whether Spark is known to have finished a checkpoint's batch."""
@@ -183,7 +206,13 @@ class MadeStream:
         here, number = self.location, self.locations
         self._begin_location()
         report = restore(
-            str(self.table), str(self.location), at=manifest.checkpoint_id, point=point, clone=True
+            str(self.table),
+            str(self.location),
+            at=manifest.checkpoint_id,
+            point=point,
+            clone=True,
+            options=self.keys(),
+            location_options={},
         )
         self.touch_all()
         found = self.whole_state(manifest.epoch + (report.point is RestorePoint.AFTER))
@@ -202,6 +231,9 @@ class MadeStream:
         )
         changed = {key: before.get(key, 0) + count for key, count in counts.items()}
         uid = SYSTEM_CLOCK.uuid7()
+        if self.zips:
+            self._write_snapshot(Path(f"state/0/{partition}/{number + 1}.delta"), {**before, **changed})
+            return uid, changed
         name = f"{number + 1}_{uid}.changelog" if self.version == 2 else f"{number + 1}.delta"
         self.write(f"state/0/{partition}/{name}", json.dumps(sorted(changed.items())))
         return uid, changed
@@ -220,9 +252,9 @@ class MadeStream:
         return directory / f"{version}_{uid}.changelog"
 
     def _write_snapshot(self, change: Path, totals: dict[int, int]) -> None:
-        """One file in version 1; in version 2 a zip that names a file which RocksDB shares."""
+        """One file in HDFS-backed stores; in RocksDB a zip that names a file which its snapshots share."""
         state = json.dumps(sorted(totals.items()))
-        if self.version == 1:
+        if self.version == 1 and not self.zips:
             self.write(str(change.with_suffix(".snapshot")), state)
             return
         shared = f"{SYSTEM_CLOCK.uuid7()}.sst"
@@ -252,6 +284,15 @@ class MadeStream:
     def _reached(step: str, stop_after: str) -> None:
         if step == stop_after:
             raise Killed(step)
+
+
+def key_ring(directory: Path) -> dict[str, str]:
+    """The options of a table that is encrypted, and a key ring for it."""
+    ring = directory / "keys.json"
+    key = base64.b64encode(bytes(range(32))).decode()
+    ring.write_text(json.dumps({"active": "k", "keys": {"k": key}}))
+    ring.chmod(0o600)
+    return {"encryptionKeyFile": str(ring)}
 
 
 def _uid_of(change: Path | None) -> str:

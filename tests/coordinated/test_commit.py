@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import base64
 import json
 import os
 from pathlib import Path
@@ -20,7 +19,7 @@ from pyspark_checkpoint.sparkstate.coordinated import find_state_record
 from pyspark_checkpoint.sparkstate.points import RestorePoint
 from pyspark_checkpoint.sparkstate.restore import state_refs
 from pyspark_checkpoint.store.local import LocalStore
-from tests.coordinated.made_stream import QUERY_ID, Killed, MadeStream, totals_after
+from tests.coordinated.made_stream import QUERY_ID, Killed, MadeStream, key_ring, totals_after
 from tests.sink.kit import Query, offsets_text, rows_from
 
 
@@ -52,7 +51,7 @@ def test_state_that_no_task_can_take_is_taken_by_the_driver(tmp_path: Path) -> N
 
 def test_a_file_that_was_written_again_after_its_task_is_taken_by_the_driver(tmp_path: Path) -> None:
     """A second attempt of the state's task ended later: the bytes that are there count."""
-    stream = MadeStream(tmp_path)
+    stream = MadeStream(tmp_path, once=False)
     stream.run(1)
     with pytest.raises(Killed):
         stream.batch(stop_after="state")
@@ -68,7 +67,7 @@ def test_a_file_that_was_written_again_after_its_task_is_taken_by_the_driver(tmp
 
 def test_a_file_that_was_written_again_in_the_same_second_is_noticed(tmp_path: Path) -> None:
     """Same name, size and time, as a store that counts in seconds shows it, and yet another file."""
-    stream = MadeStream(tmp_path)
+    stream = MadeStream(tmp_path, once=False)
     stream.run(1)
     with pytest.raises(Killed):
         stream.batch(stop_after="state")
@@ -87,7 +86,7 @@ def test_a_file_that_was_written_again_in_the_same_second_is_noticed(tmp_path: P
 
 def test_tasks_that_ran_twice_leave_nothing_twice(tmp_path: Path) -> None:
     """Retried and speculative attempts: one message of each counts, whichever it is."""
-    stream = MadeStream(tmp_path)
+    stream = MadeStream(tmp_path, once=False)
     stream.run(1)
     with pytest.raises(Killed):
         stream.batch(stop_after="state")
@@ -102,7 +101,7 @@ def test_tasks_that_ran_twice_leave_nothing_twice(tmp_path: Path) -> None:
 
 def test_a_partition_that_is_missing_fails_the_batch_and_publishes_nothing(tmp_path: Path) -> None:
     """The location is not shared by all machines: the message says so."""
-    stream = MadeStream(tmp_path)
+    stream = MadeStream(tmp_path, once=False)
     stream.run(1)
     with pytest.raises(Killed):
         stream.batch(stop_after="state")
@@ -121,6 +120,7 @@ def test_a_location_of_another_query_is_refused(tmp_path: Path) -> None:
     stream = MadeStream(tmp_path)
     stream.run(1)
     stream.write("metadata", json.dumps({"id": "another"}))
+    stream.start()
     with pytest.raises(RefusedError, match="the checkpoint location is of query another"):
         stream.batch()
 
@@ -164,23 +164,18 @@ def test_state_can_be_switched_off_and_on_again(tmp_path: Path) -> None:
 
 def test_an_encrypted_store_holds_rows_and_state_alike(tmp_path: Path) -> None:
     """Tasks encrypt the state with the data key of their rows; a restore needs the key ring."""
-    ring = tmp_path / "keys.json"
-    key = base64.b64encode(bytes(range(32))).decode()
-    ring.write_text(json.dumps({"active": "k", "keys": {"k": key}}))
-    ring.chmod(0o600)
-    options = {"encryptionKeyFile": str(ring)}
-    stream = MadeStream(tmp_path, options=options)
+    stream = MadeStream(tmp_path, options=key_ring(tmp_path))
     stream.run(4)
     stream.start()
     stream.run(1)
-    manifest = CheckpointStore.open(str(stream.table), options).load_latest()
+    manifest = stream.history().load_latest()
     assert manifest is not None
     assert all(ref.data_key_id for ref in manifest.artifacts())
     stream.lose_location()
-    stream.restore(options=options, location_options={})
+    stream.restore()
     assert stream.whole_state(4) == totals_after(3)
     stream.run(1)
-    assert stream.rows(**options) == totals_after(4)
+    assert stream.rows() == totals_after(4)
 
 
 def test_a_query_that_takes_a_table_over_has_its_own_batch_numbers(tmp_path: Path) -> None:

@@ -3,20 +3,23 @@
 from __future__ import annotations
 
 import random
+from collections import Counter
 from pathlib import Path
 
 import pytest
 
 from pyspark_checkpoint.errors import RefusedError
-from pyspark_checkpoint.format.manifest import ManifestKind
+from pyspark_checkpoint.format.manifest import CheckpointManifest, ManifestKind
+from pyspark_checkpoint.sparkstate.names import parse_state_file
 from pyspark_checkpoint.sparkstate.points import RestorePoint
-from tests.coordinated.made_stream import Killed, MadeStream, totals_after
+from pyspark_checkpoint.sparkstate.restore import state_refs
+from tests.coordinated.made_stream import Killed, MadeStream, key_ring, totals_after
 
 
-@pytest.fixture(params=[1, 2], ids=["v1", "v2"])
+@pytest.fixture(params=["v1", "v2", "zips"])
 def stream(request: pytest.FixtureRequest, tmp_path: Path) -> MadeStream:
-    """A query whose state is of format version 1 or 2."""
-    return MadeStream(tmp_path, version=request.param)
+    """A query whose state is of format version 1 or 2, or a snapshot in each version."""
+    return MadeStream(tmp_path, version=2 if request.param == "v2" else 1, zips=request.param == "zips")
 
 
 def test_a_checkpoint_is_restored_after_its_batch_once_the_next_one_is_there(stream: MadeStream) -> None:
@@ -94,18 +97,44 @@ def test_a_batch_that_ran_again_replaces_its_state_with_its_rows(tmp_path: Path)
     assert stream.rows() != first, "the attempts must differ, or nothing is shown"
 
 
+def own_state(manifest: CheckpointManifest) -> Counter[int]:
+    """Of which versions state files were uploaded for a checkpoint; -1 for those that RocksDB shares."""
+    here = f"checkpoints/{manifest.checkpoint_id:010d}-"
+    made = (path for path, ref in state_refs(manifest).items() if (ref.path or "").startswith(here))
+    return Counter(parsed.version if (parsed := parse_state_file(path)) else -1 for path in made)
+
+
 def test_nothing_is_uploaded_twice(stream: MadeStream) -> None:
     """In one run each new file goes up once; a batch costs a PUT a task and the manifest."""
     stream.run(3)
     manifest = stream.batch()
     assert manifest.requests.puts == 3
-    own = [path for path in manifest.paths() if f"/{manifest.checkpoint_id:010d}-" in f"/{path}"]
-    named = [ref.name for ref in manifest.artifacts() if ref.path in own and ref.name]
-    assert len(named) == 2, named
+    assert own_state(manifest) == ({4: 2, -1: 2} if stream.zips else {4: 2})
 
 
-def test_snapshots_of_maintenance_shorten_the_chain(stream: MadeStream) -> None:
+@pytest.mark.parametrize("encrypted", [False, True], ids=["plain", "encrypted"])
+@pytest.mark.parametrize("way", ["started again", "restored"])
+def test_a_new_run_uploads_nothing_that_the_table_has(
+    tmp_path: Path, stream: MadeStream, way: str, encrypted: bool
+) -> None:
+    """Every file is looked at once, and named again; only what the batch itself made goes up."""
+    if encrypted:
+        stream.options |= key_ring(tmp_path)
+    stream.start()
+    stream.run(3)
+    if way == "restored":
+        stream.lose_location()
+        stream.restore(epoch=1)
+    else:
+        stream.start()
+    version = stream.next_batch() + 1
+    assert own_state(stream.batch()) == ({version: 2, -1: 2} if stream.zips else {version: 2})
+
+
+@pytest.mark.parametrize("version", [1, 2])
+def test_snapshots_of_maintenance_shorten_the_chain(tmp_path: Path, version: int) -> None:
     """A snapshot made later is picked up, and what it covers is not named any more."""
+    stream = MadeStream(tmp_path, version=version)
     stream.run(4)
     stream.maintain(4)
     stream.run(1)
