@@ -17,6 +17,8 @@ import random
 import shutil
 import zipfile
 from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -57,6 +59,10 @@ class MadeStream:
     """Whether Spark runs each task once, and says so; else every commit looks at the whole location."""
     ids: list[str] = field(default_factory=list)
     """The unique ids of the newest attempt, by partition."""
+    winners: dict[int, list[str]] = field(default_factory=dict)
+    """The same of the batches that are done."""
+    file_source: bool = False
+    """Whether the input is files, of which the source keeps a log."""
     locations: int = 0
     ticks: int = 1_700_000_000_000
 
@@ -102,7 +108,9 @@ class MadeStream:
     def batch(self, *, stop_after: str = "committed") -> CheckpointManifest:
         """Run the next batch; it ends by ``Killed`` after ``stop_after``, unless that is its last step."""
         number = self.next_batch()
-        self.write(f"offsets/{number}", offsets_text(number))
+        if self.file_source:
+            self.write(f"sources/0/{number}", f"v1\n{number}")
+        self.write(f"offsets/{number}", self.offsets(number))
         self._reached("offsets", stop_after)
         plan = self.query.plan()
         changed: list[tuple[int | None, int]] = []
@@ -116,17 +124,30 @@ class MadeStream:
         self._reached("state", stop_after)
         messages = self.query.write(plan, number, rows_from(changed))
         self._reached("staged", stop_after)
-        manifest = self.query.commit(messages, number)
+        manifest = self.query.commit(messages, number, offsets=self.offsets(number))
         self._reached("published", stop_after)
         self.finish(number)
         return manifest
 
+    def offsets(self, number: int) -> str:
+        """What Spark writes to ``offsets/N``."""
+        version, head, source = offsets_text(number).split("\n")
+        return "\n".join([version, head, f'{{"logOffset":{number}}}' if self.file_source else source])
+
     def finish(self, number: int) -> None:
         """Spark writes down that a batch is done, and in format version 2 whose files count."""
+        self.winners[number] = list(self.ids)
         log: dict[str, Any] = {"nextBatchWatermarkMs": number * 1000}
         if self.version == 2:
             log["stateUniqueIds"] = {"0": [[uid] for uid in self.ids]}
         self.write(f"commits/{number}", f"v{self.version}\n{json.dumps(log)}")
+
+    def commit_rows(self, totals: dict[int, int]) -> CheckpointManifest:
+        """What the sink does for a batch whose state is written; its rows are all totals."""
+        number = self.next_batch()
+        plan = self.query.plan()
+        messages = self.query.write(plan, number, rows_from(list(totals.items())))
+        return self.query.commit(messages, number, offsets=self.offsets(number))
 
     def maintain(self, version: int) -> None:
         """What Spark's maintenance does when it likes: a snapshot of a version, from what is there."""
@@ -134,6 +155,16 @@ class MadeStream:
             change = self._change_of(partition, version)
             if change is not None:
                 self._write_snapshot(change, self.state(partition, version))
+
+    @contextmanager
+    def snapshots_hidden(self) -> Iterator[None]:
+        """Inside, there are no snapshots of HDFS-backed stores: Spark has in memory what it needs."""
+        hidden = {path: path.with_name(f".{path.name}") for path in self.location.rglob("*.snapshot")}
+        for path, aside in hidden.items():
+            path.rename(aside)
+        yield
+        for path, aside in hidden.items():
+            aside.rename(path)
 
     # --- disasters -----------------------------------------------------------------------------------
 

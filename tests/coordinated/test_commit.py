@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import random
 from pathlib import Path
 
 import pytest
@@ -213,19 +214,21 @@ def test_the_same_epoch_with_other_offsets_is_refused_before_the_state_is_read(t
     assert offsets_text(0) != offsets_text(0, "x")
 
 
-def test_a_replacement_names_the_state_of_the_attempt_that_counts(tmp_path: Path) -> None:
-    """Format version 2: the id of the first attempt is gone from the new manifest."""
-    stream = MadeStream(tmp_path, version=2)
+def test_a_replacement_restores_to_the_state_of_the_attempt_that_counts(tmp_path: Path) -> None:
+    """Format version 2: the first attempt's files are still there, and ``commits/N`` says otherwise."""
+    stream = MadeStream(tmp_path, version=2, chance=random.Random(3))
     stream.run(1)
     with pytest.raises(Killed):
         stream.batch(stop_after="published")
-    lost = {path.name for path in stream.location.rglob("2_*.changelog")}
-    for path in stream.location.rglob("2_*.changelog"):
-        path.unlink()
+    first = {path.name for path in stream.location.rglob("2_*.changelog")}
     stream.start()
     manifest = stream.batch()
     assert manifest.kind is ManifestKind.REPLACEMENT
-    assert not lost & {ref.name for ref in manifest.artifacts()}
+    right = stream.whole_state(2)
+    following = stream.batch()
+    assert not first & {ref.name for ref in following.artifacts()}
+    assert stream.stored_state(manifest, "after") == stream.rows(epoch="1") == right
+    assert stream.stored_state(following, "before") == right
 
 
 def test_a_large_log_of_a_source_is_an_artifact_and_goes_up_once(tmp_path: Path) -> None:

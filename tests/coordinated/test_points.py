@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import json
 import random
 from collections import Counter
 from pathlib import Path
 
 import pytest
 
+from pyspark_checkpoint.clock import SYSTEM_CLOCK
 from pyspark_checkpoint.errors import RefusedError
 from pyspark_checkpoint.format.manifest import CheckpointManifest, ManifestKind
 from pyspark_checkpoint.sparkstate.names import parse_state_file
@@ -155,13 +157,69 @@ def test_a_snapshot_of_an_attempt_that_ran_again_is_left_out(tmp_path: Path) -> 
     stream.maintain(5)
     stale = stream.whole_state(5)
     stream.start()
-    for snapshot in stream.location.rglob("5.snapshot"):
-        # What Spark itself would load is this file; the query below must not stumble over it.
-        snapshot.rename(snapshot.with_suffix(".kept"))
-    stream.batch()
-    for kept in stream.location.rglob("5.kept"):
-        kept.rename(kept.with_suffix(".snapshot"))
-    assert stream.rows() != stale, "the attempts must differ, or nothing is shown"
-    manifest = stream.history().load_latest()
-    assert manifest is not None
-    assert all(not ref.name.startswith("5.snapshot") for ref in manifest.artifacts())
+    with stream.snapshots_hidden(), pytest.raises(Killed):
+        # Spark goes on from what it has in memory, and does not load the snapshot.
+        stream.batch(stop_after="state")
+    with stream.snapshots_hidden():
+        right = stream.whole_state(5)
+    assert right != stale, "the attempts must differ, or nothing is shown"
+    manifest = stream.commit_rows(right)
+    stream.finish(4)
+    assert not [path for path in state_refs(manifest) if path.endswith("5.snapshot")]
+    assert stream.rows() == right
+    with stream.snapshots_hidden(), pytest.raises(Killed):
+        stream.batch(stop_after="state")
+    with stream.snapshots_hidden():
+        later = stream.whole_state(6)
+    manifest = stream.commit_rows(later)
+    assert not [path for path in state_refs(manifest) if path.endswith("5.snapshot")]
+    assert stream.stored_state(manifest, "before") == right
+
+
+def test_speculative_attempts_are_all_named_until_one_is_known_to_count(tmp_path: Path) -> None:
+    """Format version 2: the loser's file stays beside the winner's; the next manifest names one alone."""
+    stream = MadeStream(tmp_path, version=2)
+    stream.run(2)
+    with pytest.raises(Killed):
+        stream.batch(stop_after="state")
+    loser = SYSTEM_CLOCK.uuid7()
+    stream.write(f"state/0/1/3_{loser}.changelog", json.dumps([[1, 999]]))
+    stream.query.once = False
+    manifest = stream.commit_rows(totals_after(2))
+    assert named(manifest, "state/0/1/3_") == {loser, stream.ids[1]}
+    stream.finish(2)
+    following = stream.batch()
+    assert named(following, "state/0/1/3_") == {stream.winners[2][1]} != {loser}
+    assert stream.stored_state(manifest, "after") == totals_after(2)
+    assert stream.stored_state(following, "before") == totals_after(2)
+    assert list(stream.history().verify()) == []
+
+
+def named(manifest: CheckpointManifest, prefix: str) -> set[str]:
+    """The unique ids of the state files that begin so."""
+    found = (path for path in state_refs(manifest) if path.startswith(prefix))
+    return {path.removeprefix(prefix).partition(".")[0] for path in found}
+
+
+@pytest.mark.parametrize("point", ["before", "after"])
+def test_a_restored_location_has_the_files_of_its_point_and_no_other(tmp_path: Path, point: str) -> None:
+    """Before: the state that the batch began from, and no log that says it ran. After: what it made."""
+    stream = MadeStream(tmp_path)
+    stream.write("sources/0/0", "v1\n0")
+    stream.run(4)
+    stream.restore(epoch=2, point=point)
+    files = (path for path in stream.location.rglob("*") if path.is_file())
+    found = {str(path.relative_to(stream.location)) for path in files}
+    state = {f"state/0/{p}/{v}.delta" for p in (0, 1) for v in range(1, 3 if point == "before" else 4)}
+    logs = {"metadata", "offsets/1", "offsets/2", "commits/1", "sources/0/0", "state/0/_metadata/metadata"}
+    assert found == state | logs | ({"commits/2"} if point == "after" else set())
+
+
+def test_a_file_sources_log_is_cut_to_the_batch(tmp_path: Path) -> None:
+    """An entry that the next batch's files are in would make a restored query skip them silently."""
+    stream = MadeStream(tmp_path, file_source=True)
+    stream.run(5)
+    stream.restore(epoch=2)
+    assert {path.name for path in (stream.location / "sources" / "0").iterdir()} == {"0", "1", "2"}
+    stream.run(1)
+    assert stream.rows() == totals_after(3)

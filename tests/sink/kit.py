@@ -138,10 +138,13 @@ class Query:
         task = SinkTask(plan, facts, session.open_store(options.shared), options.compression)
         return task.run(iter(rows.to_batches(max_chunksize=3)))
 
-    def commit(self, messages: Sequence[object], batch_id: int, *, note: str = "") -> CheckpointManifest:
+    def commit(
+        self, messages: Sequence[object], batch_id: int, *, note: str = "", offsets: str = ""
+    ) -> CheckpointManifest:
         """What the driver does after the tasks."""
         if self.jar:
-            fields = {**self.facts(), "offsets": offsets_text(batch_id, note) if self.query_id else ""}
+            text = offsets or offsets_text(batch_id, note)
+            fields = {**self.facts(), "offsets": text if self.query_id else ""}
             fields["once"] = str(self.once).lower()
             messages = [*messages, DriverFacts(facts_from_fields(fields))]
         run_id = None if self.query_id else self.run_id
