@@ -10,7 +10,7 @@ from itertools import chain
 
 from pyspark_checkpoint.clock import SYSTEM_CLOCK
 from pyspark_checkpoint.errors import CheckpointError, RefusedError
-from pyspark_checkpoint.format.keys import CheckpointId
+from pyspark_checkpoint.format.keys import CheckpointId, parse_attempt_key
 from pyspark_checkpoint.format.manifest import CheckpointManifest
 from pyspark_checkpoint.history.commit import Run
 from pyspark_checkpoint.history.head import Head
@@ -129,11 +129,13 @@ def _refuse_unseen(store: ObjectStore, batch: Batch) -> None:
     if "://" in store.url and not store.url.startswith("file:"):
         return
     for part in batch.parts:
-        state = next((file.ref for file in part.state), None)
-        for ref in (part.ref, part.rewritten.ref if part.rewritten else None, state):
-            if ref is not None and ref.path is not None and not exists(store, ref.path):
+        refs = [part.ref, part.rewritten.ref if part.rewritten else None]
+        refs += [file.ref for file in part.state]
+        for path in {ref.path for ref in refs if ref is not None and ref.path is not None}:
+            attempt = parse_attempt_key(path)
+            if attempt is not None and attempt[0].number == batch.plan.number and not exists(store, path):
                 raise RefusedError(
-                    f"the driver does not see {ref.path}, which a task has written below {store.url}",
+                    f"the driver does not see {path}, which a task has written below {store.url}",
                     hint="on several machines the path must be on a disk that all of them share, or in an "
                     "object store",
                 )

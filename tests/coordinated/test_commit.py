@@ -116,6 +116,20 @@ def test_a_partition_that_is_missing_fails_the_batch_and_publishes_nothing(tmp_p
     assert stream.history().list_ids() == before
 
 
+def test_state_that_a_task_wrote_where_the_driver_does_not_see_it_is_refused(tmp_path: Path) -> None:
+    """The table is on a disk that is not shared; also if the task had no rows, and knew some of its state."""
+    stream = MadeStream(tmp_path)
+    stream.run(1)
+    with pytest.raises(Killed):
+        stream.batch(stop_after="state")
+    messages = stream.query.write(stream.query.plan(), 1, rows_from([]))
+    assert [part.ref for part in messages] == [None, None]
+    for path in {file.ref.path for file in messages[1].state if file.path.endswith("2.delta")}:
+        (stream.table / str(path)).unlink()
+    with pytest.raises(RefusedError, match="the driver does not see"):
+        stream.query.commit(messages, 1)
+
+
 def test_a_location_of_another_query_is_refused(tmp_path: Path) -> None:
     """The option points to a directory that somebody else's query uses."""
     stream = MadeStream(tmp_path)
