@@ -11,7 +11,7 @@ import pytest
 
 from pyspark_checkpoint.capture.location import CheckpointLocation, LocationSpec
 from pyspark_checkpoint.capture.location_logs import LocationLogs
-from pyspark_checkpoint.errors import RefusedError, SettingsError
+from pyspark_checkpoint.errors import RefusedError, SettingsError, Unavailable
 from pyspark_checkpoint.format.manifest import CheckpointManifest, ManifestKind
 from pyspark_checkpoint.history.checkpoint_store import CheckpointStore
 from pyspark_checkpoint.spark import state_task
@@ -117,7 +117,7 @@ def test_a_partition_that_is_missing_fails_the_batch_and_publishes_nothing(tmp_p
 
 
 def test_state_that_a_task_wrote_where_the_driver_does_not_see_it_is_refused(tmp_path: Path) -> None:
-    """The table is on a disk that is not shared; also if the task had no rows, and knew some of its state."""
+    """The table's disk is not shared; it is noticed also if the task had no rows, and knew some state."""
     stream = MadeStream(tmp_path)
     stream.run(1)
     with pytest.raises(Killed):
@@ -157,6 +157,25 @@ def test_auto_keeps_the_rows_where_the_state_cannot_be_read(tmp_path: Path) -> N
         manifest = query.epoch(0, [(1, 1)])
         assert find_state_record(manifest) is None
         assert manifest.files == ()
+
+
+def test_auto_does_not_drop_the_state_because_a_store_does_not_answer(tmp_path: Path) -> None:
+    """That the location cannot be read now does not mean that it cannot be read: the batch fails."""
+    stream = MadeStream(tmp_path)
+    stream.run(1)
+    stream.start()
+    spec = LocationSpec(str(stream.location))
+    location = CheckpointLocation(spec, _Away(stream.location))
+    state_task._LOCATIONS.put((spec.url, (), ""), WatchedLocation(location, LocationLogs(location)))
+    with pytest.raises(Unavailable):
+        stream.query.plan()
+
+
+class _Away(LocalStore):
+    """A location that does not answer."""
+
+    def get(self, key: str, *, start: int | None = None, end: int | None = None) -> bytes:
+        raise Unavailable(f"no answer to {key} from {start} to {end}")
 
 
 def test_state_can_be_switched_off_and_on_again(tmp_path: Path) -> None:
