@@ -18,7 +18,7 @@ from pyspark_checkpoint.history.living import SummaryCache
 from pyspark_checkpoint.history.records_io import exists
 from pyspark_checkpoint.history.retain import execute_prune, plan_prune, read_recent
 from pyspark_checkpoint.history.rules import check_encryption, choose_kind
-from pyspark_checkpoint.spark.draft import Batch, add_state, draft_manifest, gather, query_info
+from pyspark_checkpoint.spark.draft import Batch, add_state, draft_manifest, gather, has_gap, query_info
 from pyspark_checkpoint.spark.facts import QueryFacts
 from pyspark_checkpoint.spark.options import WriteOptions
 from pyspark_checkpoint.spark.plan import SinkPlan, check_owner, other_owner, plan_sink
@@ -33,8 +33,10 @@ from pyspark_checkpoint.spark.session import (
     store_key,
 )
 from pyspark_checkpoint.spark.sparklogs import read_offsets
+from pyspark_checkpoint.spark.state_check import only_split_since
 from pyspark_checkpoint.spark.state_choice import choose_state, seal_before_claim
 from pyspark_checkpoint.spark.state_commit import commit_state
+from pyspark_checkpoint.spark.state_task import open_location
 from pyspark_checkpoint.store.base import ObjectStore
 from pyspark_checkpoint.table.schema import TableSchema
 
@@ -109,12 +111,20 @@ def commit_batch(
     catch_up(run, batch.plan.number - 1, batch.plan.parent_sha256)
     _refuse_other_owner(run, query.id, options)
     _refuse_unseen(opened.store, batch)
-    draft = draft_manifest(batch, run.head)
+    draft = draft_manifest(batch, run.head, is_split=_is_split(run, batch))
     choose_kind(draft, run.head)
     draft = add_state(draft, commit_state(run, batch))
     manifest = run.publish(draft, CheckpointId(batch.plan.number, SYSTEM_CLOCK.uuid7()))
     prune_if_due(options, run)
     return manifest
+
+
+def _is_split(run: Run, batch: Batch) -> bool:
+    """Whether there are batches between the head and this one that only split the state anew."""
+    manifest = None if run.head is None else run.head.manifest
+    if manifest is None or batch.plan.state is None or not has_gap(batch, manifest):
+        return False
+    return only_split_since(manifest, batch, open_location(batch.plan.state.location, run.run_id).logs)
 
 
 def _refuse_other_owner(run: Run, query_id: str, options: WriteOptions) -> None:

@@ -31,6 +31,7 @@ from pyspark_checkpoint.format.manifest import CheckpointManifest
 from pyspark_checkpoint.history.checkpoint_store import CheckpointStore
 from pyspark_checkpoint.spark import state_choice, state_commit, state_task
 from pyspark_checkpoint.sparkstate.points import RestorePoint
+from pyspark_checkpoint.sparkstate.preflight import PARTITIONS
 from tests.sink.kit import Query, forget_everything, offsets_text, read_pairs, rows_from
 
 QUERY_ID = "6c1b0d9e-3b52-4c7a-9f0e-0a5d0c6f1e11"
@@ -132,7 +133,9 @@ class MadeStream:
     def offsets(self, number: int) -> str:
         """What Spark writes to ``offsets/N``."""
         version, head, source = offsets_text(number).split("\n")
-        return "\n".join([version, head, f'{{"logOffset":{number}}}' if self.file_source else source])
+        pinned = {**json.loads(head), "conf": {PARTITIONS: str(self.partitions)}}
+        last = f'{{"logOffset":{number}}}' if self.file_source else source
+        return "\n".join([version, json.dumps(pinned), last])
 
     def finish(self, number: int) -> None:
         """Spark writes down that a batch is done, and in format version 2 whose files count."""
@@ -155,6 +158,20 @@ class MadeStream:
             change = self._change_of(partition, version)
             if change is not None:
                 self._write_snapshot(change, self.state(partition, version))
+
+    def split(self, partitions: int) -> None:
+        """What Spark's offline repartition does: a batch of its own, by which the state is split anew."""
+        last = self.next_batch() - 1
+        totals = self.whole_state(last + 1)
+        self.partitions = partitions
+        version, _, source = self.offsets(last).split("\n")
+        head = json.loads((self.location / "offsets" / str(last)).read_text().split("\n")[1])
+        head["conf"][PARTITIONS] = str(partitions)
+        self.write(f"offsets/{last + 1}", "\n".join([version, json.dumps(head), source]))
+        for partition in range(partitions):
+            part = {key: value for key, value in totals.items() if key % partitions == partition}
+            self._write_snapshot(Path(f"state/0/{partition}/{last + 2}.delta"), part)
+        self.finish(last + 1)
 
     @contextmanager
     def snapshots_hidden(self) -> Iterator[None]:
