@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import random
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -284,10 +285,11 @@ class _Purging(LocalStore):
     def __init__(self, stream: MadeStream) -> None:
         super().__init__(stream.location)
         self._stream = stream
+        self.purges = False
         self.purged = False
 
     def get(self, key: str, *, start: int | None = None, end: int | None = None) -> bytes:
-        if key.endswith("/1.delta") and not self.purged:
+        if key.endswith("/1.delta") and self.purges and not self.purged:
             self.purged = True
             self._stream.maintain(4)
             for version in (1, 2, 3):
@@ -296,7 +298,8 @@ class _Purging(LocalStore):
         return super().get(key, start=start, end=end)
 
 
-def test_files_that_spark_purges_meanwhile_are_looked_for_again(tmp_path: Path) -> None:
+@pytest.mark.parametrize("reader", ["task", "driver"])
+def test_files_that_spark_purges_meanwhile_are_looked_for_again(tmp_path: Path, reader: str) -> None:
     """A new run looks at every file once; the one it wants is gone, and a snapshot has taken its place."""
     stream = MadeStream(tmp_path)
     stream.run(5)
@@ -307,7 +310,14 @@ def test_files_that_spark_purges_meanwhile_are_looked_for_again(tmp_path: Path) 
     state_task._LOCATIONS.put(
         (spec.url, (), stream.query.run_id), WatchedLocation(location, LocationLogs(location))
     )
-    manifest = stream.batch()
+    with pytest.raises(Killed):
+        stream.batch(stop_after="state")
+    purging.purges = reader == "task"
+    messages = stream.query.write(stream.query.plan(), 5, rows_from([(1, 1)]))
+    if reader == "driver":
+        purging.purges = True
+        messages = [replace(message, state=()) for message in messages]
+    manifest = stream.query.commit(messages, 5, offsets=stream.offsets(5))
     assert purging.purged
     assert {"4.snapshot", "5.delta", "6.delta"} <= {ref.name for ref in manifest.artifacts()}
     assert stream.stored_state(manifest, "before") == totals_after(4)

@@ -16,6 +16,7 @@ from pyspark_checkpoint.sparkstate.names import parse_state_file
 from pyspark_checkpoint.sparkstate.points import RestorePoint
 from pyspark_checkpoint.sparkstate.restore import state_refs
 from tests.coordinated.made_stream import Killed, MadeStream, key_ring, totals_after
+from tests.sink.test_feed import Consumer
 
 
 @pytest.fixture(params=["v1", "v2", "zips"])
@@ -84,6 +85,35 @@ def test_a_rollback_takes_rows_and_state_back_by_one_manifest(stream: MadeStream
     stream.lose_location()
     assert stream.restore().point is RestorePoint.AFTER
     assert stream.next_batch() == 2
+
+
+def test_a_stream_of_changes_sees_a_restore_as_a_rollback(stream: MadeStream) -> None:
+    """One that has been given a later epoch is told so; one that has not goes on with the new course."""
+    table = str(stream.table)
+    ahead, behind = Consumer(table, startingEpoch="0"), Consumer(table, startingEpoch="0")
+    stream.run(2)
+    seen = behind.batch()
+    stream.run(3)
+    assert {row[3] for row in ahead.batch()} == {0, 1, 2, 3}
+    stream.restore(epoch=1)
+    stream.run(2)
+    with pytest.raises(RefusedError, match="rolled back to epoch 1"):
+        ahead.batch()
+    seen += behind.batch()
+    assert {row[3] for row in seen} == {0, 1, 2}
+    assert len(seen) == len({(row[0], row[3]) for row in seen}), "a row came twice"
+    assert dict(row[:2] for row in sorted(seen, key=lambda row: row[3])) == totals_after(2)
+
+
+def test_a_stream_of_changes_is_told_of_an_epoch_that_ran_again(stream: MadeStream) -> None:
+    """A restore to before an epoch that it has been given, because somebody asked for that."""
+    consumer = Consumer(str(stream.table), startingEpoch="0")
+    stream.run(3)
+    consumer.batch()
+    stream.restore(epoch=1, point="before")
+    stream.run(2)
+    with pytest.raises(RefusedError, match="epoch 1 was run again"):
+        consumer.batch()
 
 
 def test_a_batch_that_ran_again_replaces_its_state_with_its_rows(tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from dataclasses import replace
 from pathlib import Path
 
@@ -117,6 +118,47 @@ def test_a_partition_that_was_written_after_its_task_looked_is_taken_by_the_driv
     manifest = stream.query.commit(messages, 2)
     assert f"state/0/1/{late.name}" in state_refs(manifest)
     assert list(stream.history().verify()) == []
+
+
+@pytest.mark.parametrize("version", [1, 2])
+def test_what_an_earlier_run_left_of_a_batch_is_not_taken_for_this_ones(
+    tmp_path: Path, version: int
+) -> None:
+    """A task looks at a partition before it is written again, and sees what the dead run wrote there."""
+    stream = MadeStream(tmp_path, version=version, chance=random.Random(2))
+    stream.run(2)
+    with pytest.raises(Killed):
+        stream.batch(stop_after="state")
+    left = files_of(stream, "state/0/0/3")
+    stream.start()
+    with pytest.raises(Killed):
+        stream.batch(stop_after="state")
+    made = files_of(stream, "state/0/0/3")
+    assert made != left
+    put(stream, "state/0/0/3", left)
+    messages = stream.query.write(stream.query.plan(), 2, rows_from([(1, 1)]))
+    put(stream, "state/0/0/3", made)
+    manifest = stream.query.commit(messages, 2, offsets=stream.offsets(2))
+    reader = stream.history().reader()
+    refs = {path: ref for path, ref in state_refs(manifest).items() if path.startswith("state/0/0/3")}
+    assert {path: reader.read(ref, "0-stateStoreSave", 0) for path, ref in refs.items()} == made
+    stream.finish(2)
+    right = stream.whole_state(3)
+    assert stream.stored_state(stream.batch(), "before") == right
+
+
+def files_of(stream: MadeStream, prefix: str) -> dict[str, bytes]:
+    """The files of the location that begin so."""
+    found = sorted(stream.location.glob(f"{prefix}[._]*"))
+    return {str(path.relative_to(stream.location)): path.read_bytes() for path in found}
+
+
+def put(stream: MadeStream, prefix: str, files: dict[str, bytes]) -> None:
+    """Let these be the files that begin so."""
+    for path in files_of(stream, prefix):
+        (stream.location / path).unlink()
+    for path, data in files.items():
+        stream.write(path, data)
 
 
 def batch_of(stream: MadeStream, number: int) -> Batch:
