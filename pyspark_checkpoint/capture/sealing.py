@@ -54,7 +54,7 @@ def _find_commit(
     history: CheckpointStore, manifest: CheckpointManifest, record: StateRecord
 ) -> bytes | None:
     name, store = commit_name(record), history.store
-    current = find_manifest(store, manifest.checkpoint_id)
+    current = find_manifest(store, manifest.checkpoint_id, mac=history.authenticator())
     while current is not None:
         seal = find_seal(store, current.manifest)
         if seal is not None and name in seal.files:
@@ -140,7 +140,7 @@ def commit_problem(manifest: CheckpointManifest, files: Mapping[str, bytes]) -> 
 
 def _next_of(history: CheckpointStore, current: LoadedManifest) -> LoadedManifest | None:
     """The manifest after ``current``, which proves by its parent's digest that it is."""
-    following = find_manifest(history.store, current.number + 1)
+    following = find_manifest(history.store, current.number + 1, mac=history.authenticator())
     if following is None or following.manifest.parent_sha256 != current.sha256:
         return None
     return following

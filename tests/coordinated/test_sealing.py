@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 import shutil
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -13,10 +14,14 @@ from pyspark_checkpoint.capture.covered import Captures, watch_query
 from pyspark_checkpoint.capture.describe import QueryFacts
 from pyspark_checkpoint.capture.location import LocationSpec
 from pyspark_checkpoint.capture.operations import savepoint
-from pyspark_checkpoint.capture.sealing import seal_head
+from pyspark_checkpoint.capture.sealing import find_commit, seal_head
 from pyspark_checkpoint.capture.take import QueryCapture
 from pyspark_checkpoint.errors import RefusedError
+from pyspark_checkpoint.format.artifact import ArtifactRef
+from pyspark_checkpoint.format.keys import manifest_key
 from pyspark_checkpoint.format.manifest import QueryInfo
+from pyspark_checkpoint.format.manifest_json import encode_manifest
+from pyspark_checkpoint.format.sealed import sha256_hex
 from pyspark_checkpoint.history.seal import find_seal
 from pyspark_checkpoint.sparkstate.points import RestorePoint
 from tests.coordinated.made_stream import QUERY_ID, Killed, MadeStream, key_ring, totals_after
@@ -131,6 +136,26 @@ def test_an_old_disk_that_comes_back_may_not_go_on(
     assert newest is not None
     assert after is not None
     assert after.table == newest.table
+
+
+def test_a_forged_successor_tells_nothing_of_an_encrypted_checkpoint(tmp_path: Path) -> None:
+    """Whoever can write to the store, but has no key, cannot say that Spark finished a batch."""
+    stream = MadeStream(tmp_path, options=key_ring(tmp_path))
+    stream.run(3)
+    history = stream.history()
+    newest = history.load_latest()
+    assert newest is not None
+    number = newest.checkpoint_id
+    forged = replace(
+        newest,
+        checkpoint_id=number + 1,
+        parent_id=number,
+        parent_sha256=sha256_hex(history.store.get(manifest_key(number))),
+        epoch=newest.epoch + 1,
+        files=(ArtifactRef.of_inline(b'v1\n{"x":1}', is_delta=False, epoch=3, name="commits/2"),),
+    )
+    history.store.put(manifest_key(number + 1), encode_manifest(forged, mac=lambda _: "0" * 64))
+    assert find_commit(history, newest) is None
 
 
 def test_a_new_run_seals_what_the_last_one_finished(stream: MadeStream) -> None:
