@@ -83,7 +83,7 @@ class CheckpointLocation:
         """Everything that is there now, or what begins with one of the prefixes."""
         return sort_listing(
             {
-                found.key: FileFacts(found.size_bytes, found.modified_ms)
+                found.key: FileFacts(found.size_bytes, found.modified_ms, found.version.token)
                 for prefix in prefixes or ("",)
                 for found in self.store.list(prefix)
                 if not found.key.rsplit("/", 1)[-1].startswith(".")
@@ -99,3 +99,16 @@ class CheckpointLocation:
         if facts is not None and len(data) != facts.size_bytes:
             raise FileGone(f"{path} was written again")
         return data
+
+
+class RememberingLocation(CheckpointLocation):
+    """A location of which some files were read already: those are not read again."""
+
+    def __init__(self, location: CheckpointLocation, read: Mapping[str, bytes]) -> None:
+        super().__init__(location.spec, location.store)
+        self._read = read
+
+    def read(self, path: str, facts: FileFacts | None = None) -> bytes:
+        """The bytes that are known, or else those that are there."""
+        known = self._read.get(path)
+        return super().read(path, facts) if known is None else known

@@ -23,13 +23,13 @@ from pyspark_checkpoint.sparkstate.logs import encode_query_id, relocate_operato
 from pyspark_checkpoint.sparkstate.points import RestorePoint
 from pyspark_checkpoint.sparkstate.restore import (
     RESTORE_MARKER,
-    STATE_KIND,
     RestoredFile,
     RestorePlan,
     Rewrite,
     Stage,
     check_fresh,
     plan_restore,
+    state_owners,
 )
 from pyspark_checkpoint.store.base import ObjectStore
 
@@ -86,7 +86,7 @@ class Restore:
         self._reader = reader
         self._location = location
         self._writer = location_writer(location)
-        self._owners = _owners(manifest)
+        self._owners = state_owners(manifest)
         self.plan = plan_restore(manifest, query_id=query_id, point=point, commit=commit)
 
     def execute(self, progress: Progress | None = None) -> RestoreReport:
@@ -180,18 +180,6 @@ def _begin(location: CheckpointLocation, plan: RestorePlan) -> bool:
             hint="finish that one by repeating it, or restore into a fresh location",
         )
     return True
-
-
-def _owners(manifest: CheckpointManifest) -> dict[str, tuple[str, int]]:
-    """Which operator and partition a state file belongs to, by its path: encryption binds it to them."""
-    found: dict[str, tuple[str, int]] = {}
-    for key, operator in manifest.operators.items():
-        if operator.kind == STATE_KIND:
-            number = key.partition("-")[0]
-            for part in operator.partitions:
-                for ref in part.artifacts:
-                    found[f"state/{number}/{part.partition_id}/{ref.name}"] = (key, part.partition_id)
-    return found
 
 
 def _groups(files: Sequence[RestoredFile]) -> list[list[RestoredFile]]:

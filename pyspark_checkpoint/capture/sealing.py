@@ -13,18 +13,18 @@ from pyspark_checkpoint.capture.location import CheckpointLocation, FileGone, Lo
 from pyspark_checkpoint.capture.roots import plain_options
 from pyspark_checkpoint.clock import SYSTEM_CLOCK, Clock
 from pyspark_checkpoint.errors import CheckpointError, FormatError
-from pyspark_checkpoint.format.artifact import ArtifactRef
 from pyspark_checkpoint.format.manifest import CheckpointManifest, ManifestKind
 from pyspark_checkpoint.format.records import Seal
-from pyspark_checkpoint.format.sealed import sha256_hex
 from pyspark_checkpoint.history.checkpoint_store import CheckpointStore
+from pyspark_checkpoint.history.reading import WantedArtifact
 from pyspark_checkpoint.history.records_io import LoadedManifest, find_manifest
 from pyspark_checkpoint.history.seal import find_seal, write_seal
 from pyspark_checkpoint.sparkstate.coordinated import StateRecord, find_state_record
+from pyspark_checkpoint.sparkstate.divergence import decisive_files, parsed_files
 from pyspark_checkpoint.sparkstate.logs import decode_commit_log, decode_query_id
-from pyspark_checkpoint.sparkstate.names import METADATA, parse_state_file
+from pyspark_checkpoint.sparkstate.names import METADATA
 from pyspark_checkpoint.sparkstate.points import check_commit
-from pyspark_checkpoint.sparkstate.restore import state_refs
+from pyspark_checkpoint.sparkstate.restore import state_owners, state_refs
 
 _LOG = logging.getLogger(__name__)
 
@@ -54,7 +54,7 @@ def _find_commit(
     history: CheckpointStore, manifest: CheckpointManifest, record: StateRecord
 ) -> bytes | None:
     name, store = commit_name(record), history.store
-    current = find_manifest(store, manifest.checkpoint_id)
+    current = find_manifest(store, manifest.checkpoint_id, mac=history.authenticator())
     while current is not None:
         seal = find_seal(store, current.manifest)
         if seal is not None and name in seal.files:
@@ -140,7 +140,7 @@ def commit_problem(manifest: CheckpointManifest, files: Mapping[str, bytes]) -> 
 
 def _next_of(history: CheckpointStore, current: LoadedManifest) -> LoadedManifest | None:
     """The manifest after ``current``, which proves by its parent's digest that it is."""
-    following = find_manifest(history.store, current.number + 1)
+    following = find_manifest(history.store, current.number + 1, mac=history.authenticator())
     if following is None or following.manifest.parent_sha256 != current.sha256:
         return None
     return following
@@ -177,14 +177,8 @@ def _other_location(
     ref = next((ref for ref in manifest.files if ref.name == name), None)
     if ref is None or history.reader().read(ref) != location.read(name):
         return f"{name} is another one"
-    for path, state in state_refs(manifest).items():
-        file = parse_state_file(path)
-        if file is None or file.uid or file.kind.is_base or file.version <= record.batch:
-            continue
-        if not _same_bytes(location, path, state):
+    refs, owners, reader = state_refs(manifest), state_owners(manifest), history.reader()
+    for path in decisive_files(parsed_files(refs), record.batch + 1):
+        if not reader.has_bytes(WantedArtifact(refs[path], *owners[path]), location.read(path)):
             return f"{path} has other bytes"
     return None
-
-
-def _same_bytes(location: CheckpointLocation, path: str, ref: ArtifactRef) -> bool:
-    return ref.data_key_id is not None or sha256_hex(location.read(path)) == ref.sha256

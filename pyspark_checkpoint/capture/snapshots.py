@@ -40,14 +40,10 @@ class SnapshotReader:
         found: set[StateFile] = set()
         for files in listing.state.values():
             doubtful = doubtful_bases(version, files)
-            if doubtful:
-                newest = max(file.version for file in doubtful)
-                families = {
-                    file: self._open(file, listing).families
-                    for file in files
-                    if file.kind is StateFileKind.ZIP and file.version <= newest
-                }
-                found |= written_together(families, doubtful)
+            zips = sorted((f for f in files if f.kind is StateFileKind.ZIP), key=lambda f: f.version)
+            needed = {zips[at] for file in doubtful for at in _with_the_one_before(zips.index(file))}
+            families = {file: self._open(file, listing).families for file in needed}
+            found |= written_together(families, doubtful)
         return found
 
     def _open(self, file: StateFile, listing: CheckpointListing) -> RocksdbZip:
@@ -55,3 +51,7 @@ class SnapshotReader:
         if key not in self._known:
             self._known[key] = decode_rocksdb_zip(self._location.read(file.path), file.path)
         return self._known[key]
+
+
+def _with_the_one_before(at: int) -> tuple[int, ...]:
+    return (at,) if at == 0 else (at - 1, at)

@@ -14,8 +14,8 @@ from pyspark_checkpoint.format.cipher import Cipher
 from pyspark_checkpoint.format.keys import CheckpointId, CheckpointPaths
 from pyspark_checkpoint.format.manifest import RequestCount
 from pyspark_checkpoint.format.pack import PackBounds
-from pyspark_checkpoint.format.sealed import sha256_hex
 from pyspark_checkpoint.history.parallel import run_bounded
+from pyspark_checkpoint.history.reading import ArtifactReader, WantedArtifact
 from pyspark_checkpoint.history.stage import StagedItem, stage
 from pyspark_checkpoint.store.base import ObjectStore
 
@@ -52,16 +52,19 @@ class ReadGroup:
     staged: tuple[StagedItem, ...] = ()
 
 
-def read_group(location: CheckpointLocation, group: Sequence[UploadItem]) -> ReadGroup:
+def read_group(
+    location: CheckpointLocation, target: UploadTarget, group: Sequence[UploadItem]
+) -> ReadGroup:
     """Read a group's files. One that is gone, or is of another size now, is ``FileGone``."""
     datas = run_bounded(
         lambda item: location.read(item.file.path, item.file.facts), list(group), READ_CONCURRENCY
     )
+    there = _find_stored(target, list(zip(group, datas, strict=True)))
     reused: list[tuple[str, ArtifactRef]] = []
     items: list[UploadItem] = []
     staged: list[StagedItem] = []
     for item, data in zip(group, datas, strict=True):
-        if item.earlier is not None and _has_bytes(item.earlier, data):
+        if item.earlier is not None and item.file.path in there:
             reused.append((item.file.path, item.earlier))
         else:
             items.append(item)
@@ -83,7 +86,7 @@ def upload_group(
     Each call stages under an attempt of its own, so that a task that runs twice overwrites nothing.
     """
     copied = _copy_large(target, group, clock)
-    read = read_group(location, [item for item in group if item.file.path not in copied])
+    read = read_group(location, target, [item for item in group if item.file.path not in copied])
     new = upload_bytes(
         target, read.items, read.staged, clock=clock, bounds=bounds, inline_used_bytes=inline_used_bytes
     )
@@ -139,8 +142,16 @@ def _copy_large(target: UploadTarget, group: Sequence[UploadItem], clock: Clock)
     return dict(run_bounded(copy, list(enumerate(large)), READ_CONCURRENCY))
 
 
-def _has_bytes(ref: ArtifactRef, data: bytes) -> bool:
-    return ref.data_key_id is None and ref.size_bytes == len(data) and ref.sha256 == sha256_hex(data)
+def _find_stored(target: UploadTarget, read: Sequence[tuple[UploadItem, bytes]]) -> set[str]:
+    """Of the files that were read, those whose bytes the store has already, by their paths."""
+    reader = ArtifactReader(target.store, store_id=target.store_id, cipher=target.cipher)
+    wanted = [
+        (item.file.path, WantedArtifact(item.earlier, item.operator, item.partition), data)
+        for item, data in read
+        if item.earlier is not None
+    ]
+    same = run_bounded(lambda one: reader.has_bytes(one[1], one[2]), wanted, READ_CONCURRENCY)
+    return {path for (path, _, _), is_same in zip(wanted, same, strict=True) if is_same}
 
 
 def staged_item(item: UploadItem, data: bytes) -> StagedItem:

@@ -18,6 +18,7 @@ from pyspark_checkpoint.format.artifact import ArtifactRef, verify_integrity
 from pyspark_checkpoint.format.cipher import Cipher
 from pyspark_checkpoint.format.manifest import CheckpointManifest
 from pyspark_checkpoint.format.ranges import ReadRange, coalesce_ranges, cut_range
+from pyspark_checkpoint.format.sealed import sha256_hex
 from pyspark_checkpoint.history.parallel import DEFAULT_CONCURRENCY, iter_bounded
 from pyspark_checkpoint.history.stage import NO_PARTITION, artifact_context
 from pyspark_checkpoint.store.base import CHUNK_BYTES, ObjectStore
@@ -69,6 +70,12 @@ class ArtifactReader:
         """All artifacts' bytes, in order, with as few requests as their places allow."""
         stored = self._read_stored(want.ref for want in wanted)
         return [self._open(want, stored[_place(want.ref)]) for want in wanted]
+
+    def has_bytes(self, want: WantedArtifact, data: bytes) -> bool:
+        """Whether an artifact holds ``data``. Its digest tells; an encrypted one is read to know."""
+        if want.ref.data_key_id is None:
+            return want.ref.size_bytes == len(data) and want.ref.sha256 == sha256_hex(data)
+        return self.read_many([want]) == [data]
 
     def read_partition(self, manifest: CheckpointManifest, operator: str, partition: int) -> list[bytes]:
         """The snapshot, if there is one, and the deltas of a partition, in the order to apply."""

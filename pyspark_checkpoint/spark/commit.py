@@ -6,10 +6,11 @@ import logging
 import threading
 from collections.abc import Sequence
 from dataclasses import replace
+from itertools import chain
 
 from pyspark_checkpoint.clock import SYSTEM_CLOCK
 from pyspark_checkpoint.errors import CheckpointError, RefusedError
-from pyspark_checkpoint.format.keys import CheckpointId
+from pyspark_checkpoint.format.keys import CheckpointId, parse_attempt_key
 from pyspark_checkpoint.format.manifest import CheckpointManifest
 from pyspark_checkpoint.history.commit import Run
 from pyspark_checkpoint.history.head import Head
@@ -17,7 +18,7 @@ from pyspark_checkpoint.history.living import SummaryCache
 from pyspark_checkpoint.history.records_io import exists
 from pyspark_checkpoint.history.retain import execute_prune, plan_prune, read_recent
 from pyspark_checkpoint.history.rules import check_encryption, choose_kind
-from pyspark_checkpoint.spark.draft import Batch, add_state, draft_manifest, gather, query_info
+from pyspark_checkpoint.spark.draft import Batch, add_state, draft_manifest, gather, has_gap, query_info
 from pyspark_checkpoint.spark.facts import QueryFacts
 from pyspark_checkpoint.spark.options import WriteOptions
 from pyspark_checkpoint.spark.plan import SinkPlan, check_owner, other_owner, plan_sink
@@ -32,8 +33,10 @@ from pyspark_checkpoint.spark.session import (
     store_key,
 )
 from pyspark_checkpoint.spark.sparklogs import read_offsets
+from pyspark_checkpoint.spark.state_check import only_split_since
 from pyspark_checkpoint.spark.state_choice import choose_state, seal_before_claim
 from pyspark_checkpoint.spark.state_commit import commit_state
+from pyspark_checkpoint.spark.state_task import open_location
 from pyspark_checkpoint.store.base import ObjectStore
 from pyspark_checkpoint.table.schema import TableSchema
 
@@ -76,7 +79,9 @@ def _plan_on(
     manifest = None if head is None else head.manifest
     plan = replace(plan, state=choose_state(options, manifest, streaming=streaming, tasks=tasks))
     if opened.cipher is not None:
-        keys = {ref.data_key_id for refs in plan.chains.values() for ref in refs if ref.data_key_id}
+        held = () if plan.state is None else plan.state.held.values()
+        refs = chain(chain.from_iterable(plan.chains.values()), held)
+        keys = {ref.data_key_id for ref in refs if ref.data_key_id}
         plan = replace(plan, cipher=opened.cipher.task_cipher(sorted(keys)))
     return plan
 
@@ -127,12 +132,20 @@ def commit_batch(
     catch_up(run, batch.plan.number - 1, batch.plan.parent_sha256)
     _refuse_other_owner(run, query.id, options)
     _refuse_unseen(opened.store, batch)
-    draft = draft_manifest(batch, run.head)
+    draft = draft_manifest(batch, run.head, is_split=_is_split(run, batch))
     choose_kind(draft, run.head)
     draft = add_state(draft, commit_state(run, batch))
     manifest = run.publish(draft, CheckpointId(batch.plan.number, SYSTEM_CLOCK.uuid7()))
     prune_if_due(options, run)
     return manifest
+
+
+def _is_split(run: Run, batch: Batch) -> bool:
+    """Whether there are batches between the head and this one that only split the state anew."""
+    manifest = None if run.head is None else run.head.manifest
+    if manifest is None or batch.plan.state is None or not has_gap(batch, manifest):
+        return False
+    return only_split_since(manifest, batch, open_location(batch.plan.state.location, run.run_id).logs)
 
 
 def _refuse_other_owner(run: Run, query_id: str, options: WriteOptions) -> None:
@@ -147,11 +160,13 @@ def _refuse_unseen(store: ObjectStore, batch: Batch) -> None:
     if "://" in store.url and not store.url.startswith("file:"):
         return
     for part in batch.parts:
-        state = next((file.ref for file in part.state), None)
-        for ref in (part.ref, part.rewritten.ref if part.rewritten else None, state):
-            if ref is not None and ref.path is not None and not exists(store, ref.path):
+        refs = [part.ref, part.rewritten.ref if part.rewritten else None]
+        refs += [file.ref for file in part.state]
+        for path in {ref.path for ref in refs if ref is not None and ref.path is not None}:
+            attempt = parse_attempt_key(path)
+            if attempt is not None and attempt[0].number == batch.plan.number and not exists(store, path):
                 raise RefusedError(
-                    f"the driver does not see {ref.path}, which a task has written below {store.url}",
+                    f"the driver does not see {path}, which a task has written below {store.url}",
                     hint="on several machines the path must be on a disk that all of them share, or in an "
                     "object store",
                 )

@@ -65,9 +65,10 @@ class CommittedState:
     location: str
 
 
-def draft_manifest(batch: Batch, head: Head | None) -> CheckpointManifest:
+def draft_manifest(batch: Batch, head: Head | None, *, is_split: bool = False) -> CheckpointManifest:
     """The manifest that commits a batch on top of ``head``; ``Run.publish`` stamps the rest.
 
+    ``is_split``: the batches between the two have only split the state anew, and had no rows.
     ``StaleAttempt`` if the batch was planned on another head: what its tasks rewrote is not the head's.
     """
     plan, manifest = batch.plan, None if head is None else head.manifest
@@ -75,7 +76,8 @@ def draft_manifest(batch: Batch, head: Head | None) -> CheckpointManifest:
         raise StaleAttempt(
             "the table has moved on while the batch ran", hint="start the query again; it plans anew"
         )
-    _refuse_gap(batch, manifest)
+    if has_gap(batch, manifest) and not is_split:
+        raise _gap(batch, manifest)
     operator = OperatorSnapshotEntry(_partitions(batch, manifest), TABLE_KIND)
     table = replace(plan.table, replaces=plan.replaces)
     if not plan.follows and batch.batch_id >= 0:
@@ -135,12 +137,16 @@ def query_info(facts: QueryFacts, *, batch: bool) -> QueryInfo:
     )
 
 
-def _refuse_gap(batch: Batch, manifest: CheckpointManifest | None) -> None:
+def has_gap(batch: Batch, manifest: CheckpointManifest | None) -> bool:
+    """Whether there are epochs between the table's newest and this one."""
+    return manifest is not None and batch.plan.follows and batch.epoch > manifest.epoch + 1
+
+
+def _gap(batch: Batch, manifest: CheckpointManifest | None) -> RefusedError:
     """Rows of an epoch that never reached the table would be missing for good."""
-    if manifest is None or not batch.plan.follows or batch.epoch <= manifest.epoch + 1:
-        return
-    raise RefusedError(
-        f"the table ends with epoch {manifest.epoch}, and this batch is epoch {batch.epoch}: the rows in "
+    newest = -1 if manifest is None else manifest.epoch
+    return RefusedError(
+        f"the table ends with epoch {newest}, and this batch is epoch {batch.epoch}: the rows in "
         "between are not in the table",
         hint="the checkpoint location is ahead of the store; restore it to the store's epoch with "
         "ckpt restore, or write to another path",

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import chain
 
 from pyspark.sql import SparkSession
 
@@ -32,9 +33,14 @@ class TaskTarget:
     options: Mapping[str, str] = field(default_factory=dict, repr=False)
 
     @staticmethod
-    def of(target: UploadTarget, url: str, options: Mapping[str, str]) -> TaskTarget:
-        """What a task is told of ``target``, which is at ``url``."""
-        cipher = target.cipher.task_cipher() if isinstance(target.cipher, StoreCipher) else target.cipher
+    def of(
+        target: UploadTarget, url: str, options: Mapping[str, str], items: Iterable[UploadItem] = ()
+    ) -> TaskTarget:
+        """What a task is told of ``target``, which is at ``url``, to compare and upload ``items``."""
+        cipher = target.cipher
+        if isinstance(cipher, StoreCipher):
+            earlier = (item.earlier for item in items if item.earlier is not None)
+            cipher = cipher.task_cipher(sorted({ref.data_key_id for ref in earlier if ref.data_key_id}))
         return TaskTarget(url, target.number, target.store_id, cipher, dict(options))
 
     def open(self, location: LocationSpec | None = None) -> UploadTarget:
@@ -59,7 +65,7 @@ class ExecutorUploader:
         self, groups: Sequence[tuple[UploadItem, ...]], target: UploadTarget
     ) -> list[UploadedGroup]:
         """Upload every group in a task; a task that runs twice leaves an orphan, never a mix."""
-        sent = TaskTarget.of(target, self._url, self._options)
+        sent = TaskTarget.of(target, self._url, self._options, chain.from_iterable(groups))
         location = LocationSpec(self._location.url, dict(self._location.options))
 
         def work(group: tuple[UploadItem, ...]) -> UploadedGroup | str:

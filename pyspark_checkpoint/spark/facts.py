@@ -36,6 +36,8 @@ class QueryFacts:
     """The text of ``offsets/N``."""
     tasks: int = 0
     """How many tasks the batch has; 0 if nobody has said."""
+    once: bool = False
+    """Whether it is known that each task of the batch ran once: no retry, no speculation."""
 
 
 def facts_from_options(options: Mapping[str, str]) -> QueryFacts:
@@ -70,6 +72,7 @@ def facts_from_fields(fields: Mapping[str, str]) -> QueryFacts:
         begun=fields.get("begun", "") == "true",
         offsets=fields.get("offsets", ""),
         tasks=int(fields.get("tasks") or 0),
+        once=fields.get("once", "") == "true",
     )
 
 

@@ -12,9 +12,12 @@ from pyspark_checkpoint.capture.location import LocationSpec
 from pyspark_checkpoint.capture.preflight import recorded_in_manifest
 from pyspark_checkpoint.capture.restore import RestoreReport
 from pyspark_checkpoint.capture.roots import plain_options, resolve_root
+from pyspark_checkpoint.capture.sealing import find_commit
 from pyspark_checkpoint.errors import RefusedError, SettingsError
 from pyspark_checkpoint.format.manifest import CheckpointManifest
+from pyspark_checkpoint.history.checkpoint_store import CheckpointStore
 from pyspark_checkpoint.sparkstate.coordinated import find_state_record
+from pyspark_checkpoint.sparkstate.points import RestorePoint
 from pyspark_checkpoint.sparkstate.preflight import PARTITIONS
 
 if TYPE_CHECKING:
@@ -47,6 +50,9 @@ def restore(
     if not must_split(wanted, partitions):
         return _restore(url, to, at, spark, settings)
     chosen = {name: value for name, value in settings.items() if name not in ("epoch", "timestamp_ms")}
+    if find_state_record(wanted) is not None:
+        refuse_unfinished(url, wanted, settings)
+        chosen["point"] = RestorePoint.AFTER.value
     report = _restore(url, to, wanted.checkpoint_id, session, chosen)
     manager.repartition(LocationSpec(to).spark_url, partitions)
     return report
@@ -80,12 +86,6 @@ def must_split(manifest: CheckpointManifest, partitions: int) -> bool:
     recorded = recorded_in_manifest(manifest)
     if not recorded.operators or recorded.conf.get(PARTITIONS) == str(partitions):
         return False
-    if find_state_record(manifest) is not None:
-        raise RefusedError(
-            f"checkpoint {manifest.checkpoint_id} has a table's rows beside the state, and the batch by "
-            "which Spark splits the state would never reach the table",
-            hint="restore it without partitions",
-        )
     if not recorded.is_rocksdb:
         raise RefusedError(
             f"checkpoint {manifest.checkpoint_id} has its state in HDFS-backed stores, which Spark cannot "
@@ -93,6 +93,21 @@ def must_split(manifest: CheckpointManifest, partitions: int) -> bool:
             hint="restore it without partitions; only RocksDB state can be split",
         )
     return True
+
+
+def refuse_unfinished(url: str, manifest: CheckpointManifest, settings: dict[str, Any]) -> None:
+    """Spark splits the state of a batch that is finished, and of no other."""
+    if settings.get("point") == RestorePoint.BEFORE.value:
+        raise SettingsError("state is split after a batch, and point is before", hint="leave point out")
+    options = settings.get("options")
+    history = CheckpointStore.open(resolve_root(url, settings.get("query"), options), options)
+    if find_commit(history, manifest) is None:
+        raise RefusedError(
+            f"whether Spark finished the batch of checkpoint {manifest.checkpoint_id} is not known, and it "
+            "splits the state of finished batches only",
+            hint="restore an earlier epoch; or restore without partitions, let the query run and stop, by "
+            "which its newest checkpoint is sealed, and split that one",
+        )
 
 
 def _active_session() -> SparkSession:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from pyspark_checkpoint.capture.location import LocationSpec
 from pyspark_checkpoint.capture.sealing import seal_head
-from pyspark_checkpoint.errors import CheckpointError, SettingsError
+from pyspark_checkpoint.errors import CheckpointError, SettingsError, Unavailable
 from pyspark_checkpoint.format.manifest import CheckpointManifest
 from pyspark_checkpoint.history.checkpoint_store import CheckpointStore
 from pyspark_checkpoint.spark.options import WriteOptions
@@ -81,7 +81,11 @@ def find_location(options: WriteOptions) -> LocationSpec | None:
 
 
 def why_unreadable(spec: LocationSpec) -> str | None:
-    """Why the location cannot be read from Python; None if it can."""
+    """Why the location cannot be read from Python; None if it can.
+
+    A location that does not answer now is an error, also for ``auto``: it would commit this batch without
+    its state, and the next one with it.
+    """
     key = (spec.url, tuple(sorted(spec.options.items())))
     if _READABLE.find(key):
         return None
@@ -90,6 +94,8 @@ def why_unreadable(spec: LocationSpec) -> str | None:
         return f"checkpoint locations on {scheme}: are not read from Python"
     try:
         open_location(spec).location.read(METADATA)
+    except Unavailable:
+        raise
     except CheckpointError as error:
         return f"the driver cannot read {spec.url}: {error.message}"
     _READABLE.put(key, True)

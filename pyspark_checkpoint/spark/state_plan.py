@@ -11,7 +11,7 @@ from pyspark_checkpoint.format.artifact import ArtifactRef
 from pyspark_checkpoint.format.manifest import CheckpointManifest, ManifestKind
 from pyspark_checkpoint.sparkstate.capture import CapturedFile
 from pyspark_checkpoint.sparkstate.coordinated import StateRecord, find_state_record
-from pyspark_checkpoint.sparkstate.names import parse_state_file
+from pyspark_checkpoint.sparkstate.names import StoreId, parse_state_file
 from pyspark_checkpoint.sparkstate.restore import state_refs
 
 _BY_A_BATCH = (ManifestKind.EPOCH, ManifestKind.REPLACEMENT)
@@ -50,6 +50,15 @@ class StatePlan:
     def is_for(self, task: int, partition: int) -> bool:
         """Whether a task takes a partition of the state; what no task takes, the driver does."""
         return partition % self.tasks == task if self.tasks > 0 else partition == task
+
+    def settled(self, prefixes: tuple[str, ...] = ("",)) -> dict[StoreId, dict[int, str]]:
+        """Format version 2: the ids of what the head has settled, of files below ``prefixes``."""
+        found: dict[StoreId, dict[int, str]] = {}
+        for path in self.held:
+            file = parse_state_file(path) if path.startswith(prefixes) else None
+            if file is not None and file.uid and self.record and file.version <= self.record.batch:
+                found.setdefault(file.owner, {})[file.version] = file.uid
+        return found
 
     def known(self, files: Iterable[CapturedFile], batch: int, run_id: str) -> dict[str, KnownFile]:
         """The files that are the head's without a look at their bytes.

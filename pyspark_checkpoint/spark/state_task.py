@@ -20,11 +20,16 @@ from pyspark_checkpoint.history.stage import StagedItem
 from pyspark_checkpoint.spark.facts import TaskFacts
 from pyspark_checkpoint.spark.session import ProcessCache
 from pyspark_checkpoint.spark.state_plan import StatePlan
-from pyspark_checkpoint.sparkstate.capture import CapturePlan, plan_operators, unique_ids_of
+from pyspark_checkpoint.sparkstate.capture import CapturePlan, OperatorFiles, plan_operators
 from pyspark_checkpoint.sparkstate.chain import FileFacts, StateChain
-from pyspark_checkpoint.sparkstate.coordinated import plan_store_chains
+from pyspark_checkpoint.sparkstate.coordinated import (
+    NOTHING_SETTLED,
+    SettledIds,
+    ids_before,
+    plan_store_chains,
+)
 from pyspark_checkpoint.sparkstate.directory import CheckpointListing
-from pyspark_checkpoint.sparkstate.logs import CommitLog
+from pyspark_checkpoint.sparkstate.logs import CommitLog, OperatorInfo
 from pyspark_checkpoint.sparkstate.names import StateFile, StoreId
 
 MOST_BYTES_WITH_ROWS = 64 * 1024 * 1024
@@ -102,10 +107,11 @@ def take_state(plan: StatePlan, task: TaskFacts, target: UploadTarget, first_epo
 def _plan_share(
     plan: StatePlan, task: TaskFacts, watched: WatchedLocation, first_epoch: int
 ) -> CapturePlan:
-    listing = watched.location.listing(*plan.prefixes(task.partition))
-    batch, logs = task.batch_id, watched.logs
+    prefixes = plan.prefixes(task.partition)
+    listing = watched.location.listing(*prefixes)
+    batch, logs, settled = task.batch_id, watched.logs, plan.settled(prefixes)
     operators = logs.declared_operators(listing, batch)
-    commits = commits_before(logs, listing, batch)
+    commits = commits_before(logs, listing, batch, settled)
     together = logs.written_together(listing, batch + 1)
     chains = [
         chain
@@ -115,23 +121,42 @@ def _plan_share(
             owner,
             batch,
             listing.state[owner],
-            unique_ids_of(owner, commits, batch - 1, operators),
+            ids_before(owner, batch, commits, operators, settled),
             together,
         )
     ]
-    try:
-        planned = plan_operators(
-            chains, listing, logs.shared_files(chains, listing), operators, first_epoch=first_epoch
-        )
-    except RefusedError as error:
-        raise FileGone(str(error)) from error
+    planned = plan_present(chains, listing, logs.shared_files(chains, listing), operators, first_epoch)
     return CapturePlan(batch, planned, ())
 
 
-def commits_before(logs: LocationLogs, listing: CheckpointListing, batch: int) -> dict[int, CommitLog]:
-    """The commit logs that say which of the listed files count; none in format version 1."""
-    versions = {file.version for files in listing.state.values() for file in files if file.uid}
-    return logs.read_commits(version - 1 for version in sorted(versions) if version <= batch)
+def plan_present(
+    chains: Sequence[StateChain],
+    listing: CheckpointListing,
+    shared: Mapping[str, tuple[str, ...]],
+    operators: Mapping[int, OperatorInfo],
+    first_epoch: int,
+) -> tuple[OperatorFiles, ...]:
+    """The files of the chains; ``FileGone`` if a snapshot needs one that came or went after the listing."""
+    try:
+        return plan_operators(chains, listing, shared, operators, first_epoch=first_epoch)
+    except RefusedError as error:
+        raise FileGone(error.message) from error
+
+
+def commits_before(
+    logs: LocationLogs, listing: CheckpointListing, batch: int, settled: SettledIds = NOTHING_SETTLED
+) -> dict[int, CommitLog]:
+    """The commit logs that say which of the listed files count; none in format version 1.
+
+    What was ``settled`` of a store is not read again, but for the version that ``batch`` began from.
+    """
+    versions = {
+        file.version
+        for owner, files in listing.state.items()
+        for file in files
+        if file.uid and min(batch - 1, max(settled.get(owner, ()), default=0)) < file.version <= batch
+    }
+    return logs.read_commits(version - 1 for version in sorted(versions))
 
 
 def _find_chains(
@@ -153,7 +178,7 @@ def _read(
 ) -> TakenState:
     facts = {file.path: file.facts for file in captured.all_files()}
     large = [upload_group(location, target, group) for group in uploads.groups]
-    group = read_group(location, uploads.here)
+    group = read_group(location, target, uploads.here)
     refs = dict(uploads.reused) | dict(group.reused)
     for answer in large:
         refs |= dict(answer.refs)

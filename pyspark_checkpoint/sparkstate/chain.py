@@ -3,7 +3,8 @@
 Pure. The traps of format version 1 are handled here: a base that maintenance made from an attempt whose
 changes were rewritten later is older than the change of its own version, and is not used; unless Spark
 wrote both together, the base first, as it does when column families come or go; and a version that only
-a base or only a change gives is enough.
+a base or only a change gives is enough. Where a store's times are seconds, both may have the same: such a
+base is used only if there is no other way.
 """
 
 from __future__ import annotations
@@ -17,10 +18,11 @@ from pyspark_checkpoint.sparkstate.names import StateFile, StateFileKind, StoreI
 
 @dataclass(frozen=True, slots=True)
 class FileFacts:
-    """What a listing knows of a file."""
+    """What a listing knows of a file. ``version`` tells files apart that have one size and one time."""
 
     size_bytes: int
     modified_ms: int
+    version: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,20 +54,41 @@ def plan_chain(
     with the change of their version. Version 0 is the empty store and needs no file.
     """
     by_version = _by_version(owner, files, {**_only_ids(owner, files), **unique_ids})
+    for same_time in (False, True):
+        chain, missing = _walk_back(owner, version, by_version, files, together, same_time=same_time)
+        if missing == 0:
+            return chain
+    raise RefusedError(
+        f"version {missing} of state {owner.directory} is not in the checkpoint location",
+        hint="it was purged or never written; take a newer epoch",
+    )
+
+
+def _walk_back(
+    owner: StoreId,
+    version: int,
+    by_version: Mapping[int, Iterable[StateFile]],
+    files: Mapping[StateFile, FileFacts],
+    together: Set[StateFile],
+    *,
+    same_time: bool,
+) -> tuple[StateChain, int]:
+    """The chain, and the version at which it breaks off; 0 if it does not.
+
+    ``same_time`` takes a base also if it is not known to be later than the change of its version.
+    """
     changes: list[StateFile] = []
+    base: StateFile | None = None
     current = version
-    while current > 0:
-        base, change = _choose(by_version.get(current, ()), files, together)
-        if base is not None:
-            return StateChain(owner, version, base, tuple(reversed(changes)))
-        if change is None:
-            raise RefusedError(
-                f"version {current} of state {owner.directory} is not in the checkpoint location",
-                hint="it was purged or never written; take a newer epoch",
-            )
-        changes.append(change)
-        current -= 1
-    return StateChain(owner, version, None, tuple(reversed(changes)))
+    while current > 0 and base is None:
+        base, change = _choose(by_version.get(current, ()), files, together, same_time=same_time)
+        if base is None:
+            if change is None:
+                break
+            changes.append(change)
+            current -= 1
+    chain = StateChain(owner, version, base, tuple(reversed(changes)))
+    return chain, 0 if base is not None else current
 
 
 def _only_ids(owner: StoreId, files: Iterable[StateFile]) -> dict[int, str]:
@@ -77,7 +100,7 @@ def _only_ids(owner: StoreId, files: Iterable[StateFile]) -> dict[int, str]:
 
 
 def doubtful_bases(version: int, files: Mapping[StateFile, FileFacts]) -> tuple[StateFile, ...]:
-    """The RocksDB snapshots up to ``version`` that are older than the change of their version.
+    """The RocksDB snapshots up to ``version`` that are not later than the change of their version.
 
     What they hold decides: see ``written_together``.
     """
@@ -89,7 +112,7 @@ def doubtful_bases(version: int, files: Mapping[StateFile, FileFacts]) -> tuple[
         and file.uid is None
         and file.version <= version
         and file.version in changes
-        and fact.modified_ms < changes[file.version].modified_ms
+        and fact.modified_ms <= changes[file.version].modified_ms
     )
 
 
@@ -123,11 +146,16 @@ def _by_version(
 
 
 def _choose(
-    candidates: Iterable[StateFile], files: Mapping[StateFile, FileFacts], together: Set[StateFile]
+    candidates: Iterable[StateFile],
+    files: Mapping[StateFile, FileFacts],
+    together: Set[StateFile],
+    *,
+    same_time: bool,
 ) -> tuple[StateFile | None, StateFile | None]:
     base = next((file for file in candidates if file.kind.is_base), None)
     change = next((file for file in candidates if not file.kind.is_base), None)
     if base is None or change is None or base.uid is not None or base in together:
         return base, change
-    is_stale = files[base].modified_ms < files[change].modified_ms
-    return (None if is_stale else base), change
+    later_ms = files[base].modified_ms - files[change].modified_ms
+    is_fresh = later_ms >= 0 if same_time else later_ms > 0
+    return (base if is_fresh else None), change

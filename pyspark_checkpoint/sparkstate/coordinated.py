@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Set
 from dataclasses import dataclass, field
+from types import MappingProxyType
 from typing import Any
 
 from pyspark_checkpoint.errors import FormatError, RefusedError
@@ -29,6 +30,9 @@ from pyspark_checkpoint.sparkstate.sources import plan_source_logs
 
 STATE_FIELD = "state"
 """Where in a manifest's ``table`` the record is."""
+SettledIds = Mapping[StoreId, Mapping[int, str]]
+"""Format version 2: the unique id of each version of a store, where a manifest has settled it."""
+NOTHING_SETTLED: SettledIds = MappingProxyType({})
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,11 +146,13 @@ def plan_both_points(
     *,
     partitions: int | None = None,
     together: Set[StateFile] = frozenset(),
+    settled: SettledIds = NOTHING_SETTLED,
 ) -> tuple[StateChain, ...]:
     """The chains of every state store before and after ``batch``, which is not committed yet.
 
-    ``commits`` are the commit logs before ``batch``, of which only format version 2 needs any. Refused
-    if a partition that an operator declares is not there at both versions.
+    ``commits`` are the commit logs before ``batch``, of which only format version 2 needs any, and of
+    those only what is not ``settled``. Refused if a partition that an operator declares is not there at
+    both versions.
     """
     check_committable(listing, batch)
     owners = [owner for owner in listing.state if partitions is None or owner.partition < partitions]
@@ -158,10 +164,21 @@ def plan_both_points(
             owner,
             batch,
             listing.state[owner],
-            unique_ids_of(owner, commits, batch - 1, operators),
+            ids_before(owner, batch, commits, operators, settled),
             together,
         )
     )
+
+
+def ids_before(
+    owner: StoreId,
+    batch: int,
+    commits: Mapping[int, CommitLog],
+    operators: Mapping[int, OperatorInfo],
+    settled: SettledIds,
+) -> dict[int, str]:
+    """The unique id of each version up to ``batch``: as the commit logs say, else as it was settled."""
+    return {**settled.get(owner, {}), **unique_ids_of(owner, commits, batch - 1, operators)}
 
 
 def check_committable(listing: CheckpointListing, batch: int) -> None:

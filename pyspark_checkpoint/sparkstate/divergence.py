@@ -6,7 +6,7 @@ rows and other state. Going on from it would put state beside rows that do not b
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
 
 from pyspark_checkpoint.format.artifact import ArtifactRef
 from pyspark_checkpoint.sparkstate.capture import unique_ids_of
@@ -23,18 +23,36 @@ def find_divergence(
 ) -> str | None:
     """What tells the location from the head, None if nothing does.
 
-    ``held`` is what the head names and ``found`` what is to be committed, by path. Only changes up to
-    version ``batch`` count, which is the state that ``batch`` began from: bases may be written again by
-    maintenance, and encrypted bytes cannot be compared.
+    ``held`` is what the head names and ``found`` what the location has, by path; a file of ``held`` that
+    is unchanged there is the same artifact in both. Only versions up to ``batch`` count, which is the
+    state that ``batch`` began from; of that one ``found`` must have the decisive files.
     """
-    files = {path: file for path in held if (file := parse_state_file(path)) is not None}
+    files = parsed_files(held)
+    decisive = set(decisive_files(files, batch))
     for path, file in files.items():
+        is_own = path in decisive or (file.uid is None and not file.kind.is_base and file.version <= batch)
         ref = found.get(path)
-        if file.kind.is_base or file.version > batch or ref is None or file.uid is not None:
-            continue
-        if ref.sha256 != held[path].sha256 and ref.data_key_id is None:
+        if is_own and ref is not None and ref.sha256 != held[path].sha256:
             return f"{path} has other bytes"
     return _find_other_ids(batch, list(files.values()), operators, commits)
+
+
+def parsed_files(paths: Iterable[str]) -> dict[str, StateFile]:
+    """The versioned state files among ``paths``."""
+    return {path: file for path in paths if (file := parse_state_file(path)) is not None}
+
+
+def decisive_files(files: Mapping[str, StateFile], version: int) -> Iterator[str]:
+    """Of the files that a manifest names, those by which one attempt's ``version`` differs from another's.
+
+    A store's change; or its base, where that is all that is named: RocksDB without a changelog has no
+    more. In format version 2 names say who wrote them, and no bytes need to be compared.
+    """
+    of_version = {path: file for path, file in files.items() if file.version == version and not file.uid}
+    changed = {file.owner for file in of_version.values() if not file.kind.is_base}
+    for path, file in of_version.items():
+        if not file.kind.is_base or file.owner not in changed:
+            yield path
 
 
 def _find_other_ids(

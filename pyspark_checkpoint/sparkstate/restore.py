@@ -178,6 +178,18 @@ def state_refs(manifest: CheckpointManifest) -> dict[str, ArtifactRef]:
     return {file.path: file.ref for file in _state_files(manifest)}
 
 
+def state_owners(manifest: CheckpointManifest) -> dict[str, tuple[str, int]]:
+    """Which operator and partition a state file belongs to, by its path: encryption binds it to them."""
+    found: dict[str, tuple[str, int]] = {}
+    for key, operator in manifest.operators.items():
+        if operator.kind == STATE_KIND:
+            number = parse_operator_key(key)
+            for part in operator.partitions:
+                for ref in part.artifacts:
+                    found[f"state/{number}/{part.partition_id}/{ref.name}"] = (key, part.partition_id)
+    return found
+
+
 def check_fresh(keys: Sequence[str], *, is_ours: bool) -> None:
     """Refuse a location that a query uses. ``is_ours``: our marker of an unfinished restore is there."""
     taken = sorted(key for key in keys if key.startswith(IN_USE))

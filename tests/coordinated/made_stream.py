@@ -1,13 +1,15 @@
 """A stateful query without Spark: its checkpoint location, its state and its sink, step by step.
 
 It counts keys. State is kept as Spark keeps it: a change file a version and partition, snapshots that
-maintenance adds later, in format version 1 or 2; the sink is the real one. Whatever it is told to do
+maintenance adds later, in format version 1 or 2; or a snapshot a version, as RocksDB does without a
+changelog. The sink is the real one. Whatever it is told to do
 can end after any step, as if the driver had been killed there. Some rows can be left out by chance, in
 each attempt of a batch others: a query with ``rand()``.
 """
 
 from __future__ import annotations
 
+import base64
 import io
 import json
 import os
@@ -15,6 +17,8 @@ import random
 import shutil
 import zipfile
 from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -27,6 +31,7 @@ from pyspark_checkpoint.format.manifest import CheckpointManifest
 from pyspark_checkpoint.history.checkpoint_store import CheckpointStore
 from pyspark_checkpoint.spark import state_choice, state_commit, state_task
 from pyspark_checkpoint.sparkstate.points import RestorePoint
+from pyspark_checkpoint.sparkstate.preflight import PARTITIONS
 from tests.sink.kit import Query, forget_everything, offsets_text, read_pairs, rows_from
 
 QUERY_ID = "6c1b0d9e-3b52-4c7a-9f0e-0a5d0c6f1e11"
@@ -45,10 +50,20 @@ class MadeStream:
 
     root: Path
     version: int = 1
+    zips: bool = False
+    """Whether each version is a snapshot of its own: RocksDB without a changelog, in format version 1."""
     partitions: int = 2
     chance: random.Random | None = None
     """Leaves rows out, other ones in each attempt; None for a query that does the same every time."""
     options: dict[str, str] = field(default_factory=dict)
+    once: bool = True
+    """Whether Spark runs each task once, and says so; else every commit looks at the whole location."""
+    ids: list[str] = field(default_factory=list)
+    """The unique ids of the newest attempt, by partition."""
+    winners: dict[int, list[str]] = field(default_factory=dict)
+    """The same of the batches that are done."""
+    file_source: bool = False
+    """Whether the input is files, of which the source keeps a log."""
     locations: int = 0
     ticks: int = 1_700_000_000_000
 
@@ -68,11 +83,16 @@ class MadeStream:
     def start(self) -> None:
         """A new run: nothing is remembered but what is on disk."""
         forget_everything()
-        for cache in (state_task._LOCATIONS, state_commit._LOGS, state_choice._READABLE):
+        for cache in (state_task._LOCATIONS, state_commit._BEFORE, state_choice._READABLE):
             cache._values.clear()
         options = {"checkpointLocation": str(self.location), "retain": "all", **self.options}
         self.query = Query(
-            str(self.table), query_id=QUERY_ID, options=options, output_mode="update", tasks=2
+            str(self.table),
+            query_id=QUERY_ID,
+            options=options,
+            output_mode="update",
+            tasks=2,
+            once=self.once,
         )
 
     def next_batch(self) -> int:
@@ -89,27 +109,48 @@ class MadeStream:
     def batch(self, *, stop_after: str = "committed") -> CheckpointManifest:
         """Run the next batch; it ends by ``Killed`` after ``stop_after``, unless that is its last step."""
         number = self.next_batch()
-        self.write(f"offsets/{number}", offsets_text(number))
+        if self.file_source:
+            self.write(f"sources/0/{number}", f"v1\n{number}")
+        self.write(f"offsets/{number}", self.offsets(number))
         self._reached("offsets", stop_after)
         plan = self.query.plan()
         changed: list[tuple[int | None, int]] = []
-        ids = []
+        self.ids = []
         for partition in range(self.partitions):
             uid, totals = self._commit_state(partition, number)
-            ids.append(uid)
+            self.ids.append(uid)
             changed += totals.items()
             if partition == 0:
                 self._reached("first state", stop_after)
         self._reached("state", stop_after)
         messages = self.query.write(plan, number, rows_from(changed))
         self._reached("staged", stop_after)
-        manifest = self.query.commit(messages, number)
+        manifest = self.query.commit(messages, number, offsets=self.offsets(number))
         self._reached("published", stop_after)
+        self.finish(number)
+        return manifest
+
+    def offsets(self, number: int) -> str:
+        """What Spark writes to ``offsets/N``."""
+        version, head, source = offsets_text(number).split("\n")
+        pinned = {**json.loads(head), "conf": {PARTITIONS: str(self.partitions)}}
+        last = f'{{"logOffset":{number}}}' if self.file_source else source
+        return "\n".join([version, json.dumps(pinned), last])
+
+    def finish(self, number: int) -> None:
+        """Spark writes down that a batch is done, and in format version 2 whose files count."""
+        self.winners[number] = list(self.ids)
         log: dict[str, Any] = {"nextBatchWatermarkMs": number * 1000}
         if self.version == 2:
-            log["stateUniqueIds"] = {"0": [[uid] for uid in ids]}
+            log["stateUniqueIds"] = {"0": [[uid] for uid in self.ids]}
         self.write(f"commits/{number}", f"v{self.version}\n{json.dumps(log)}")
-        return manifest
+
+    def commit_rows(self, totals: dict[int, int]) -> CheckpointManifest:
+        """What the sink does for a batch whose state is written; its rows are all totals."""
+        number = self.next_batch()
+        plan = self.query.plan()
+        messages = self.query.write(plan, number, rows_from(list(totals.items())))
+        return self.query.commit(messages, number, offsets=self.offsets(number))
 
     def maintain(self, version: int) -> None:
         """What Spark's maintenance does when it likes: a snapshot of a version, from what is there."""
@@ -117,6 +158,30 @@ class MadeStream:
             change = self._change_of(partition, version)
             if change is not None:
                 self._write_snapshot(change, self.state(partition, version))
+
+    def split(self, partitions: int) -> None:
+        """What Spark's offline repartition does: a batch of its own, by which the state is split anew."""
+        last = self.next_batch() - 1
+        totals = self.whole_state(last + 1)
+        self.partitions = partitions
+        version, _, source = self.offsets(last).split("\n")
+        head = json.loads((self.location / "offsets" / str(last)).read_text().split("\n")[1])
+        head["conf"][PARTITIONS] = str(partitions)
+        self.write(f"offsets/{last + 1}", "\n".join([version, json.dumps(head), source]))
+        for partition in range(partitions):
+            part = {key: value for key, value in totals.items() if key % partitions == partition}
+            self._write_snapshot(Path(f"state/0/{partition}/{last + 2}.delta"), part)
+        self.finish(last + 1)
+
+    @contextmanager
+    def snapshots_hidden(self) -> Iterator[None]:
+        """Inside, there are no snapshots of HDFS-backed stores: Spark has in memory what it needs."""
+        hidden = {path: path.with_name(f".{path.name}") for path in self.location.rglob("*.snapshot")}
+        for path, aside in hidden.items():
+            path.rename(aside)
+        yield
+        for path, aside in hidden.items():
+            aside.rename(path)
 
     # --- disasters -----------------------------------------------------------------------------------
 
@@ -127,7 +192,9 @@ class MadeStream:
     def restore(self, **arguments: Any) -> RestoreReport:
         """Restore into a fresh location, and start from there."""
         self._begin_location()
-        report = restore(str(self.table), str(self.location), **arguments)
+        report = restore(
+            str(self.table), str(self.location), options=self.keys(), location_options={}, **arguments
+        )
         self.touch_all()
         self.start()
         return report
@@ -168,11 +235,15 @@ class MadeStream:
     def rows(self, **options: str) -> dict[int | None, int]:
         """The table."""
         forget_everything()
-        return dict(read_pairs(str(self.table), **options))
+        return dict(read_pairs(str(self.table), **self.keys(), **options))
 
     def history(self) -> CheckpointStore:
         """The one history that rows and state are in."""
-        return CheckpointStore.open(str(self.table))
+        return CheckpointStore.open(str(self.table), self.keys())
+
+    def keys(self) -> dict[str, str]:
+        """The options that an encrypted table is opened with."""
+        return {name: value for name, value in self.options.items() if name == "encryptionKeyFile"}
 
     def knows_after(self, manifest: CheckpointManifest) -> bool:
         """Whether Spark is known to have finished a checkpoint's batch."""
@@ -183,7 +254,13 @@ class MadeStream:
         here, number = self.location, self.locations
         self._begin_location()
         report = restore(
-            str(self.table), str(self.location), at=manifest.checkpoint_id, point=point, clone=True
+            str(self.table),
+            str(self.location),
+            at=manifest.checkpoint_id,
+            point=point,
+            clone=True,
+            options=self.keys(),
+            location_options={},
         )
         self.touch_all()
         found = self.whole_state(manifest.epoch + (report.point is RestorePoint.AFTER))
@@ -202,6 +279,9 @@ class MadeStream:
         )
         changed = {key: before.get(key, 0) + count for key, count in counts.items()}
         uid = SYSTEM_CLOCK.uuid7()
+        if self.zips:
+            self._write_snapshot(Path(f"state/0/{partition}/{number + 1}.delta"), {**before, **changed})
+            return uid, changed
         name = f"{number + 1}_{uid}.changelog" if self.version == 2 else f"{number + 1}.delta"
         self.write(f"state/0/{partition}/{name}", json.dumps(sorted(changed.items())))
         return uid, changed
@@ -220,9 +300,9 @@ class MadeStream:
         return directory / f"{version}_{uid}.changelog"
 
     def _write_snapshot(self, change: Path, totals: dict[int, int]) -> None:
-        """One file in version 1; in version 2 a zip that names a file which RocksDB shares."""
+        """One file in HDFS-backed stores; in RocksDB a zip that names a file which its snapshots share."""
         state = json.dumps(sorted(totals.items()))
-        if self.version == 1:
+        if self.version == 1 and not self.zips:
             self.write(str(change.with_suffix(".snapshot")), state)
             return
         shared = f"{SYSTEM_CLOCK.uuid7()}.sst"
@@ -252,6 +332,15 @@ class MadeStream:
     def _reached(step: str, stop_after: str) -> None:
         if step == stop_after:
             raise Killed(step)
+
+
+def key_ring(directory: Path) -> dict[str, str]:
+    """The options of a table that is encrypted, and a key ring for it."""
+    ring = directory / "keys.json"
+    key = base64.b64encode(bytes(range(32))).decode()
+    ring.write_text(json.dumps({"active": "k", "keys": {"k": key}}))
+    ring.chmod(0o600)
+    return {"encryptionKeyFile": str(ring)}
 
 
 def _uid_of(change: Path | None) -> str:

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-import base64
 import json
+import os
+import random
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from pyspark_checkpoint.capture.location import CheckpointLocation, LocationSpec
 from pyspark_checkpoint.capture.location_logs import LocationLogs
-from pyspark_checkpoint.errors import RefusedError, SettingsError
+from pyspark_checkpoint.errors import RefusedError, SettingsError, Unavailable
 from pyspark_checkpoint.format.manifest import CheckpointManifest, ManifestKind
 from pyspark_checkpoint.history.checkpoint_store import CheckpointStore
 from pyspark_checkpoint.spark import state_task
@@ -19,7 +21,7 @@ from pyspark_checkpoint.sparkstate.coordinated import find_state_record
 from pyspark_checkpoint.sparkstate.points import RestorePoint
 from pyspark_checkpoint.sparkstate.restore import state_refs
 from pyspark_checkpoint.store.local import LocalStore
-from tests.coordinated.made_stream import QUERY_ID, Killed, MadeStream, totals_after
+from tests.coordinated.made_stream import QUERY_ID, Killed, MadeStream, key_ring, totals_after
 from tests.sink.kit import Query, offsets_text, rows_from
 
 
@@ -51,7 +53,7 @@ def test_state_that_no_task_can_take_is_taken_by_the_driver(tmp_path: Path) -> N
 
 def test_a_file_that_was_written_again_after_its_task_is_taken_by_the_driver(tmp_path: Path) -> None:
     """A second attempt of the state's task ended later: the bytes that are there count."""
-    stream = MadeStream(tmp_path)
+    stream = MadeStream(tmp_path, once=False)
     stream.run(1)
     with pytest.raises(Killed):
         stream.batch(stop_after="state")
@@ -65,9 +67,28 @@ def test_a_file_that_was_written_again_after_its_task_is_taken_by_the_driver(tmp
     assert reader.read(found, "0-stateStoreSave", 0) == later.encode()
 
 
+def test_a_file_that_was_written_again_in_the_same_second_is_noticed(tmp_path: Path) -> None:
+    """Same name, size and time, as a store that counts in seconds shows it, and yet another file."""
+    stream = MadeStream(tmp_path, once=False)
+    stream.run(1)
+    with pytest.raises(Killed):
+        stream.batch(stop_after="state")
+    messages = stream.query.write(stream.query.plan(), 1, rows_from(list(stream.whole_state(2).items())))
+    path = stream.location / "state" / "0" / "0" / "2.delta"
+    first, taken = path.stat(), path.read_bytes()
+    later = taken[:-3] + bytes([taken[-3] ^ 1]) + taken[-2:]
+    again = path.with_suffix(".again")
+    again.write_bytes(later)
+    again.rename(path)
+    os.utime(path, ns=(first.st_mtime_ns, first.st_mtime_ns))
+    manifest = stream.query.commit(messages, 1)
+    ref = state_refs(manifest)["state/0/0/2.delta"]
+    assert stream.history().reader().read(ref, "0-stateStoreSave", 0) == later != taken
+
+
 def test_tasks_that_ran_twice_leave_nothing_twice(tmp_path: Path) -> None:
     """Retried and speculative attempts: one message of each counts, whichever it is."""
-    stream = MadeStream(tmp_path)
+    stream = MadeStream(tmp_path, once=False)
     stream.run(1)
     with pytest.raises(Killed):
         stream.batch(stop_after="state")
@@ -82,7 +103,7 @@ def test_tasks_that_ran_twice_leave_nothing_twice(tmp_path: Path) -> None:
 
 def test_a_partition_that_is_missing_fails_the_batch_and_publishes_nothing(tmp_path: Path) -> None:
     """The location is not shared by all machines: the message says so."""
-    stream = MadeStream(tmp_path)
+    stream = MadeStream(tmp_path, once=False)
     stream.run(1)
     with pytest.raises(Killed):
         stream.batch(stop_after="state")
@@ -96,11 +117,26 @@ def test_a_partition_that_is_missing_fails_the_batch_and_publishes_nothing(tmp_p
     assert stream.history().list_ids() == before
 
 
+def test_state_that_a_task_wrote_where_the_driver_does_not_see_it_is_refused(tmp_path: Path) -> None:
+    """The table's disk is not shared; it is noticed also if the task had no rows, and knew some state."""
+    stream = MadeStream(tmp_path)
+    stream.run(1)
+    with pytest.raises(Killed):
+        stream.batch(stop_after="state")
+    messages = stream.query.write(stream.query.plan(), 1, rows_from([]))
+    assert [part.ref for part in messages] == [None, None]
+    for path in {file.ref.path for file in messages[1].state if file.path.endswith("2.delta")}:
+        (stream.table / str(path)).unlink()
+    with pytest.raises(RefusedError, match="the driver does not see"):
+        stream.query.commit(messages, 1)
+
+
 def test_a_location_of_another_query_is_refused(tmp_path: Path) -> None:
     """The option points to a directory that somebody else's query uses."""
     stream = MadeStream(tmp_path)
     stream.run(1)
     stream.write("metadata", json.dumps({"id": "another"}))
+    stream.start()
     with pytest.raises(RefusedError, match="the checkpoint location is of query another"):
         stream.batch()
 
@@ -124,6 +160,25 @@ def test_auto_keeps_the_rows_where_the_state_cannot_be_read(tmp_path: Path) -> N
         assert manifest.files == ()
 
 
+def test_auto_does_not_drop_the_state_because_a_store_does_not_answer(tmp_path: Path) -> None:
+    """That the location cannot be read now does not mean that it cannot be read: the batch fails."""
+    stream = MadeStream(tmp_path)
+    stream.run(1)
+    stream.start()
+    spec = LocationSpec(str(stream.location))
+    location = CheckpointLocation(spec, _Away(stream.location))
+    state_task._LOCATIONS.put((spec.url, (), ""), WatchedLocation(location, LocationLogs(location)))
+    with pytest.raises(Unavailable):
+        stream.query.plan()
+
+
+class _Away(LocalStore):
+    """A location that does not answer."""
+
+    def get(self, key: str, *, start: int | None = None, end: int | None = None) -> bytes:
+        raise Unavailable(f"no answer to {key} from {start} to {end}")
+
+
 def test_state_can_be_switched_off_and_on_again(tmp_path: Path) -> None:
     """The first checkpoint with state again holds all of it."""
     stream = MadeStream(tmp_path)
@@ -144,23 +199,18 @@ def test_state_can_be_switched_off_and_on_again(tmp_path: Path) -> None:
 
 def test_an_encrypted_store_holds_rows_and_state_alike(tmp_path: Path) -> None:
     """Tasks encrypt the state with the data key of their rows; a restore needs the key ring."""
-    ring = tmp_path / "keys.json"
-    key = base64.b64encode(bytes(range(32))).decode()
-    ring.write_text(json.dumps({"active": "k", "keys": {"k": key}}))
-    ring.chmod(0o600)
-    options = {"encryptionKeyFile": str(ring)}
-    stream = MadeStream(tmp_path, options=options)
+    stream = MadeStream(tmp_path, options=key_ring(tmp_path))
     stream.run(4)
     stream.start()
     stream.run(1)
-    manifest = CheckpointStore.open(str(stream.table), options).load_latest()
+    manifest = stream.history().load_latest()
     assert manifest is not None
     assert all(ref.data_key_id for ref in manifest.artifacts())
     stream.lose_location()
-    stream.restore(options=options, location_options={})
+    stream.restore()
     assert stream.whole_state(4) == totals_after(3)
     stream.run(1)
-    assert stream.rows(**options) == totals_after(4)
+    assert stream.rows() == totals_after(4)
 
 
 def test_a_query_that_takes_a_table_over_has_its_own_batch_numbers(tmp_path: Path) -> None:
@@ -198,19 +248,21 @@ def test_the_same_epoch_with_other_offsets_is_refused_before_the_state_is_read(t
     assert offsets_text(0) != offsets_text(0, "x")
 
 
-def test_a_replacement_names_the_state_of_the_attempt_that_counts(tmp_path: Path) -> None:
-    """Format version 2: the id of the first attempt is gone from the new manifest."""
-    stream = MadeStream(tmp_path, version=2)
+def test_a_replacement_restores_to_the_state_of_the_attempt_that_counts(tmp_path: Path) -> None:
+    """Format version 2: the first attempt's files are still there, and ``commits/N`` says otherwise."""
+    stream = MadeStream(tmp_path, version=2, chance=random.Random(3))
     stream.run(1)
     with pytest.raises(Killed):
         stream.batch(stop_after="published")
-    lost = {path.name for path in stream.location.rglob("2_*.changelog")}
-    for path in stream.location.rglob("2_*.changelog"):
-        path.unlink()
+    first = {path.name for path in stream.location.rglob("2_*.changelog")}
     stream.start()
     manifest = stream.batch()
     assert manifest.kind is ManifestKind.REPLACEMENT
-    assert not lost & {ref.name for ref in manifest.artifacts()}
+    right = stream.whole_state(2)
+    following = stream.batch()
+    assert not first & {ref.name for ref in following.artifacts()}
+    assert stream.stored_state(manifest, "after") == stream.rows(epoch="1") == right
+    assert stream.stored_state(following, "before") == right
 
 
 def test_a_large_log_of_a_source_is_an_artifact_and_goes_up_once(tmp_path: Path) -> None:
@@ -233,10 +285,11 @@ class _Purging(LocalStore):
     def __init__(self, stream: MadeStream) -> None:
         super().__init__(stream.location)
         self._stream = stream
+        self.purges = False
         self.purged = False
 
     def get(self, key: str, *, start: int | None = None, end: int | None = None) -> bytes:
-        if key.endswith("/1.delta") and not self.purged:
+        if key.endswith("/1.delta") and self.purges and not self.purged:
             self.purged = True
             self._stream.maintain(4)
             for version in (1, 2, 3):
@@ -245,7 +298,8 @@ class _Purging(LocalStore):
         return super().get(key, start=start, end=end)
 
 
-def test_files_that_spark_purges_meanwhile_are_looked_for_again(tmp_path: Path) -> None:
+@pytest.mark.parametrize("reader", ["task", "driver"])
+def test_files_that_spark_purges_meanwhile_are_looked_for_again(tmp_path: Path, reader: str) -> None:
     """A new run looks at every file once; the one it wants is gone, and a snapshot has taken its place."""
     stream = MadeStream(tmp_path)
     stream.run(5)
@@ -256,7 +310,14 @@ def test_files_that_spark_purges_meanwhile_are_looked_for_again(tmp_path: Path) 
     state_task._LOCATIONS.put(
         (spec.url, (), stream.query.run_id), WatchedLocation(location, LocationLogs(location))
     )
-    manifest = stream.batch()
+    with pytest.raises(Killed):
+        stream.batch(stop_after="state")
+    purging.purges = reader == "task"
+    messages = stream.query.write(stream.query.plan(), 5, rows_from([(1, 1)]))
+    if reader == "driver":
+        purging.purges = True
+        messages = [replace(message, state=()) for message in messages]
+    manifest = stream.query.commit(messages, 5, offsets=stream.offsets(5))
     assert purging.purged
     assert {"4.snapshot", "5.delta", "6.delta"} <= {ref.name for ref in manifest.artifacts()}
     assert stream.stored_state(manifest, "before") == totals_after(4)

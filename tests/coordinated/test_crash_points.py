@@ -13,12 +13,14 @@ from hypothesis import strategies as st
 
 from tests.coordinated.made_stream import STEPS, Killed, MadeStream, totals_after
 
+Life = tuple[int, str, str, bool, bool]
 LIVES = st.lists(
     st.tuples(
         st.integers(0, 3),  # batches that end well
         st.sampled_from(STEPS[:-1]),  # where the next one is killed
         st.sampled_from(["stay", "restore", "restore before", "restore earlier"]),
         st.booleans(),  # whether maintenance made a snapshot meanwhile
+        st.booleans(),  # whether every task of this life runs once, so that commits list nothing
     ),
     min_size=1,
     max_size=4,
@@ -41,9 +43,10 @@ def check_fit(stream: MadeStream, *, exact: bool) -> None:
             assert stream.stored_state(manifest, "after") == rows
 
 
-def live(stream: MadeStream, lives: list[tuple[int, str, str, bool]]) -> None:
+def live(stream: MadeStream, lives: list[Life]) -> None:
     """Run, die, come back, as often as it is told."""
-    for batches, step, way, maintained in lives:
+    for batches, step, way, maintained, once in lives:
+        stream.query.once = once
         stream.run(batches)
         with suppress(Killed):
             stream.batch(stop_after=step)
@@ -63,52 +66,55 @@ def live(stream: MadeStream, lives: list[tuple[int, str, str, bool]]) -> None:
     stream.run(2)
 
 
-def check_same(lives: list[tuple[int, str, str, bool]], version: int) -> None:
+def make(root: Path, kind: str, chance: random.Random | None = None) -> MadeStream:
+    """A query whose state is of format version 1 or 2, or a snapshot in each version."""
+    return MadeStream(root, version=2 if kind == "v2" else 1, zips=kind == "zips", chance=chance)
+
+
+def check_same(lives: list[Life], kind: str) -> None:
     """Every checkpoint has exactly what one run would have."""
     with tempfile.TemporaryDirectory() as root:
-        stream = MadeStream(Path(root), version=version)
+        stream = make(Path(root), kind)
         live(stream, lives)
         last = stream.next_batch() - 1
         assert stream.rows() == stream.whole_state(last + 1) == totals_after(last)
         check_fit(stream, exact=True)
 
 
-def check_different(lives: list[tuple[int, str, str, bool]], version: int, seed: int) -> None:
+def check_different(lives: list[Life], kind: str, seed: int) -> None:
     """The table has what the state has, although no attempt is like another."""
     with tempfile.TemporaryDirectory() as root:
-        stream = MadeStream(Path(root), version=version, chance=random.Random(seed))
+        stream = make(Path(root), kind, random.Random(seed))
         live(stream, lives)
         assert stream.rows() == stream.whole_state(stream.next_batch())
         check_fit(stream, exact=False)
 
 
-VERSIONS, SEEDS = st.sampled_from([1, 2]), st.integers(0, 1000)
+KINDS, SEEDS = st.sampled_from(["v1", "v2", "zips"]), st.integers(0, 1000)
 few = settings(max_examples=12, deadline=None, suppress_health_check=list(HealthCheck))
 many = settings(max_examples=300, deadline=None, suppress_health_check=list(HealthCheck))
 
 
 @few
-@given(lives=LIVES, version=VERSIONS)
-def test_the_same_rows_and_state_as_an_undisturbed_run(
-    lives: list[tuple[int, str, str, bool]], version: int
-) -> None:
+@given(lives=LIVES, kind=KINDS)
+def test_the_same_rows_and_state_as_an_undisturbed_run(lives: list[Life], kind: str) -> None:
     """A query that does the same every time, killed anywhere, restored or not."""
-    check_same(lives, version)
+    check_same(lives, kind)
 
 
 @few
-@given(lives=LIVES, version=VERSIONS, seed=SEEDS)
+@given(lives=LIVES, kind=KINDS, seed=SEEDS)
 def test_rows_and_state_fit_each_other_when_every_attempt_differs(
-    lives: list[tuple[int, str, str, bool]], version: int, seed: int
+    lives: list[Life], kind: str, seed: int
 ) -> None:
     """A query with ``rand()``, killed anywhere, restored or not."""
-    check_different(lives, version, seed)
+    check_different(lives, kind, seed)
 
 
 @pytest.mark.soak
 @many
-@given(lives=LIVES, version=VERSIONS, seed=SEEDS)
-def test_many_kill_points(lives: list[tuple[int, str, str, bool]], version: int, seed: int) -> None:
+@given(lives=LIVES, kind=KINDS, seed=SEEDS)
+def test_many_kill_points(lives: list[Life], kind: str, seed: int) -> None:
     """Both kinds of query, with many more lives."""
-    check_same(lives, version)
-    check_different(lives, version, seed)
+    check_same(lives, kind)
+    check_different(lives, kind, seed)

@@ -101,9 +101,9 @@ class Disaster:
                 self.points[report.point.value] += 1
 
 
-def committed(specs: Sequence[QuerySpec]) -> int:
+def committed(specs: Sequence[QuerySpec], options: dict[str, str]) -> int:
     """The batches of all tables, whatever became of the locations."""
-    heads = (CheckpointStore.open(spec.options["path"]).load_latest() for spec in specs)
+    heads = (CheckpointStore.open(spec.options["path"], options).load_latest() for spec in specs)
     return sum(head.epoch + 1 for head in heads if head is not None)
 
 
@@ -122,31 +122,42 @@ def state(driver: Driver, spec: QuerySpec) -> list[str]:
     return found
 
 
-def check(jar: Path, root: Path, variants: dict[str, Variant], kills: int) -> None:
-    """Run, kill, lose, restore, go on; then compare with a run that nothing happened to."""
+def check(
+    jar: Path,
+    root: Path,
+    variants: dict[str, Variant],
+    kills: int,
+    tables: str = "",
+    options: dict[str, str] | None = None,
+) -> None:
+    """Run, kill, lose, restore, go on; then compare with a run that nothing happened to.
+
+    ``tables`` is where the tables of the killed queries are, if not on the disk, and ``options`` of those.
+    """
+    options = options or {}
     batches = max(8, kills + 2)
     conf = {**MAINTENANCE}
     undisturbed = make_specs(variants, root / "expected", batches)
     with Driver(root / "undisturbed.log", conf=conf, class_path=[jar]) as driver:
         driver.run(*undisturbed, timeout_seconds=1200)
-    killed = make_specs(variants, root / "killed", batches)
-    disaster = Disaster(killed)
+    killed = make_specs(variants, root / "killed", batches, tables, options)
+    disaster = Disaster(killed, options)
     report = run_with_kills(
         lambda: Driver(root / "killed.log", conf=conf, class_path=[jar]),
         killed,
         kills=kills,
         seed=SEED,
         settle=disaster.strike,
-        done=committed,
+        done=lambda specs: committed(specs, options),
         timeout_seconds=1200,
     )
     print(f"seed {SEED}: {report}, restored {dict(disaster.points)}")
     with Driver(root / "compare.log", class_path=[jar]) as driver:
         for expected, found in zip(undisturbed, killed, strict=True):
             assert table(expected), expected.name
-            assert table(found) == table(expected), f"{found.name}, seed {SEED}"
+            assert table(found, options) == table(expected), f"{found.name}, seed {SEED}"
             assert state(driver, found) == state(driver, expected), f"{found.name}, seed {SEED}"
-            assert list(CheckpointStore.open(found.options["path"]).verify()) == []
+            assert list(CheckpointStore.open(found.options["path"], options).verify()) == []
     assert sum(disaster.points.values()) > 0, "no location was restored"
 
 
@@ -158,9 +169,15 @@ def test_killed_drivers_and_lost_locations_lose_and_double_nothing(jar: Path, tm
 
 @pytest.mark.soak
 @pytest.mark.timeout(1200 + 300 * SOAK_KILLS)
-def test_eight_queries_killed_again_and_again(jar: Path, tmp_path: Path) -> None:
-    """Every provider and kind of operator in one driver."""
-    check(jar, tmp_path, WHOLE, SOAK_KILLS)
+@pytest.mark.parametrize("where", ["disk", "s3"])
+def test_eight_queries_killed_again_and_again(
+    jar: Path, s3_server: S3Server, tmp_path: Path, where: str
+) -> None:
+    """Every provider and kind of operator in one driver, with tables on disk and on the S3 server."""
+    if where == "disk":
+        check(jar, tmp_path, WHOLE, SOAK_KILLS)
+    else:
+        check(jar, tmp_path, WHOLE, SOAK_KILLS, s3_server.url(tmp_path.name), dict(s3_server.options))
 
 
 STEPS: dict[str, tuple[str, Callable[[ObjectStore, int], bool]]] = {

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import random
 import shutil
+from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -12,13 +14,35 @@ from pyspark_checkpoint.capture.covered import Captures, watch_query
 from pyspark_checkpoint.capture.describe import QueryFacts
 from pyspark_checkpoint.capture.location import LocationSpec
 from pyspark_checkpoint.capture.operations import savepoint
-from pyspark_checkpoint.capture.sealing import seal_head
+from pyspark_checkpoint.capture.sealing import find_commit, seal_head
 from pyspark_checkpoint.capture.take import QueryCapture
 from pyspark_checkpoint.errors import RefusedError
+from pyspark_checkpoint.format.artifact import ArtifactRef
+from pyspark_checkpoint.format.keys import manifest_key
 from pyspark_checkpoint.format.manifest import QueryInfo
+from pyspark_checkpoint.format.manifest_json import encode_manifest
+from pyspark_checkpoint.format.sealed import sha256_hex
 from pyspark_checkpoint.history.seal import find_seal
 from pyspark_checkpoint.sparkstate.points import RestorePoint
-from tests.coordinated.made_stream import QUERY_ID, Killed, MadeStream, totals_after
+from tests.coordinated.made_stream import QUERY_ID, Killed, MadeStream, key_ring, totals_after
+
+
+@pytest.fixture(params=["plain", "encrypted"])
+def secret(request: pytest.FixtureRequest, tmp_path: Path) -> dict[str, str]:
+    """The options of a plain table, or of an encrypted one, whose bytes cannot be compared as they lie."""
+    return key_ring(tmp_path) if request.param == "encrypted" else {}
+
+
+KINDS = pytest.mark.parametrize("kind", ["v1", "v2", "zips"])
+
+
+def lucky(tmp_path: Path, kind: str, options: dict[str, str]) -> MadeStream:
+    """A query whose every attempt is another, after three batches."""
+    version = 2 if kind == "v2" else 1
+    chance = random.Random(1)
+    made = MadeStream(tmp_path, version=version, zips=kind == "zips", chance=chance, options=options)
+    made.run(3)
+    return made
 
 
 @pytest.fixture(params=[1, 2], ids=["v1", "v2"])
@@ -71,28 +95,40 @@ def test_a_batch_that_spark_has_not_finished_is_not_sealed(stream: MadeStream) -
     assert not sealed(stream)
 
 
-def test_a_location_that_went_another_way_seals_nothing(tmp_path: Path) -> None:
+@KINDS
+def test_a_location_that_went_another_way_seals_nothing(
+    tmp_path: Path, kind: str, secret: dict[str, str]
+) -> None:
     """Its ``commits/N`` belongs to other state, although the batch has the same number."""
-    stream = MadeStream(tmp_path, chance=random.Random(1))
-    stream.run(3)
+    stream = lucky(tmp_path, kind, secret)
     other = tmp_path / "other"
     shutil.copytree(stream.location, other)
     stream.lose_location()
     stream.restore(point="before")
     stream.batch()
-    assert seal_head(stream.history(), LocationSpec(str(other)).open()) is None
+    with suppress(RefusedError):
+        assert seal_head(stream.history(), LocationSpec(str(other)).open()) is None
     assert not sealed(stream)
+    assert seal_head(stream.history(), LocationSpec(str(stream.location)).open()) is not None
 
 
-def test_an_old_disk_that_comes_back_may_not_go_on(tmp_path: Path) -> None:
-    """Its state belongs to rows that the table has replaced since: refused, and nothing is published."""
-    stream = MadeStream(tmp_path, chance=random.Random(1))
-    stream.run(3)
+@KINDS
+@pytest.mark.parametrize("maintained", [False, True], ids=["changes", "snapshot"])
+def test_an_old_disk_that_comes_back_may_not_go_on(
+    tmp_path: Path, kind: str, secret: dict[str, str], maintained: bool
+) -> None:
+    """Its state belongs to rows that the table has replaced since: refused, and nothing is published.
+
+    Also if a snapshot has made superfluous what the table was written with.
+    """
+    stream = lucky(tmp_path, kind, secret)
     old = stream.location
     stream.restore(point="before")
     stream.batch()
     newest = stream.history().load_latest()
     stream.location = old
+    if maintained:
+        stream.maintain(3)
     stream.start()
     with pytest.raises(RefusedError, match="not the one that this table was written from"):
         stream.batch()
@@ -100,6 +136,26 @@ def test_an_old_disk_that_comes_back_may_not_go_on(tmp_path: Path) -> None:
     assert newest is not None
     assert after is not None
     assert after.table == newest.table
+
+
+def test_a_forged_successor_tells_nothing_of_an_encrypted_checkpoint(tmp_path: Path) -> None:
+    """Whoever can write to the store, but has no key, cannot say that Spark finished a batch."""
+    stream = MadeStream(tmp_path, options=key_ring(tmp_path))
+    stream.run(3)
+    history = stream.history()
+    newest = history.load_latest()
+    assert newest is not None
+    number = newest.checkpoint_id
+    forged = replace(
+        newest,
+        checkpoint_id=number + 1,
+        parent_id=number,
+        parent_sha256=sha256_hex(history.store.get(manifest_key(number))),
+        epoch=newest.epoch + 1,
+        files=(ArtifactRef.of_inline(b'v1\n{"x":1}', is_delta=False, epoch=3, name="commits/2"),),
+    )
+    history.store.put(manifest_key(number + 1), encode_manifest(forged, mac=lambda _: "0" * 64))
+    assert find_commit(history, newest) is None
 
 
 def test_a_new_run_seals_what_the_last_one_finished(stream: MadeStream) -> None:

@@ -16,7 +16,7 @@ from pyspark_checkpoint import CheckpointListener, open_object_store, restore
 from pyspark_checkpoint.format.manifest import ManifestKind
 from pyspark_checkpoint.history.seal import find_seal
 from pyspark_checkpoint.sparkstate.points import RestorePoint
-from tests.capture.lab import HDFS, ROCKSDB_CHANGELOG_2
+from tests.capture.lab import HDFS, ROCKSDB_CHANGELOG, ROCKSDB_CHANGELOG_2
 from tests.coordinated.lab import KEYS, SHAPES, Lab, events
 
 
@@ -101,6 +101,24 @@ def test_a_task_that_fails_and_runs_again_changes_nothing(
     lab.run("flaky", "undisturbed", HDFS)
     assert lab.table("table") == lab.table("undisturbed")
     assert lab.state("flaky", lab.path("restored")) == lab.state("flaky", lab.path("undisturbed-location"))
+
+
+def test_state_that_is_split_anew_goes_on_with_its_table(lab: Lab) -> None:
+    """Spark's own offline repartition adds a batch that never reaches the table."""
+    lab.put(0, 1, 2, 3)
+    lab.run("aggregation", "table", ROCKSDB_CHANGELOG)
+    shutil.rmtree(lab.path("table-location"))
+    report = restore(lab.path("table"), lab.path("split"), epoch=2, partitions=3, spark=lab.spark)
+    assert report.point is RestorePoint.AFTER
+    lab.run("aggregation", "table", ROCKSDB_CHANGELOG, lab.path("split"))
+    newest = lab.history("table").load_latest()
+    assert newest is not None
+    assert newest.epoch == 4, "epoch 3 is the batch that splits"
+    lab.run("aggregation", "undisturbed", ROCKSDB_CHANGELOG)
+    assert lab.table("table") == lab.table("undisturbed")
+    found, expected = lab.path("split"), lab.path("undisturbed-location")
+    assert lab.state("aggregation", found) == lab.state("aggregation", expected)
+    assert list(lab.history("table").verify()) == []
 
 
 def test_a_listener_uploads_nothing_and_seals_the_last_checkpoint(lab: Lab) -> None:

@@ -5,6 +5,9 @@ A query is given as a dictionary, so that it can go over a wire; see ``QuerySpec
 
 from __future__ import annotations
 
+import os
+import signal
+import subprocess
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass, field
@@ -77,20 +80,61 @@ def _numbers(session: SparkSession, spec: QuerySpec) -> DataFrame:
 
 
 def _straggler(session: SparkSession, spec: QuerySpec) -> DataFrame:
-    """The same; but the first attempt of one task of each batch takes its time, and a later one says so."""
+    """Every number once, by state; the first attempt of one task of each batch takes its time, when it has
+    read everything, and a later one says so."""
     directory = spec.results
 
     def slowly(batches: Iterator[Any]) -> Iterator[Any]:
         context = TaskContext.get()
+        yield from batches
         if context is not None and context.partitionId() == 0:
             if context.attemptNumber() == 0:
                 time.sleep(30)
             else:
                 Path(directory, f"attempt-{context.taskAttemptId()}").touch()
-        yield from batches
 
-    numbers = _numbers(session, spec)
+    late = rates(session, spec.rows).withWatermark("timestamp", "1 minute")
+    numbers = late.dropDuplicatesWithinWatermark(["value"]).select("value")
     return numbers.mapInArrow(slowly, numbers.schema)
+
+
+def _dying(session: SparkSession, spec: QuerySpec) -> DataFrame:
+    """Totals; in batch 1 an executor dies that has drained its rows, in batch 2 one whose task is done."""
+    totals, directory = _total(session, spec), spec.results
+
+    def die(batches: Iterator[Any]) -> Iterator[Any]:
+        yield from batches
+        context = TaskContext.get()
+        assert context is not None
+        batch = context.getLocalProperty("streaming.sql.batchId")
+        mark, victim = Path(directory, f"died-{batch}"), Path(directory, f"victim-{batch}")
+        if batch == "1" and context.partitionId() == 0 and not mark.exists():
+            mark.touch()
+            os.kill(_executor(), signal.SIGKILL)
+            time.sleep(60)
+        if batch == "2" and not mark.exists():
+            if context.partitionId() == 0:
+                victim.write_text(str(_executor()))
+            else:
+                _wait_for(victim)
+                time.sleep(3)
+                mark.touch()
+                os.kill(int(victim.read_text()), signal.SIGKILL)
+                time.sleep(3)
+
+    return totals.mapInArrow(die, totals.schema)
+
+
+def _executor() -> int:
+    """The JVM that this Python worker belongs to: the parent of the daemon that forked it."""
+    parent = ["ps", "-o", "ppid=", "-p", str(os.getppid())]
+    return int(subprocess.run(parent, capture_output=True, check=True).stdout)
+
+
+def _wait_for(path: Path) -> None:
+    deadline = time.monotonic() + 60
+    while not path.exists() and time.monotonic() < deadline:
+        time.sleep(0.05)
 
 
 def _dedup(session: SparkSession, spec: QuerySpec) -> DataFrame:
@@ -172,6 +216,8 @@ KINDS: dict[str, tuple[Callable[[SparkSession, QuerySpec], DataFrame], str]] = {
     "total-complete": (_total, "complete"),
     "numbers": (_numbers, "append"),
     "straggler": (_straggler, "append"),
+    "dying": (_dying, "update"),
+    "dying-complete": (_dying, "complete"),
     "dedup": (_dedup, "append"),
     "join": (_join, "append"),
     "sessions": (_sessions, "append"),

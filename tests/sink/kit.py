@@ -92,6 +92,8 @@ class Query:
     schema: TableSchema = SCHEMA
     tasks: int = 2
     begun: bool = False
+    once: bool = False
+    """Whether the jar says that each task ran once."""
 
     def facts(self) -> dict[str, str]:
         """What the jar would say."""
@@ -136,10 +138,14 @@ class Query:
         task = SinkTask(plan, facts, session.open_store(options.shared), options.compression)
         return task.run(iter(rows.to_batches(max_chunksize=3)))
 
-    def commit(self, messages: Sequence[object], batch_id: int, *, note: str = "") -> CheckpointManifest:
+    def commit(
+        self, messages: Sequence[object], batch_id: int, *, note: str = "", offsets: str = ""
+    ) -> CheckpointManifest:
         """What the driver does after the tasks."""
         if self.jar:
-            fields = {**self.facts(), "offsets": offsets_text(batch_id, note) if self.query_id else ""}
+            text = offsets or offsets_text(batch_id, note)
+            fields = {**self.facts(), "offsets": text if self.query_id else ""}
+            fields["once"] = str(self.once).lower()
             messages = [*messages, DriverFacts(facts_from_fields(fields))]
         run_id = None if self.query_id else self.run_id
         manifest = commit_batch(self.parsed(), messages, run_id=run_id)

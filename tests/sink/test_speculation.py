@@ -12,8 +12,11 @@ from pathlib import Path
 import pyspark
 import pytest
 
+from pyspark_checkpoint.history.checkpoint_store import CheckpointStore
+from pyspark_checkpoint.sparkstate.coordinated import find_state_record
+from pyspark_checkpoint.sparkstate.restore import state_refs
 from tests.harness.driver import Driver
-from tests.harness.queries import QuerySpec
+from tests.harness.queries import ROCKSDB_V2, QuerySpec
 from tests.sink.kit import forget_everything, read_rows
 
 ROWS, BATCHES = 30, 3
@@ -77,7 +80,7 @@ def cluster(tmp_path: Path) -> Iterator[str]:
 
 @pytest.mark.timeout(600)
 def test_speculative_attempts_leave_every_row_once(jar: Path, cluster: str, tmp_path: Path) -> None:
-    """Both attempts write; one is committed, with the rows of one."""
+    """Both attempts write rows and state; one is committed, and what the other left does no harm."""
     results = tmp_path / "results"
     results.mkdir()
     conf = {**SPECULATION, "spark.master": cluster, "spark.executor.extraClassPath": str(jar)}
@@ -87,13 +90,29 @@ def test_speculative_attempts_leave_every_row_once(jar: Path, cluster: str, tmp_
         f"file://{tmp_path}/location",
         str(results),
         BATCHES,
+        ROCKSDB_V2,
         rows=ROWS,
         format="ckpt-sink",
-        options={"path": str(tmp_path / "table")},
+        options={"path": str(tmp_path / "table"), "state": "on"},
     )
     with Driver(tmp_path / "driver.log", conf=conf, class_path=[jar]) as driver:
         driver.run(spec, timeout_seconds=400)
+        kept = driver.call("read", format="statestore", options={"path": spec.location}, conf=spec.conf)
+    assert len(kept) == ROWS * BATCHES
     assert len(list(results.glob("attempt-*"))) >= BATCHES
     forget_everything()
     values = [row["value"] for row in read_rows(str(tmp_path / "table"), epoch=str(BATCHES - 1))]
     assert sorted(values) == list(range(ROWS * BATCHES))
+    history = CheckpointStore.open(str(tmp_path / "table"))
+    assert list(history.verify()) == []
+    assert any(attempts(history, number) > 1 for number in history.list_ids()), "no loser left its state"
+
+
+def attempts(history: CheckpointStore, number: int) -> int:
+    """Of how many attempts a checkpoint names the newest state of the partition that was slow."""
+    manifest = history.load_by_id(number)
+    assert manifest is not None
+    record = find_state_record(manifest)
+    assert record is not None
+    newest = f"state/0/0/{record.batch + 1}_"
+    return len({path.partition(".")[0] for path in state_refs(manifest) if path.startswith(newest)})

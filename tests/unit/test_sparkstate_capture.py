@@ -136,6 +136,27 @@ def test_a_snapshot_older_than_the_delta_of_its_version_is_not_used() -> None:
     assert "state/0/0/2.snapshot" in paths_of(plan(fresh, 2))
 
 
+def test_a_snapshot_of_the_same_second_as_its_delta_is_used_only_if_nothing_else_will_do() -> None:
+    """Object stores know seconds: which of the two was first is not known, and the deltas are certain."""
+    same = {"state/0/0/2.snapshot": 5000, "state/0/0/2.delta": 5000}
+    files = [*logs(0, 1, 2), *deltas(1, 1, 2, 3), "state/0/0/2.snapshot"]
+    certain = paths_of(plan(listing_of(*files, *deltas(0, 1, 2, 3), modified=same), 2))
+    assert "state/0/0/2.snapshot" not in certain
+    assert set(deltas(0, 1, 2, 3)) <= certain
+    purged = paths_of(plan(listing_of(*files, *deltas(0, 2, 3), modified=same), 2))
+    assert "state/0/0/2.snapshot" in purged
+    assert "state/0/0/2.delta" not in purged
+
+
+def test_a_zip_of_the_same_second_as_its_changelog_is_looked_into() -> None:
+    """Where both were written by one commit the zip is needed; that does not depend on the clock."""
+    owner = StoreId(0, 0)
+    base, change = StateFile(owner, 1, StateFileKind.ZIP), StateFile(owner, 1, StateFileKind.CHANGELOG)
+    files = {base: FileFacts(1, 1000), change: FileFacts(1, 1000)}
+    assert doubtful_bases(1, files) == (base,)
+    assert plan_chain(owner, 1, files, {}, {base}).base == base
+
+
 def test_format_version_2_takes_only_what_the_commit_log_names() -> None:
     """A speculative attempt's changelog has another unique id and is left out."""
     one = {0: OperatorInfo(0, "stateStoreSave", (StoreInfo("default", 1),))}

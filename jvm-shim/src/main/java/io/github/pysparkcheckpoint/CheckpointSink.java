@@ -260,7 +260,7 @@ public final class CheckpointSink extends PythonDataSourceV2 implements DataSour
         @Override
         public StreamingDataWriterFactory createStreamingWriterFactory(PhysicalWriteInfo physical) {
             info.add(Map.of("tasks", Integer.toString(physical.numPartitions())));
-            return write.createStreamingWriterFactory(physical);
+            return new CountedWrite.Factory(write.createStreamingWriterFactory(physical));
         }
 
         @Override
@@ -275,7 +275,9 @@ public final class CheckpointSink extends PythonDataSourceV2 implements DataSour
                 Configuration conf = SparkSession.active().sparkContext().hadoopConfiguration();
                 known.put("offsets", CheckpointLogs.offsets(conf, query.resolvedCheckpointRoot(), epochId));
             }
-            WriterCommitMessage[] all = Arrays.copyOf(messages, messages.length + 1);
+            known.put("once", Boolean.toString(CountedWrite.ranOnce(messages)));
+            WriterCommitMessage[] plain = CountedWrite.unwrap(messages);
+            WriterCommitMessage[] all = Arrays.copyOf(plain, plain.length + 1);
             all[messages.length] =
                     new PythonWriterCommitMessage(Pickles.call(FACTS_MODULE, FACTS_CLASS, known));
             write.commit(epochId, all);
@@ -284,7 +286,7 @@ public final class CheckpointSink extends PythonDataSourceV2 implements DataSour
 
         @Override
         public void abort(long epochId, WriterCommitMessage[] messages) {
-            write.abort(epochId, messages);
+            write.abort(epochId, CountedWrite.unwrap(messages));
         }
     }
 

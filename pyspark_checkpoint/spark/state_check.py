@@ -1,0 +1,68 @@
+"""Whether a location belongs to the head of its table: asked before a run publishes its first batch."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from pyspark_checkpoint.capture.location import FileGone
+from pyspark_checkpoint.capture.location_logs import LocationLogs
+from pyspark_checkpoint.errors import RefusedError
+from pyspark_checkpoint.format.artifact import ArtifactRef
+from pyspark_checkpoint.format.manifest import CheckpointManifest
+from pyspark_checkpoint.history.commit import Run
+from pyspark_checkpoint.history.reading import ArtifactReader, WantedArtifact
+from pyspark_checkpoint.spark.draft import Batch
+from pyspark_checkpoint.spark.state_plan import StatePlan
+from pyspark_checkpoint.spark.state_reading import StateReading
+from pyspark_checkpoint.sparkstate.coordinated import find_state_record
+from pyspark_checkpoint.sparkstate.divergence import decisive_files, find_divergence, parsed_files
+from pyspark_checkpoint.sparkstate.repartition import only_split
+from pyspark_checkpoint.sparkstate.restore import state_owners
+
+
+def refuse_divergence(
+    run: Run, batch: Batch, head: StatePlan, reading: StateReading, refs: Mapping[str, ArtifactRef]
+) -> None:
+    """Rule 7 for state: a location that went another way than the table must not go on with it."""
+    if head.record is None or head.head_run == run.run_id or run.head is None:
+        return
+    found = {**refs, **_unneeded(run, batch, head, reading, refs)}
+    told = find_divergence(batch.batch_id, head.held, found, reading.record.operators(), reading.commits)
+    if told is not None:
+        raise RefusedError(
+            f"the checkpoint location is not the one that this table was written from: {told}",
+            hint="run ckpt restore: the table's newest checkpoint has the state that belongs to its rows",
+        )
+
+
+def only_split_since(manifest: CheckpointManifest, batch: Batch, logs: LocationLogs) -> bool:
+    """Whether the batches between a checkpoint and ``batch`` only split the state anew, by their logs."""
+    record = find_state_record(manifest)
+    if record is None:
+        return False
+    try:
+        found = [logs.offsets(number) for number in range(record.batch, batch.batch_id)]
+    except FileGone:
+        return False
+    recorded = [source.offsets.get("offset") for _, source in sorted(manifest.source_offsets.items())]
+    logged = [offset for offset in found[0].offsets if offset is not None]
+    return sorted(filter(None, recorded)) == sorted(logged) and only_split(found)
+
+
+def _unneeded(
+    run: Run, batch: Batch, head: StatePlan, reading: StateReading, refs: Mapping[str, ArtifactRef]
+) -> dict[str, ArtifactRef]:
+    """The decisive files that the batch does not name, since a snapshot has made them superfluous."""
+    decisive = decisive_files(parsed_files(head.held), batch.batch_id)
+    paths = [path for path in decisive if path not in refs and path in reading.listing.facts]
+    if not paths or run.head is None:
+        return {}
+    owners = state_owners(run.head.manifest)
+    reader = ArtifactReader(run.store, store_id=run.store_id or "", cipher=run.cipher)
+    found: dict[str, ArtifactRef] = {}
+    for path in paths:
+        held, data = head.held[path], reading.location.read(path)
+        same = reader.has_bytes(WantedArtifact(held, *owners[path]), data)
+        other = ArtifactRef.of_inline(data, is_delta=held.is_delta, epoch=batch.epoch, name=held.name)
+        found[path] = held if same else other
+    return found
