@@ -31,13 +31,14 @@ from pyspark_checkpoint.sparkstate.restore import (
     check_fresh,
     plan_restore,
 )
-from pyspark_checkpoint.store.base import ObjectStore
+from pyspark_checkpoint.store.base import CHUNK_BYTES, ObjectStore
+from pyspark_checkpoint.store.url import parse_store_url
 
 CONCURRENCY = 8
 GROUP_BYTES = 8 * 1024 * 1024
 """How much one thread reads, verifies and writes at a time. A larger file is a group of its own."""
-LARGE_BYTES = 64 * 1024 * 1024
-"""From here on a file is written piece by piece instead of going through memory."""
+DISK_PIECE_BYTES = 1024 * 1024
+"""A file on a disk is read in pieces that stay in the processor's cache until they are written."""
 SPREAD_BYTES = 256 * 1024 * 1024
 """From here on state is written by others than this process, if there are any."""
 
@@ -97,11 +98,13 @@ class Restore:
         plan, done = self.plan, 0
         resumed = _begin(self._location, plan)
         for stage, staged in groupby(plan.files, key=lambda file: file.stage):
+            if stage >= Stage.METADATA:
+                self._writer.sync()  # what a log speaks of is on the disk before the log is
             for size_bytes in self._write_stage(stage, list(staged)):
                 done += size_bytes
                 if progress is not None:
                     progress(done, plan.total_bytes)
-            self._writer.sync()
+        self._writer.sync()
         url = self._location.url
         return RestoreReport(
             plan.checkpoint_id,
@@ -128,24 +131,59 @@ class Restore:
         is_plain = all(file.ref.data_key_id is None and file.ref.inline is None for file in files)
         if self._spread is not None and stage is Stage.STATE and is_plain and _size(files) >= SPREAD_BYTES:
             return self._spread(groups)
-        is_small = all(_size(group) <= GROUP_BYTES for group in groups)
-        return iter_bounded(self._write, groups, CONCURRENCY if is_small else CONCURRENCY // 2)
+        pieces = Pieces.of(self._store, self._writer, len(groups))
+        whole = [file for group in groups if _size(group) > GROUP_BYTES for file in group]
+        is_small = all(pieces.has(file) for file in whole)
+        return iter_bounded(
+            lambda group: self._write(group, pieces), groups, CONCURRENCY if is_small else CONCURRENCY // 2
+        )
 
-    def _write(self, group: Sequence[RestoredFile]) -> int:
-        small = [file for file in group if not _is_large(file)]
+    def _write(self, group: Sequence[RestoredFile], pieces: Pieces) -> int:
+        small = pieces.write(group)
         wanted = [WantedArtifact(file.ref, *self._owners.get(file.path, ("", -1))) for file in small]
-        _write_large(self._store, self._writer, group)
         for file, data in zip(small, self._reader.read_many(wanted), strict=True):
             rewritten = _rewritten(file, data, self.plan, self._location.spark_url)
             self._writer.write(file.path, rewritten)
         return _size(group)
 
 
+@dataclass(frozen=True, slots=True)
+class Pieces:
+    """Writes large files piece by piece: verified as they pass, visible when the last piece was right."""
+
+    store: ObjectStore
+    writer: LocationWriter
+    piece_bytes: int
+    ahead: int
+
+    @staticmethod
+    def of(store: ObjectStore, writer: LocationWriter, groups: int) -> Pieces:
+        """As suits the store: a disk in small pieces; others in few requests, several of a file if few."""
+        if parse_store_url(store.url).scheme == "file":
+            return Pieces(store, writer, DISK_PIECE_BYTES, 1)
+        return Pieces(store, writer, CHUNK_BYTES, max(1, CONCURRENCY // max(1, groups)))
+
+    def has(self, file: RestoredFile) -> bool:
+        """Whether a file is written in this way. What is decrypted or changed goes through memory."""
+        is_plain = file.ref.data_key_id is None and file.rewrite is Rewrite.NOTHING
+        is_stored = file.ref.inline is None
+        return (
+            is_plain and is_stored and file.ref.size_bytes > max(self.piece_bytes, self.writer.whole_bytes)
+        )
+
+    def write(self, group: Sequence[RestoredFile]) -> list[RestoredFile]:
+        """Write those of a group that are large, and return the others."""
+        for file in group:
+            if self.has(file):
+                chunks = stream_stored(self.store, file.ref, chunk_bytes=self.piece_bytes, ahead=self.ahead)
+                self.writer.write_chunks(file.path, chunks)
+        return [file for file in group if not self.has(file)]
+
+
 def write_plain(store: ObjectStore, location: CheckpointLocation, group: Sequence[RestoredFile]) -> int:
     """Write a group of state files, which are neither encrypted nor changed: what a task does."""
     writer = location_writer(location)
-    small = [file for file in group if not _is_large(file)]
-    _write_large(store, writer, group)
+    small = Pieces.of(store, writer, CONCURRENCY).write(group)
     datas = ArtifactReader(store).read_many([WantedArtifact(file.ref) for file in small])
     for file, data in zip(small, datas, strict=True):
         writer.write(file.path, data)
@@ -208,17 +246,6 @@ def _groups(files: Sequence[RestoredFile]) -> list[list[RestoredFile]]:
 
 def _size(group: Sequence[RestoredFile]) -> int:
     return sum(file.ref.size_bytes for file in group)
-
-
-def _write_large(store: ObjectStore, writer: LocationWriter, group: Sequence[RestoredFile]) -> None:
-    for file in group:
-        if _is_large(file):
-            writer.write_chunks(file.path, stream_stored(store, file.ref))
-
-
-def _is_large(file: RestoredFile) -> bool:
-    is_plain = file.ref.data_key_id is None and file.rewrite is Rewrite.NOTHING
-    return is_plain and file.ref.size_bytes > LARGE_BYTES
 
 
 def _rewritten(file: RestoredFile, data: bytes, plan: RestorePlan, location_url: str) -> bytes:
