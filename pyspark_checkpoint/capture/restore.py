@@ -7,14 +7,14 @@ interrupted is resumed by repeating it; a location that a query uses is refused.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from itertools import groupby
 
 import orjson
 
 from pyspark_checkpoint.capture.location import CheckpointLocation
-from pyspark_checkpoint.capture.writer import LocationWriter, location_writer
-from pyspark_checkpoint.errors import FormatError, NotFound, RefusedError
+from pyspark_checkpoint.capture.writer import LocationWriter, is_left_over, location_writer
+from pyspark_checkpoint.errors import AlreadyExists, FormatError, NotFound, RefusedError
 from pyspark_checkpoint.format.manifest import CheckpointManifest
 from pyspark_checkpoint.format.sealed import sha256_hex
 from pyspark_checkpoint.history.parallel import iter_bounded
@@ -83,6 +83,7 @@ class Restore:
         ``point`` and ``commit`` are those of ``plan_restore``.
         """
         self._spread = spread
+        self._resumed = False
         self._store = store
         self._reader = reader
         self._location = location
@@ -96,7 +97,7 @@ class Restore:
         The location stays marked as unfinished until ``finish``, and nobody else can restore into it.
         """
         plan, done = self.plan, 0
-        resumed = _begin(self._location, plan)
+        resumed = self._resumed = _begin(self._location, plan)
         for stage, staged in groupby(plan.files, key=lambda file: file.stage):
             if stage >= Stage.METADATA:
                 self._writer.sync()  # what a log speaks of is on the disk before the log is
@@ -118,7 +119,10 @@ class Restore:
         )
 
     def finish(self) -> None:
-        """Take the mark away: the location is whole."""
+        """Take the mark away: the location is whole. What a killed restore has left half written goes first."""
+        if self._resumed:
+            keys = [info.key for info in self._location.store.list()]
+            self._location.store.delete([key for key in keys if is_left_over(key)])
         self._location.store.delete([RESTORE_MARKER])
 
     def undo(self) -> None:
@@ -193,29 +197,59 @@ def write_plain(store: ObjectStore, location: CheckpointLocation, group: Sequenc
 
 def find_interrupted(location: CheckpointLocation) -> str | None:
     """The query id of a restore into this location that was not finished; None if there is none."""
+    mark = _find_mark(location)
+    return None if mark is None else mark.query_id
+
+
+@dataclass(frozen=True, slots=True)
+class _Mark:
+    """What an unfinished restore says of itself. Its number is for people: content decides."""
+
+    content_sha256: str
+    query_id: str
+    checkpoint_id: int
+
+    def encode(self) -> bytes:
+        return orjson.dumps(asdict(self))
+
+
+def _find_mark(location: CheckpointLocation) -> _Mark | None:
     try:
         fields = orjson.loads(location.store.get(RESTORE_MARKER))
+        return _Mark(
+            str(fields["content_sha256"]), str(fields["query_id"]), int(fields.get("checkpoint_id", 0))
+        )
     except NotFound:
         return None
-    except orjson.JSONDecodeError:
-        raise FormatError(f"{RESTORE_MARKER} is not what a restore writes") from None
-    return str(fields["query_id"]) if isinstance(fields, dict) and "query_id" in fields else None
+    except (orjson.JSONDecodeError, KeyError, TypeError, ValueError, AttributeError):
+        raise FormatError(
+            f"{RESTORE_MARKER} is not what a restore writes",
+            hint="a restore into this location was not finished: restore into a fresh one",
+        ) from None
 
 
 def _begin(location: CheckpointLocation, plan: RestorePlan) -> bool:
     """Mark the location as ours, or find that it is; says whether an interrupted restore goes on."""
     content = orjson.dumps([[file.path, file.ref.sha256] for file in plan.files])
-    marker = orjson.dumps({"content_sha256": sha256_hex(content), "query_id": plan.query_id})
+    mark = _Mark(sha256_hex(content), plan.query_id, plan.checkpoint_id)
     try:
-        found = location.store.get(RESTORE_MARKER)
-    except NotFound:
+        found = _find_mark(location)
+    except FormatError as error:  # of the location, not of the checkpoint: no other one would do better
+        raise RefusedError(error.message, hint=error.hint) from None
+    if found is None:
         check_fresh([info.key for info in location.store.list()], is_ours=False)
-        location.store.put(RESTORE_MARKER, marker, if_absent=True)
+        try:
+            location.store.put(RESTORE_MARKER, mark.encode(), if_absent=True)
+        except AlreadyExists:
+            raise RefusedError(
+                "another restore into this location has just begun", hint="wait for it, or choose another"
+            ) from None
         return False
-    if found != marker:
+    if (found.content_sha256, found.query_id) != (mark.content_sha256, mark.query_id):
         raise RefusedError(
-            "another restore into this location was interrupted",
-            hint="finish that one by repeating it, or restore into a fresh location",
+            f"another restore into this location, of checkpoint {found.checkpoint_id}, was interrupted",
+            hint=f"finish that one by repeating it (--at {found.checkpoint_id}), or restore into a fresh "
+            "location",
         )
     return True
 

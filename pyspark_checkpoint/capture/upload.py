@@ -53,7 +53,7 @@ class ReadGroup:
 
 
 def read_group(location: CheckpointLocation, group: Sequence[UploadItem]) -> ReadGroup:
-    """Read a group's files. One that is gone, or is of another size now, is ``FileGone``."""
+    """Read a group's files. One that is gone, or is another one now, is ``FileGone``."""
     datas = run_bounded(
         lambda item: location.read(item.file.path, item.file.facts), list(group), READ_CONCURRENCY
     )
@@ -61,6 +61,7 @@ def read_group(location: CheckpointLocation, group: Sequence[UploadItem]) -> Rea
     items: list[UploadItem] = []
     staged: list[StagedItem] = []
     for item, data in zip(group, datas, strict=True):
+        check_same(item, data)
         if item.earlier is not None and _has_bytes(item.earlier, data):
             reused.append((item.file.path, item.earlier))
         else:
@@ -129,7 +130,7 @@ def _copy_large(target: UploadTarget, group: Sequence[UploadItem], clock: Clock)
         index, item = numbered
         path = CheckpointPaths.file(attempt, index)
         made = copier.copy(item.file.path, path)
-        if made.size_bytes != item.file.facts.size_bytes:
+        if made.size_bytes != item.file.facts.size_bytes or item.sha256 not in ("", made.sha256):
             raise FileGone(f"{item.file.path} was written again")
         file = item.file
         return file.path, ArtifactRef(
@@ -137,6 +138,13 @@ def _copy_large(target: UploadTarget, group: Sequence[UploadItem], clock: Clock)
         )
 
     return dict(run_bounded(copy, list(enumerate(large)), READ_CONCURRENCY))
+
+
+def check_same(item: UploadItem, data: bytes) -> None:
+    """Refuse a file that is not the one which the plan was made with."""
+    is_other = bool(item.sha256) and sha256_hex(data) != item.sha256
+    if is_other or len(data) != item.file.facts.size_bytes:
+        raise FileGone(f"{item.file.path} was written again")
 
 
 def _has_bytes(ref: ArtifactRef, data: bytes) -> bool:

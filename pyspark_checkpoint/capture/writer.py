@@ -8,6 +8,7 @@ itself.
 from __future__ import annotations
 
 import os
+import re
 import tempfile
 import threading
 from collections.abc import Iterable
@@ -23,6 +24,7 @@ from pyspark_checkpoint.store.url import parse_store_url
 
 _SYNCS = 8
 _FEW = 8
+_HIDDEN = re.compile(r"\..+\.[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}\.tmp")
 _SYNC_NOW_BYTES = 1024 * 1024
 
 
@@ -70,7 +72,7 @@ class DiskWriter(LocationWriter):
     def write_chunks(self, path: str, chunks: Iterable[bytes]) -> None:
         """Write a file piece by piece under the kind of hidden name that Spark uses, then rename it."""
         target = self._root / check_key(path)
-        hidden = target.with_name(f".{target.name}.{SYSTEM_CLOCK.uuid7()}.tmp")
+        hidden = target.with_name(_hidden_name(target.name))
         with Translated("put", path, str(self._root)):
             target.parent.mkdir(parents=True, exist_ok=True)
             try:
@@ -103,6 +105,15 @@ def location_writer(location: CheckpointLocation) -> LocationWriter:
     if not location.spec.is_foreign and parse_store_url(location.url).scheme == "file":
         return DiskWriter(location, Path(parse_store_url(location.url).path))
     return LocationWriter(location)
+
+
+def _hidden_name(name: str) -> str:
+    return f".{name}.{SYSTEM_CLOCK.uuid7()}.tmp"
+
+
+def is_left_over(path: str) -> bool:
+    """Whether a file was being written, by us, when the process was killed."""
+    return _HIDDEN.fullmatch(path.rpartition("/")[2]) is not None
 
 
 def _write_all(handle: int, data: bytes) -> int:
