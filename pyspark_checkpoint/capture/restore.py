@@ -119,7 +119,7 @@ class Restore:
         )
 
     def finish(self) -> None:
-        """Take the mark away: the location is whole. What a killed restore has left half written goes first."""
+        """Take the mark away: the location is whole. What a killed restore has left goes first."""
         if self._resumed:
             keys = [info.key for info in self._location.store.list()]
             self._location.store.delete([key for key in keys if is_left_over(key)])

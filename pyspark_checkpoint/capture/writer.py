@@ -1,8 +1,8 @@
 """Writing the files of a restore: each whole or not there; all of them durable when ``sync`` returns.
 
-On a disk bytes go to a hidden file, which is renamed. A large one is brought to the disk at once, while
-other threads read and verify; nothing waits for a small one before ``sync``. Elsewhere a put is durable by
-itself.
+On a disk bytes go to a hidden file, which is renamed. Large ones are brought to the disk by threads of
+their own, while others are read and verified; nothing waits for the disk before ``sync``. Elsewhere a put
+is durable by itself.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ import re
 import tempfile
 import threading
 from collections.abc import Iterable
+from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 
 from pyspark_checkpoint.capture.location import CheckpointLocation
@@ -22,7 +23,7 @@ from pyspark_checkpoint.store.local_errors import Translated
 from pyspark_checkpoint.store.local_files import sync, sync_directory
 from pyspark_checkpoint.store.url import parse_store_url
 
-_SYNCS = 8
+_SYNCS = 4
 _FEW = 8
 _HIDDEN = re.compile(r"\..+\.[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}\.tmp")
 _SYNC_NOW_BYTES = 1024 * 1024
@@ -63,6 +64,8 @@ class DiskWriter(LocationWriter):
         self._root = root
         self._written: list[Path] = []
         self._waiting: list[Path] = []
+        self._syncs: list[Future[None]] = []
+        self._pool: ThreadPoolExecutor | None = None
         self._lock = threading.Lock()
 
     def write(self, path: str, data: bytes) -> None:
@@ -78,8 +81,6 @@ class DiskWriter(LocationWriter):
             try:
                 with hidden.open("xb", buffering=0) as file:
                     size_bytes = sum(_write_all(file.fileno(), chunk) for chunk in chunks)
-                    if size_bytes >= _SYNC_NOW_BYTES:
-                        sync(file.fileno())
                 hidden.replace(target)
             except BaseException:
                 hidden.unlink(missing_ok=True)
@@ -88,14 +89,23 @@ class DiskWriter(LocationWriter):
             self._written.append(target)
             if size_bytes < _SYNC_NOW_BYTES:
                 self._waiting.append(target)
+                return
+            self._pool = self._pool or ThreadPoolExecutor(_SYNCS, "ckpt-sync")
+            self._syncs.append(self._pool.submit(_sync_file, target))
 
     def sync(self) -> None:
         """Bring to the disk what was written since the last time: files first, then their directories."""
         with self._lock:
             written, self._written = self._written, []
             waiting, self._waiting = self._waiting, []
+            syncs, self._syncs = self._syncs, []
+            pool, self._pool = self._pool, None
         with Translated("put", "", str(self._root)):
             run_bounded(_sync_file, waiting, _SYNCS if len(waiting) > _FEW else 1)
+            for under_way in syncs:
+                under_way.result()
+            if pool is not None:
+                pool.shutdown()
             for directory in sorted(_directories(written, self._root)):
                 sync_directory(directory)
 
