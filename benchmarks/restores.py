@@ -8,8 +8,8 @@ Four ways to get the bytes, in turns, each eight at a time, from the same store:
   ``download_file``, ``shutil.copyfile``), and this package's client. Nothing is verified, and nothing waits
   for the disk: a power cut afterwards loses it;
 * ``synced``: the same, and each file is on the disk;
-* ``checked``: the same, and each file's SHA-256 is taken as it passes: the least that keeps the promise of a
-  restore.
+* ``checked``: the same, and the SHA-256 of each is taken as it passes: the least that keeps a restore's
+  promise.
 
 A ratio is the restore's speed over the other's. The processor's seconds of this process are given beside
 the seconds that passed: on few cores they are what a restore costs more. The first round is not counted.
