@@ -77,11 +77,8 @@ def test_a_location_that_went_another_way_is_told_by_its_offsets(
 def test_sources_without_an_offset_are_compared_too(made: MadeLocation, tmp_path: Path) -> None:
     """Spark writes a dash for them."""
     head = capture(made, str(tmp_path / "store"), 2)[0]
-    waiting: dict[str, ConnectorCheckpoint] = {
-        **head.source_offsets,
-        "source-1": ConnectorCheckpoint({}, 2),
-    }
-    two: CheckpointManifest = replace(head, source_offsets=waiting)
+    waiting = ConnectorCheckpoint({}, 2)
+    two = replace(head, source_offsets={**head.source_offsets, "source-1": waiting})
     path = made.path / "offsets/2"
     assert "went another way" in (standing(made.path).find_problem(two, "run") or "")
     path.write_text(path.read_text() + "\n-")
