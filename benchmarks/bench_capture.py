@@ -1,43 +1,38 @@
 """What checkpoints cost a query, and how fast they come back.
 
 A 100 thousand key aggregation runs with and without the listener, in turns within one session, so that
-whatever else the machine does hits both. Restores are timed beside a plain parallel download of the
-same objects into files, in turns as well.
+whatever else the machine does hits both. Restores are timed beside downloads of the same objects into
+files, in turns as well: ``benchmarks.restores`` says what is compared with what.
 
     python -m benchmarks.bench_capture
 
-Environment: KEYS (100000), BATCHES a turn (12), TURNS (3), RESTORE_MB (128), ROUNDS (5), STORES (file,s3).
+Environment: KEYS (100000), BATCHES a turn (12), TURNS (3); PARTS (restores,batches); and that of
+``benchmarks.restores``.
 """
 
 from __future__ import annotations
 
 import contextlib
 import os
-import shutil
 import statistics
 import sys
 import tempfile
 import time
 from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from pyspark.sql import SparkSession
 
-from pyspark_checkpoint import CheckpointListener, CheckpointStore, checkpoint, open_object_store, restore
+from benchmarks.restores import measure_restores
+from pyspark_checkpoint import CheckpointListener, CheckpointStore, checkpoint
 from pyspark_checkpoint.capture.roots import root_url
-from tests.capture.made import MadeLocation, capture
-from tests.servers.launch import seaweedfs
 
 KEYS = int(os.environ.get("KEYS", "100000"))
 BATCHES = int(os.environ.get("BATCHES", "12"))
 TURNS = int(os.environ.get("TURNS", "3"))
-RESTORE_MB = int(os.environ.get("RESTORE_MB", "128"))
-ROUNDS = int(os.environ.get("ROUNDS", "5"))
-STORES = os.environ.get("STORES", "file,s3").split(",")
+PARTS = os.environ.get("PARTS", "restores,batches").split(",")
 WARM_UP = 3
-THREADS = 8
 WATCHED, ALONE = "watched", "alone"
 
 
@@ -126,70 +121,14 @@ def report_history(url: str, query_id: str, location: Path) -> None:
     )
 
 
-def download(url: str, options: dict[str, str], paths: list[str], to: Path, *, durable: bool) -> None:
-    """The plain way: every object into a file, a few at a time, unchecked; if ``durable``, on the disk."""
-    store = open_object_store(url, options)
-    to.mkdir(parents=True)
-
-    def fetch(pair: tuple[int, str]) -> None:
-        with (to / str(pair[0])).open("wb") as file:
-            for chunk in store.stream(pair[1]):
-                file.write(chunk)
-            if durable:
-                file.flush()
-                os.fsync(file.fileno())
-
-    with ThreadPoolExecutor(THREADS) as pool:
-        list(pool.map(fetch, enumerate(paths)))
-    store.close()
-
-
-def measure_restore(name: str, url: str, options: dict[str, str], directory: Path) -> None:
-    """A restore of RESTORE_MB beside downloads of the same objects, in turns.
-
-    A restore verifies every byte and is on the disk when it returns; a plain download does neither.
-    """
-    batches = 8
-    made = MadeLocation(directory / "made", state_bytes=RESTORE_MB * 1_000_000 // (2 * batches))
-    made.commit(*range(batches))
-    (manifest,) = capture(made, url, batches - 1, options=options)
-    paths = sorted(manifest.paths())
-    kinds = ("restore", "download", "fsynced")
-    seconds: dict[str, list[float]] = {kind: [] for kind in kinds}
-    for number in range(ROUNDS):
-        for what in kinds if number % 2 == 0 else reversed(kinds):
-            to = directory / f"{what}-{number}"
-            began = time.monotonic()
-            if what == "restore":
-                restore(url, str(to), clone=True, options=options)
-            else:
-                download(url, options, paths, to, durable=what == "fsynced")
-            seconds[what].append(time.monotonic() - began)
-            shutil.rmtree(to)
-    middle = {what: statistics.median(values) for what, values in seconds.items()}
-    size = sum(ref.size_bytes for ref in manifest.artifacts()) / 1e6
-    print(f"{name}: restore of {size:.0f} MB, p50 of {ROUNDS}: {size / middle['restore']:.0f} MB/s")
-    words = {"fsynced": "a download that is on the disk too", "download": "a plain download"}
-    for what, text in words.items():
-        print(
-            f"  {text}: {size / middle[what]:.0f} MB/s; the restore has "
-            f"{middle[what] / middle['restore']:.2f} of it (aim: 0.8)"
-        )
-
-
 def main() -> None:
     """Measure everything."""
     with tempfile.TemporaryDirectory() as name:
-        directory = Path(name)
-        if "file" in STORES:
-            (directory / "file").mkdir()
-            measure_restore("file", str(directory / "file" / "store"), {}, directory / "file")
-        if "s3" in STORES:
-            (directory / "s3").mkdir()
-            with seaweedfs() as server:
-                measure_restore("s3", server.url("bench-capture"), server.options, directory / "s3")
-        with session() as spark:
-            measure_batches(spark, directory)
+        if "restores" in PARTS:
+            measure_restores(Path(name))
+        if "batches" in PARTS:
+            with session() as spark:
+                measure_batches(spark, Path(name))
 
 
 if __name__ == "__main__":

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from pyspark_checkpoint.capture import operations
 from pyspark_checkpoint.capture.covered import find_table_checkpoint
-from pyspark_checkpoint.capture.location import LocationSpec
+from pyspark_checkpoint.capture.location import LocationSpec, location_options
 from pyspark_checkpoint.capture.plugin_input import end_with_driver, log_to_driver, read_plugin_input
 from pyspark_checkpoint.capture.restore import RestoreReport, find_interrupted
 from pyspark_checkpoint.capture.roots import QueryRoot, list_app_queries, plain_options, root_url
@@ -87,13 +87,13 @@ def _find_history(settings: PluginSettings, root: QueryRoot) -> tuple[str, Check
     return None if newest is None else (url, newest)
 
 
-def _location_options(settings: PluginSettings) -> dict[str, str]:
-    return {**settings.hadoop, **plain_options(settings.options)}
+def _location_options(settings: PluginSettings, url: str) -> dict[str, str]:
+    return location_options(url, settings.hadoop, plain_options(settings.options))
 
 
 def _is_there(settings: PluginSettings, url: str) -> bool | None:
     """Whether a query uses the location. What an interrupted restore left does not count."""
-    spec = LocationSpec(url, _location_options(settings))
+    spec = LocationSpec(url, _location_options(settings, url))
     if spec.is_foreign:
         return None
     location = spec.open()
@@ -111,7 +111,7 @@ def _restore(settings: PluginSettings, found: Candidate) -> RestoreReport:
         at,
         rollback_sink=True,
         options=settings.options,
-        location_options=_location_options(settings),
+        location_options=_location_options(settings, found.location),
     )
     _LOG.info(
         "query %s: %s is restored from checkpoint %d, after batch %d: %d files, %d bytes",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from pyspark_checkpoint.format.artifact import ArtifactRef
 from pyspark_checkpoint.format.manifest import (
@@ -34,6 +34,8 @@ class QueryFacts:
     sources: tuple[str, ...] = ()
     sink: str = ""
     output_mode: str = ""
+    finished_batch: int | None = None
+    """The last batch that Spark said was done; None if it has not said so yet."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,6 +63,16 @@ def sink_store_url(description: str) -> str | None:
     """Where the table of a query's ckpt-sink is; None for every other sink."""
     found = _CHECKPOINT_SINK.fullmatch(description.strip())
     return found[1] if found else None
+
+
+def described_by(facts: QueryFacts, offsets: OffsetLog, head: CheckpointManifest) -> QueryFacts:
+    """The facts; where no event has told of the sources yet, with what the run before knew of them."""
+    if facts.sources or head.query.id != facts.query.id:
+        return facts
+    known = (head.source_offsets.get(name) for name in source_names(offsets))
+    found = [source.metadata.get("description") for source in known if source is not None]
+    told = tuple(text for text in found if text is not None)
+    return replace(facts, sources=told) if len(told) == len(offsets.offsets) else facts
 
 
 def draft_manifest(

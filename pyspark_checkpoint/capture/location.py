@@ -9,7 +9,9 @@ from pyspark_checkpoint.errors import NotFound, RefusedError
 from pyspark_checkpoint.sparkstate.chain import FileFacts
 from pyspark_checkpoint.sparkstate.directory import CheckpointListing, sort_listing
 from pyspark_checkpoint.store.base import ObjectStore
-from pyspark_checkpoint.store.open import open_object_store
+from pyspark_checkpoint.store.foreign import hadoop_options
+from pyspark_checkpoint.store.open import open_object_store, parse_store_settings
+from pyspark_checkpoint.store.settings import AzureSettings
 from pyspark_checkpoint.store.url import SCHEMES, parse_store_url
 
 _SPARK_SCHEMES = {"s3": "s3a", "s3n": "s3a", "gcs": "gs"}
@@ -43,14 +45,23 @@ class LocationSpec:
     def spark_url(self) -> str:
         """The location as Spark spells it: what Spark finds in files that name their own place."""
         if self.becomes:
-            return LocationSpec(self.becomes).spark_url
+            return LocationSpec(self.becomes, self.options).spark_url
         if self.is_foreign:
             return self.url.rstrip("/")
         where = parse_store_url(self.url)
         if where.scheme == "file":
             return f"file:{where.path}"
+        if where.scheme == "az" and where.account is None:
+            return self._azure_url(where.bucket, where.path)
         typed, colon, rest = self.url.rstrip("/").partition(":")
         return f"{_SPARK_SCHEMES.get(typed.lower(), typed)}{colon}{rest}"
+
+    def _azure_url(self, container: str, path: str) -> str:
+        """Spark wants the account in the URL, which our own short one leaves to the options."""
+        backend = parse_store_settings(self.url, self.options).backend
+        account = backend.account_name if isinstance(backend, AzureSettings) else None
+        host = f"@{account}.dfs.core.windows.net" if account else ""
+        return f"abfss://{container}{host}/{path}".rstrip("/")
 
     def beside(self, suffix: str) -> LocationSpec:
         """Another location next to this one, which is to take its place."""
@@ -68,6 +79,19 @@ class LocationSpec:
                 "Azure need none",
             )
         return CheckpointLocation(self, self.opener(self.url))
+
+
+def location_options(
+    url: str, spark_settings: Mapping[str, str], store_options: Mapping[str, str]
+) -> dict[str, str]:
+    """The options to open a location with, if none are given for it.
+
+    Spark reads the location with its own settings, so these decide where Spark has any for that kind of
+    place; the store may be at another address, under another account. Otherwise the store's serve.
+    """
+    if LocationSpec(url).is_foreign or hadoop_options(parse_store_url(url), spark_settings):
+        return dict(spark_settings)
+    return {**spark_settings, **store_options}
 
 
 class CheckpointLocation:

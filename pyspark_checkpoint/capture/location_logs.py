@@ -97,6 +97,10 @@ class LocationLogs:
         """What each chosen snapshot of RocksDB needs beside itself."""
         return self._snapshots.shared_files(chains, listing)
 
+    def opened(self, chains: Sequence[StateChain], listing: CheckpointListing) -> dict[str, str]:
+        """Digests of the chosen snapshots as they were when ``shared_files`` looked into them."""
+        return self._snapshots.opened(chains, listing)
+
     def written_together(self, listing: CheckpointListing, version: int) -> set[StateFile]:
         """The snapshots of RocksDB that look stale and are not; for ``plan_chains``."""
         self._snapshots.forget_gone(listing)

@@ -12,7 +12,7 @@ from pyspark_checkpoint.capture.roots import plain_options, resolve_root
 from pyspark_checkpoint.capture.sealing import find_commit, keep_commit, seal_known
 from pyspark_checkpoint.capture.sinks import LinkedSink
 from pyspark_checkpoint.clock import SYSTEM_CLOCK, Clock
-from pyspark_checkpoint.errors import FormatError, RefusedError, SettingsError
+from pyspark_checkpoint.errors import FormatError, RefusedError, SettingsError, UnknownVersion
 from pyspark_checkpoint.format.manifest import CheckpointManifest
 from pyspark_checkpoint.history import lookup
 from pyspark_checkpoint.history.checkpoint_store import CheckpointStore
@@ -113,6 +113,8 @@ def restore(
         )
         try:
             report = task.execute(progress)
+        except UnknownVersion:
+            raise  # nothing is damaged: going back would throw away what a newer version has written
         except FormatError as error:
             if not request.is_latest:
                 raise
@@ -173,6 +175,8 @@ def _candidates(
     for number in reversed(numbers):
         try:
             manifest = history.load_by_id(number)
+        except UnknownVersion:
+            raise
         except FormatError as error:
             _skip(skipped, number, error)
             continue
@@ -238,8 +242,7 @@ def _clone_id(location: CheckpointLocation, manifest: CheckpointManifest, clock:
 
 
 def _take_over(history: CheckpointStore, number: int) -> CheckpointManifest | None:
-    """Fence whoever still writes; go back in the history if the location did."""
-    newest = history.load_latest()
-    if newest is not None and newest.checkpoint_id != number:
+    """Fence whoever still writes; go back in the history if the location did, also over a damaged head."""
+    if max(history.list_ids(), default=number) != number:
         return history.rollback(number)
     return history.claim()

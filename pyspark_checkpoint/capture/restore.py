@@ -7,14 +7,14 @@ interrupted is resumed by repeating it; a location that a query uses is refused.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from itertools import groupby
 
 import orjson
 
 from pyspark_checkpoint.capture.location import CheckpointLocation
-from pyspark_checkpoint.capture.writer import LocationWriter, location_writer
-from pyspark_checkpoint.errors import FormatError, NotFound, RefusedError
+from pyspark_checkpoint.capture.writer import LocationWriter, is_left_over, location_writer
+from pyspark_checkpoint.errors import AlreadyExists, FormatError, NotFound, RefusedError
 from pyspark_checkpoint.format.manifest import CheckpointManifest
 from pyspark_checkpoint.format.sealed import sha256_hex
 from pyspark_checkpoint.history.parallel import iter_bounded
@@ -31,13 +31,14 @@ from pyspark_checkpoint.sparkstate.restore import (
     plan_restore,
     state_owners,
 )
-from pyspark_checkpoint.store.base import ObjectStore
+from pyspark_checkpoint.store.base import CHUNK_BYTES, ObjectStore
+from pyspark_checkpoint.store.url import parse_store_url
 
 CONCURRENCY = 8
 GROUP_BYTES = 8 * 1024 * 1024
 """How much one thread reads, verifies and writes at a time. A larger file is a group of its own."""
-LARGE_BYTES = 64 * 1024 * 1024
-"""From here on a file is written piece by piece instead of going through memory."""
+DISK_PIECE_BYTES = 1024 * 1024
+"""A file on a disk is read in pieces that stay in the processor's cache until they are written."""
 SPREAD_BYTES = 256 * 1024 * 1024
 """From here on state is written by others than this process, if there are any."""
 
@@ -82,6 +83,7 @@ class Restore:
         ``point`` and ``commit`` are those of ``plan_restore``.
         """
         self._spread = spread
+        self._resumed = False
         self._store = store
         self._reader = reader
         self._location = location
@@ -95,13 +97,15 @@ class Restore:
         The location stays marked as unfinished until ``finish``, and nobody else can restore into it.
         """
         plan, done = self.plan, 0
-        resumed = _begin(self._location, plan)
+        resumed = self._resumed = _begin(self._location, plan)
         for stage, staged in groupby(plan.files, key=lambda file: file.stage):
+            if stage >= Stage.METADATA:
+                self._writer.sync()  # what a log speaks of is on the disk before the log is
             for size_bytes in self._write_stage(stage, list(staged)):
                 done += size_bytes
                 if progress is not None:
                     progress(done, plan.total_bytes)
-            self._writer.sync()
+        self._writer.sync()
         url = self._location.url
         return RestoreReport(
             plan.checkpoint_id,
@@ -115,7 +119,10 @@ class Restore:
         )
 
     def finish(self) -> None:
-        """Take the mark away: the location is whole."""
+        """Take the mark away: the location is whole. What a killed restore has left goes first."""
+        if self._resumed:
+            keys = [info.key for info in self._location.store.list()]
+            self._location.store.delete([key for key in keys if is_left_over(key)])
         self._location.store.delete([RESTORE_MARKER])
 
     def undo(self) -> None:
@@ -128,24 +135,59 @@ class Restore:
         is_plain = all(file.ref.data_key_id is None and file.ref.inline is None for file in files)
         if self._spread is not None and stage is Stage.STATE and is_plain and _size(files) >= SPREAD_BYTES:
             return self._spread(groups)
-        is_small = all(_size(group) <= GROUP_BYTES for group in groups)
-        return iter_bounded(self._write, groups, CONCURRENCY if is_small else CONCURRENCY // 2)
+        pieces = Pieces.of(self._store, self._writer, len(groups))
+        whole = [file for group in groups if _size(group) > GROUP_BYTES for file in group]
+        is_small = all(pieces.has(file) for file in whole)
+        return iter_bounded(
+            lambda group: self._write(group, pieces), groups, CONCURRENCY if is_small else CONCURRENCY // 2
+        )
 
-    def _write(self, group: Sequence[RestoredFile]) -> int:
-        small = [file for file in group if not _is_large(file)]
+    def _write(self, group: Sequence[RestoredFile], pieces: Pieces) -> int:
+        small = pieces.write(group)
         wanted = [WantedArtifact(file.ref, *self._owners.get(file.path, ("", -1))) for file in small]
-        _write_large(self._store, self._writer, group)
         for file, data in zip(small, self._reader.read_many(wanted), strict=True):
             rewritten = _rewritten(file, data, self.plan, self._location.spark_url)
             self._writer.write(file.path, rewritten)
         return _size(group)
 
 
+@dataclass(frozen=True, slots=True)
+class Pieces:
+    """Writes large files piece by piece: verified as they pass, visible when the last piece was right."""
+
+    store: ObjectStore
+    writer: LocationWriter
+    piece_bytes: int
+    ahead: int
+
+    @staticmethod
+    def of(store: ObjectStore, writer: LocationWriter, groups: int) -> Pieces:
+        """As suits the store: a disk in small pieces; others in few requests, several of a file if few."""
+        if parse_store_url(store.url).scheme == "file":
+            return Pieces(store, writer, DISK_PIECE_BYTES, 1)
+        return Pieces(store, writer, CHUNK_BYTES, max(1, CONCURRENCY // max(1, groups)))
+
+    def has(self, file: RestoredFile) -> bool:
+        """Whether a file is written in this way. What is decrypted or changed goes through memory."""
+        is_plain = file.ref.data_key_id is None and file.rewrite is Rewrite.NOTHING
+        is_stored = file.ref.inline is None
+        return (
+            is_plain and is_stored and file.ref.size_bytes > max(self.piece_bytes, self.writer.whole_bytes)
+        )
+
+    def write(self, group: Sequence[RestoredFile]) -> list[RestoredFile]:
+        """Write those of a group that are large, and return the others."""
+        for file in group:
+            if self.has(file):
+                chunks = stream_stored(self.store, file.ref, chunk_bytes=self.piece_bytes, ahead=self.ahead)
+                self.writer.write_chunks(file.path, chunks)
+        return [file for file in group if not self.has(file)]
+
+
 def write_plain(store: ObjectStore, location: CheckpointLocation, group: Sequence[RestoredFile]) -> int:
     """Write a group of state files, which are neither encrypted nor changed: what a task does."""
     writer = location_writer(location)
-    small = [file for file in group if not _is_large(file)]
-    _write_large(store, writer, group)
+    small = Pieces.of(store, writer, CONCURRENCY).write(group)
     datas = ArtifactReader(store).read_many([WantedArtifact(file.ref) for file in small])
     for file, data in zip(small, datas, strict=True):
         writer.write(file.path, data)
@@ -155,29 +197,59 @@ def write_plain(store: ObjectStore, location: CheckpointLocation, group: Sequenc
 
 def find_interrupted(location: CheckpointLocation) -> str | None:
     """The query id of a restore into this location that was not finished; None if there is none."""
+    mark = _find_mark(location)
+    return None if mark is None else mark.query_id
+
+
+@dataclass(frozen=True, slots=True)
+class _Mark:
+    """What an unfinished restore says of itself. Its number is for people: content decides."""
+
+    content_sha256: str
+    query_id: str
+    checkpoint_id: int
+
+    def encode(self) -> bytes:
+        return orjson.dumps(asdict(self))
+
+
+def _find_mark(location: CheckpointLocation) -> _Mark | None:
     try:
         fields = orjson.loads(location.store.get(RESTORE_MARKER))
+        return _Mark(
+            str(fields["content_sha256"]), str(fields["query_id"]), int(fields.get("checkpoint_id", 0))
+        )
     except NotFound:
         return None
-    except orjson.JSONDecodeError:
-        raise FormatError(f"{RESTORE_MARKER} is not what a restore writes") from None
-    return str(fields["query_id"]) if isinstance(fields, dict) and "query_id" in fields else None
+    except (orjson.JSONDecodeError, KeyError, TypeError, ValueError, AttributeError):
+        raise FormatError(
+            f"{RESTORE_MARKER} is not what a restore writes",
+            hint="a restore into this location was not finished: restore into a fresh one",
+        ) from None
 
 
 def _begin(location: CheckpointLocation, plan: RestorePlan) -> bool:
     """Mark the location as ours, or find that it is; says whether an interrupted restore goes on."""
     content = orjson.dumps([[file.path, file.ref.sha256] for file in plan.files])
-    marker = orjson.dumps({"content_sha256": sha256_hex(content), "query_id": plan.query_id})
+    mark = _Mark(sha256_hex(content), plan.query_id, plan.checkpoint_id)
     try:
-        found = location.store.get(RESTORE_MARKER)
-    except NotFound:
+        found = _find_mark(location)
+    except FormatError as error:  # of the location, not of the checkpoint: no other one would do better
+        raise RefusedError(error.message, hint=error.hint) from None
+    if found is None:
         check_fresh([info.key for info in location.store.list()], is_ours=False)
-        location.store.put(RESTORE_MARKER, marker, if_absent=True)
+        try:
+            location.store.put(RESTORE_MARKER, mark.encode(), if_absent=True)
+        except AlreadyExists:
+            raise RefusedError(
+                "another restore into this location has just begun", hint="wait for it, or choose another"
+            ) from None
         return False
-    if found != marker:
+    if (found.content_sha256, found.query_id) != (mark.content_sha256, mark.query_id):
         raise RefusedError(
-            "another restore into this location was interrupted",
-            hint="finish that one by repeating it, or restore into a fresh location",
+            f"another restore into this location, of checkpoint {found.checkpoint_id}, was interrupted",
+            hint=f"finish that one by repeating it (--at {found.checkpoint_id}), or restore into a fresh "
+            "location",
         )
     return True
 
@@ -196,17 +268,6 @@ def _groups(files: Sequence[RestoredFile]) -> list[list[RestoredFile]]:
 
 def _size(group: Sequence[RestoredFile]) -> int:
     return sum(file.ref.size_bytes for file in group)
-
-
-def _write_large(store: ObjectStore, writer: LocationWriter, group: Sequence[RestoredFile]) -> None:
-    for file in group:
-        if _is_large(file):
-            writer.write_chunks(file.path, stream_stored(store, file.ref))
-
-
-def _is_large(file: RestoredFile) -> bool:
-    is_plain = file.ref.data_key_id is None and file.rewrite is Rewrite.NOTHING
-    return is_plain and file.ref.size_bytes > LARGE_BYTES
 
 
 def _rewritten(file: RestoredFile, data: bytes, plan: RestorePlan, location_url: str) -> bytes:

@@ -12,13 +12,21 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from pyspark_checkpoint.errors import FormatError, NotFound, RefusedError
+from pyspark_checkpoint.errors import (
+    AlreadyExists,
+    Conflict,
+    FormatError,
+    NotFound,
+    RefusedError,
+    Unavailable,
+    UnknownVersion,
+)
 from pyspark_checkpoint.format.keys import CONTROL_KEY
 from pyspark_checkpoint.format.sealed import decode_record, encode_record, sha256_hex
 from pyspark_checkpoint.history.checkpoint_store import CheckpointStore
-from pyspark_checkpoint.history.records_io import read_record
+from pyspark_checkpoint.history.records_io import read_record, read_stored
 from pyspark_checkpoint.sparkstate.coordinated import find_state_record
-from pyspark_checkpoint.store.base import ObjectStore
+from pyspark_checkpoint.store.base import ObjectStore, Stored
 from pyspark_checkpoint.store.open import open_object_store
 
 NAMES_PREFIX = "names/"
@@ -26,6 +34,7 @@ APPS_PREFIX = "apps/"
 HISTORY_OPTIONS = ("encryptionKeyFile",)
 _UUID = re.compile(r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}\Z")
 _MAX_NAME = 150
+_RACES = 20
 _UNSAFE = re.compile(r"[^A-Za-z0-9_=-]")
 
 
@@ -72,7 +81,10 @@ def _spelled(name: str) -> str:
 
 
 def register(parent: ObjectStore, root: QueryRoot) -> None:
-    """Point a query's name, or its id if it has none, at its newest history; list it by application."""
+    """Point a query's name, or its id if it has none, at its newest history; list it by application.
+
+    A query that began later keeps its name, however late this one is registered.
+    """
     fields = {
         "name": root.name,
         "query_id": root.query_id,
@@ -82,9 +94,43 @@ def register(parent: ObjectStore, root: QueryRoot) -> None:
         "checkpoint_location": root.checkpoint_location,
     }
     record = encode_record(fields)
-    parent.put(name_key(root.name or root.query_id), record)
+    _put_newest(parent, name_key(root.name or root.query_id), record, root.timestamp_ms)
     if root.app_name:
-        parent.put(f"{app_prefix(root.app_name)}{root.query_id}.json", record)
+        key = f"{app_prefix(root.app_name)}{root.query_id}.json"
+        _put_newest(parent, key, record, root.timestamp_ms)
+
+
+def _put_newest(parent: ObjectStore, key: str, record: bytes, timestamp_ms: int) -> None:
+    for _ in range(_RACES):
+        found = _find_stored(parent, key)
+        if found is not None and _timestamp_ms(found.data, key) > timestamp_ms:
+            return
+        try:
+            if found is None:
+                parent.put(key, record, if_absent=True)
+            else:
+                parent.put(key, record, if_match=found.version)
+        except (AlreadyExists, Conflict):
+            continue
+        return
+    raise Unavailable(f"{key} is written by others all the time", key=key)
+
+
+def _find_stored(parent: ObjectStore, key: str) -> Stored | None:
+    try:
+        return read_stored(parent, key)
+    except NotFound:
+        return None
+
+
+def _timestamp_ms(data: bytes, key: str) -> int:
+    """When the query began that a record speaks of. One that is damaged is older than all others."""
+    try:
+        return _decode(data, key).timestamp_ms
+    except UnknownVersion:
+        raise
+    except FormatError:
+        return -1
 
 
 def list_queries(parent: ObjectStore) -> list[QueryRoot]:

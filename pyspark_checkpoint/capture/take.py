@@ -6,11 +6,11 @@ while it is read is noticed, and the capture begins again from a new listing.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-from pyspark_checkpoint.capture.describe import CapturedLogs, QueryFacts, draft_manifest
+from pyspark_checkpoint.capture.describe import CapturedLogs, QueryFacts, described_by, draft_manifest
 from pyspark_checkpoint.capture.location import CheckpointLocation, FileGone
 from pyspark_checkpoint.capture.location_logs import LocationLogs
 from pyspark_checkpoint.capture.server_copy import ServerCopier
@@ -52,6 +52,8 @@ class _Reading:
 
     plan: CapturePlan
     logs: CapturedLogs
+    opened: Mapping[str, str]
+    """Digests of what was looked into, by path: what is uploaded must be the same."""
 
 
 class QueryCapture:
@@ -77,7 +79,15 @@ class QueryCapture:
     def newest_committed(self) -> int | None:
         """The newest batch that can be captured. The next capture uses the same look at the location."""
         self._seen = self.location.listing()
-        return self._seen.newest_committed
+        newest = self._seen.newest_committed
+        if newest is None and self.facts.finished_batch is not None:
+            raise RefusedError(
+                f"Spark has finished batch {self.facts.finished_batch}, and {self.location.url} has no "
+                "batch: it is not the place that Spark writes to",
+                hint="give location_options that lead where Spark's own settings lead; a file: path must "
+                "be the driver's",
+            )
+        return newest
 
     def capture(self, epoch: int | None = None) -> CheckpointManifest | None:
         """Checkpoint ``epoch``, the newest committed batch by default; None if there is none yet.
@@ -87,7 +97,11 @@ class QueryCapture:
         for attempt in range(_ATTEMPTS):
             try:
                 return self._capture(epoch)
-            except (FileGone, StaleAttempt):
+            except StaleAttempt:
+                if attempt == _ATTEMPTS - 1:
+                    raise
+            except FileGone:
+                self._known, self._logs = {}, LocationLogs(self.location)  # what was known is not so
                 if attempt == _ATTEMPTS - 1:
                     raise
         raise AssertionError("unreachable")
@@ -101,9 +115,12 @@ class QueryCapture:
         attempt = self.run.attempt()
         head = self.run.head
         earlier = artifacts_by_path(head.manifest) if head is not None else {}
-        uploads = plan_uploads(reading.plan, earlier, self._known)
+        uploads = plan_uploads(reading.plan, earlier, self._known, reading.opened)
         refs, requests = self._upload(uploads, attempt)
-        draft = draft_manifest(reading.plan, self.facts, reading.logs, refs, requests)
+        facts, logs = self.facts, reading.logs
+        if head is not None:
+            facts = described_by(facts, logs.offsets, head.manifest)
+        draft = draft_manifest(reading.plan, facts, logs, refs, requests)
         manifest = self.run.publish(draft, attempt)
         self._remember(reading.plan, artifacts_by_path(manifest))
         return manifest
@@ -128,7 +145,8 @@ class QueryCapture:
             offsets=offsets,
             newest_offsets=logs.offsets(max(listing.offsets)),
         )
-        return _Reading(plan, CapturedLogs(offsets, commits[epoch], logs.schemas(listing, epoch)))
+        captured = CapturedLogs(offsets, commits[epoch], logs.schemas(listing, epoch))
+        return _Reading(plan, captured, logs.opened(chains, listing))
 
     def _check_query(self, query_id: str) -> None:
         if query_id != self.facts.query.id:

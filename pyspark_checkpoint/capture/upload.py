@@ -14,6 +14,7 @@ from pyspark_checkpoint.format.cipher import Cipher
 from pyspark_checkpoint.format.keys import CheckpointId, CheckpointPaths
 from pyspark_checkpoint.format.manifest import RequestCount
 from pyspark_checkpoint.format.pack import PackBounds
+from pyspark_checkpoint.format.sealed import sha256_hex
 from pyspark_checkpoint.history.parallel import run_bounded
 from pyspark_checkpoint.history.reading import ArtifactReader, WantedArtifact
 from pyspark_checkpoint.history.stage import StagedItem, stage
@@ -55,10 +56,12 @@ class ReadGroup:
 def read_group(
     location: CheckpointLocation, target: UploadTarget, group: Sequence[UploadItem]
 ) -> ReadGroup:
-    """Read a group's files. One that is gone, or is of another size now, is ``FileGone``."""
+    """Read a group's files. One that is gone, or is another one now, is ``FileGone``."""
     datas = run_bounded(
         lambda item: location.read(item.file.path, item.file.facts), list(group), READ_CONCURRENCY
     )
+    for item, data in zip(group, datas, strict=True):
+        check_same(item, data)
     there = _find_stored(target, list(zip(group, datas, strict=True)))
     reused: list[tuple[str, ArtifactRef]] = []
     items: list[UploadItem] = []
@@ -132,7 +135,7 @@ def _copy_large(target: UploadTarget, group: Sequence[UploadItem], clock: Clock)
         index, item = numbered
         path = CheckpointPaths.file(attempt, index)
         made = copier.copy(item.file.path, path)
-        if made.size_bytes != item.file.facts.size_bytes:
+        if made.size_bytes != item.file.facts.size_bytes or item.sha256 not in ("", made.sha256):
             raise FileGone(f"{item.file.path} was written again")
         file = item.file
         return file.path, ArtifactRef(
@@ -152,6 +155,13 @@ def _find_stored(target: UploadTarget, read: Sequence[tuple[UploadItem, bytes]])
     ]
     same = run_bounded(lambda one: reader.has_bytes(one[1], one[2]), wanted, READ_CONCURRENCY)
     return {path for (path, _, _), is_same in zip(wanted, same, strict=True) if is_same}
+
+
+def check_same(item: UploadItem, data: bytes) -> None:
+    """Refuse a file that is not the one which the plan was made with."""
+    is_other = bool(item.sha256) and sha256_hex(data) != item.sha256
+    if is_other or len(data) != item.file.facts.size_bytes:
+        raise FileGone(f"{item.file.path} was written again")
 
 
 def staged_item(item: UploadItem, data: bytes) -> StagedItem:

@@ -32,6 +32,8 @@ class UploadItem:
     partition: int
     name: str
     earlier: ArtifactRef | None = None
+    sha256: str = ""
+    """What its bytes must be, if it was looked into already; a file that was written again is another."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,14 +64,17 @@ def plan_uploads(
     plan: CapturePlan,
     earlier: Mapping[str, ArtifactRef],
     known: Mapping[str, KnownFile],
+    opened: Mapping[str, str] | None = None,
     *,
     group_bytes: int = GROUP_BYTES,
 ) -> UploadPlan:
     """Decide what must be read. ``earlier`` is what the head names, ``known`` what this process captured.
 
     A file is the head's without a look if its name is never used twice, or if this process captured
-    it and its size and time have not changed. Any other is read, and its digest decides.
+    it and its size and time have not changed. Any other is read, and its digest decides. ``opened`` has
+    the digests of files that were looked into while it was planned.
     """
+    digests = opened or {}
     reused: dict[str, ArtifactRef] = {}
     needed: list[UploadItem] = []
     for item in _items(plan):
@@ -77,7 +82,8 @@ def plan_uploads(
         if ref is not None and _is_same(item.file, ref, known.get(item.file.path)):
             reused[item.file.path] = ref
         else:
-            needed.append(UploadItem(item.file, item.operator, item.partition, item.name, ref))
+            sha256 = digests.get(item.file.path, "")
+            needed.append(UploadItem(item.file, item.operator, item.partition, item.name, ref, sha256))
     if sum(item.file.facts.size_bytes for item in needed) <= group_bytes:
         return UploadPlan(tuple(needed), (), reused)
     state = [item for item in needed if item.operator]

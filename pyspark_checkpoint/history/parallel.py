@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from itertools import islice
+from itertools import chain, islice
 from typing import TypeVar
 
 T = TypeVar("T")
@@ -22,13 +22,18 @@ def run_bounded(function: Callable[[T], R], items: Sequence[T], limit: int) -> l
 
 
 def iter_bounded(function: Callable[[T], R], items: Iterable[T], limit: int) -> Iterator[R]:
-    """Like ``run_bounded``, yielding results in order while at most ``limit`` are under way or waiting."""
+    """Like ``run_bounded``, yielding results in order while at most ``limit`` are under way or waiting.
+
+    A single item needs no thread: starting one costs more than many a request.
+    """
     if limit < 1:
         raise ValueError(f"at least one request at a time, not {limit}")
-    if limit == 1:
-        yield from map(function, items)
-        return
     source = iter(items)
+    first = list(islice(source, min(limit, 2)))
+    source = chain(first, source)
+    if len(first) < 2:
+        yield from map(function, source)
+        return
     with ThreadPoolExecutor(limit) as pool:
         window: list[Future[R]] = [pool.submit(function, item) for item in islice(source, limit)]
         try:

@@ -126,24 +126,27 @@ def read_range(store: ObjectStore, part: ReadRange) -> list[tuple[ArtifactRef, b
 
 
 def stream_stored(
-    store: ObjectStore, ref: ArtifactRef, *, chunk_bytes: int = CHUNK_BYTES
+    store: ObjectStore, ref: ArtifactRef, *, chunk_bytes: int = CHUNK_BYTES, ahead: int = 1
 ) -> Iterator[bytes]:
     """Yield an artifact's stored bytes with bounded memory; the digest is checked after the last chunk.
 
-    Whoever uses this must not make the bytes visible before the iterator has ended without an error.
+    ``ahead`` chunks are asked for at a time. Whoever uses this must not make the bytes visible before the
+    iterator has ended without an error.
     """
     if ref.path is None:
         verify_integrity("an inline artifact", ref.inline or b"", ref.sha256)
         yield ref.inline or b""
         return
-    digest, end = hashlib.sha256(), ref.offset + ref.size_bytes
-    for start in range(ref.offset, end, chunk_bytes):
-        stop = min(start + chunk_bytes, end)
-        chunk = _read_chunk(store, ref.path, start, stop)
+    path, end = ref.path, ref.offset + ref.size_bytes
+    starts = range(ref.offset, end, chunk_bytes)
+    digest = hashlib.sha256()
+    for chunk in iter_bounded(
+        lambda start: _read_chunk(store, path, start, min(start + chunk_bytes, end)), starts, ahead
+    ):
         digest.update(chunk)
         yield chunk
     if digest.hexdigest() != ref.sha256:
-        raise IntegrityError(ref.path, ref.sha256, digest.hexdigest())
+        raise IntegrityError(path, ref.sha256, digest.hexdigest())
 
 
 def _read_chunk(store: ObjectStore, path: str, start: int, stop: int) -> bytes:

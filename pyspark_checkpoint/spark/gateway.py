@@ -21,6 +21,7 @@ from pyspark_checkpoint.errors import AlreadyExists, Denied, NotFound, RefusedEr
 
 _STOP_SECONDS = 60.0
 
+_HADOOP = ("spark.hadoop.fs.", "spark.hadoop.google.")
 _DOOR = "io.github.pysparkcheckpoint.SideDoor"
 
 
@@ -117,7 +118,17 @@ def java_listener(spark: SparkSession, listener: Any) -> Any:
 def hadoop_settings(spark: SparkSession) -> dict[str, str]:
     """How Spark itself reaches object stores: what a checkpoint location on one is read with."""
     found = spark.sparkContext.getConf().getAll()
-    return {name: value for name, value in found if name.startswith("spark.hadoop.fs.")}
+    return {name: value for name, value in found if name.startswith(_HADOOP)}
+
+
+def find_last_progress(spark: SparkSession, query_id: str) -> str | None:
+    """The newest progress of a running query, as JSON; None if it has made none, or is not running."""
+    try:
+        execution = _active_queries(spark).get(_uuid(spark, query_id))
+        progress = None if execution is None else execution.lastProgress()
+        return None if progress is None else str(progress.json())
+    except Py4JError:
+        return None
 
 
 def is_local(spark: SparkSession) -> bool:

@@ -14,7 +14,13 @@ import orjson
 from pyspark.sql import SparkSession
 
 from pyspark_checkpoint.capture.location import FileGone, LocationSpec
-from pyspark_checkpoint.capture.upload import UploadedGroup, UploadTarget, staged_item, upload_bytes
+from pyspark_checkpoint.capture.upload import (
+    UploadedGroup,
+    UploadTarget,
+    check_same,
+    staged_item,
+    upload_bytes,
+)
 from pyspark_checkpoint.capture.uploads import GROUP_BYTES, UploadItem
 from pyspark_checkpoint.format.artifact import ArtifactRef
 from pyspark_checkpoint.format.manifest import RequestCount
@@ -88,9 +94,11 @@ def _portions(rows: Iterator[tuple[UploadItem, bytes]]) -> Iterator[list[tuple[U
 
 
 def _upload(target: UploadTarget, rows: Sequence[tuple[UploadItem, bytes]]) -> dict[str, Any]:
-    for item, data in rows:
-        if len(data) != item.file.facts.size_bytes:
-            return {"gone": f"{item.file.path} was written again"}
+    try:
+        for item, data in rows:
+            check_same(item, data)
+    except FileGone as error:
+        return {"gone": error.message}
     done = upload_bytes(target, [item for item, _ in rows], [staged_item(*row) for row in rows])
     return {"refs": [[path, asdict(ref)] for path, ref in done.refs], "requests": asdict(done.requests)}
 

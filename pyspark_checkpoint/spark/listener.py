@@ -16,34 +16,33 @@ import orjson
 from pyspark.sql import SparkSession
 from pyspark.sql.streaming.listener import StreamingQueryListener
 
-from pyspark_checkpoint.capture.covered import Captures, find_table_checkpoint, watch_query
+from pyspark_checkpoint.capture.covered import Captures, watch_query
 from pyspark_checkpoint.capture.describe import QueryFacts, sink_store_url
-from pyspark_checkpoint.capture.location import LocationSpec
-from pyspark_checkpoint.capture.replace import replace_location
-from pyspark_checkpoint.capture.restore import find_interrupted
+from pyspark_checkpoint.capture.location import LocationSpec, location_options
 from pyspark_checkpoint.capture.roots import QueryRoot, plain_options, register, root_url
 from pyspark_checkpoint.capture.server_copy import find_server_copier
 from pyspark_checkpoint.capture.take import QueryCapture
 from pyspark_checkpoint.capture.trouble import Trouble, clear_trouble, put_trouble
 from pyspark_checkpoint.clock import SYSTEM_CLOCK, Clock
-from pyspark_checkpoint.errors import CheckpointError, FencedError, RefusedError, SettingsError, StoreError
+from pyspark_checkpoint.errors import CheckpointError, FencedError, RefusedError, SettingsError
 from pyspark_checkpoint.format.manifest import CheckpointManifest, QueryInfo
 from pyspark_checkpoint.history.checkpoint_store import CheckpointStore
 from pyspark_checkpoint.spark.executor_upload import ExecutorUploader
 from pyspark_checkpoint.spark.gateway import (
+    find_last_progress,
     find_running_query,
     hadoop_settings,
     java_listener,
     stop_query,
-    stop_starting_query,
 )
 from pyspark_checkpoint.spark.hadoop import location_spec
 from pyspark_checkpoint.spark.hadoop_upload import HadoopUploader
+from pyspark_checkpoint.spark.runs import RUNS
+from pyspark_checkpoint.spark.starting import STALE_CHOICES, Start
 from pyspark_checkpoint.spark.worker import CaptureStatus, QueryWorker, WorkerSettings
 from pyspark_checkpoint.store.open import open_object_store
 
 _LOG = logging.getLogger(__name__)
-STALE_CHOICES = ("fail", "warn", "restore")
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,7 +56,15 @@ class ListenerSettings:
     stale: str = "fail"
     stop_when_fenced: bool = False
     options: Mapping[str, str] = field(default_factory=dict, repr=False)
-    location_options: Mapping[str, str] = field(default_factory=dict, repr=False)
+    location_options: Mapping[str, str] | None = field(default=None, repr=False)
+
+    def prunes_at(self, number: int, before: int) -> bool:
+        """Whether retention is due: now and then, so that most epochs pay nothing for it. Pure.
+
+        ``before`` is the last number at which it was looked at: a run may take several at a time.
+        """
+        step = max(1, self.retain // 2)
+        return number // step > before // step
 
 
 class CheckpointListener(StreamingQueryListener):
@@ -107,12 +114,13 @@ class CheckpointListener(StreamingQueryListener):
             stale,
             stop_when_fenced,
             given,
-            {**hadoop_settings(spark), **(plain if location_options is None else location_options)},
+            location_options,
         )
         self._clock = clock
         self._bridge: Any = None
         self._gate = threading.Semaphore(concurrency)
         self._workers: dict[str, QueryWorker] = {}
+        self._looked: dict[str, int] = {}
         self._lock = threading.Lock()
         open_object_store(self._url, plain)  # a bad URL or option fails here, where it was typed
 
@@ -150,7 +158,7 @@ class CheckpointListener(StreamingQueryListener):
         worker = self._worker(str(progress.runId))
         if worker is not None:
             sources = tuple(source.description for source in progress.sources)
-            worker.notify_described(sources, progress.sink.description)
+            worker.notify_described(sources, progress.sink.description, progress.batchId)
 
     def onQueryIdle(self, event: Any) -> None:
         """Spark's callback."""
@@ -168,8 +176,7 @@ class CheckpointListener(StreamingQueryListener):
         progress = orjson.loads(text)
         worker = self._worker(progress["runId"])
         if worker is not None:
-            sources = tuple(source["description"] for source in progress["sources"])
-            worker.notify_described(sources, progress["sink"]["description"])
+            worker.notify_described(*_descriptions(progress), progress["batchId"])
 
     def heard_idle(self, run_id: str) -> None:
         """A run had nothing to do."""
@@ -181,7 +188,7 @@ class CheckpointListener(StreamingQueryListener):
         """Spark's callback."""
         worker = self._worker(str(event.runId))
         if worker is not None:
-            worker.finish()
+            worker.end()
 
     def _started(self, query_id: str, run_id: str, name: str) -> None:
         wanted = self._settings.queries
@@ -195,7 +202,6 @@ class CheckpointListener(StreamingQueryListener):
                 "only micro-batch queries write the logs that a checkpoint needs",
                 hint="use a processing-time or available-now trigger",
             )
-        location = location_spec(self._spark, running.checkpoint_location, self._settings.location_options)
         query = QueryInfo(
             id=query_id,
             name=name,
@@ -204,87 +210,75 @@ class CheckpointListener(StreamingQueryListener):
             app_name=self._spark.sparkContext.appName or "",
         )
         facts = QueryFacts(query, run_id, (), running.sink, running.output_mode)
-        if not self._check_stale(facts, location):
-            return
-        worker = QueryWorker(
+        location = self._location(running.checkpoint_location)
+        url = root_url(self._url, query_id)
+        start = Start(
+            self._spark,
             facts,
-            lambda: self._begin(facts, location),
+            location,
+            url=url,
+            stale=self._settings.stale,
+            options=self._settings.options,
+            clock=self._clock,
+        )
+        if not start.allow(lambda: self._history(facts).load_latest()):
+            return
+        worker = RUNS.begin(url, run_id, lambda before: self._make_worker(facts, location, start, before))
+        if worker is None:
+            _LOG.warning("query %s: another listener checkpoints it; this one does not", query_id)
+            return
+        with self._lock:
+            past = [run for run, other in self._workers.items() if other.status.query_id == query_id]
+            for run in past:
+                del self._workers[run]
+            self._workers[run_id] = worker
+
+    def _location(self, url: str) -> LocationSpec:
+        found, given = hadoop_settings(self._spark), self._settings.location_options
+        if given is None:
+            options = location_options(url, found, plain_options(self._settings.options))
+        else:
+            options = {**found, **given}
+        return location_spec(self._spark, url, options)
+
+    def _make_worker(
+        self, facts: QueryFacts, location: LocationSpec, start: Start, before: QueryWorker | None
+    ) -> QueryWorker:
+        query_id, began_ms = facts.query.id, self._clock.now_ms()
+        return QueryWorker(
+            facts,
+            lambda: self._begin(facts, location, start, began_ms),
             settings=WorkerSettings(self._settings.interval_seconds, self._settings.poll_seconds),
             clock=self._clock,
             on_captured=lambda manifest: self._captured(query_id, manifest),
             on_fenced=lambda error: self._fenced(query_id, error),
             on_health=lambda problem: self._note_health(query_id, problem),
+            describe=lambda: self._describe(query_id),
             gate=self._gate,
+            after=before,
         )
-        with self._lock:
-            self._workers[run_id] = worker
 
-    def _check_stale(self, facts: QueryFacts, location: LocationSpec) -> bool:
-        """Whether the query may run: a location behind its history would double what it has written.
+    def _describe(self, query_id: str) -> tuple[tuple[str, ...], str] | None:
+        text = find_last_progress(self._spark, query_id)
+        return None if text is None else _descriptions(orjson.loads(text))
 
-        A store that does not answer stops no query: its captures then begin when it answers, and one
-        that is behind its history is refused there.
-        """
-        opened = location.open()
-        if find_interrupted(opened) is not None:
-            return self._stop(facts, "a restore into its location was not finished: repeat it")
-        try:
-            table = sink_store_url(facts.sink)
-            if table and find_table_checkpoint(table, facts.query.id, self._settings.options):
-                return True  # the sink itself refuses a batch that its table is ahead of
-            newest = self._history(facts).load_latest()
-        except StoreError as error:
-            _LOG.warning("query %s: its history cannot be read yet: %s", facts.query.id, error)
-            return True
-        here = opened.listing().newest_committed if newest is not None else None
-        if newest is None or (here is not None and here >= newest.epoch):
-            return True
-        message = (
-            f"its checkpoint location is at batch {here}, its history at {newest.epoch}: "
-            "running on would repeat batches whose output is written"
-        )
-        if self._settings.stale == "warn":
-            _LOG.warning("query %s: %s", facts.query.id, message)
-            return True
-        if self._settings.stale == "restore":
-            return self._replace(facts, location, message)
-        return self._stop(facts, f"{message}. Run ckpt restore, or set stale=restore or stale=warn")
-
-    def _replace(self, facts: QueryFacts, location: LocationSpec, message: str) -> bool:
-        """Bring the location up to date while its query waits for this callback and has read nothing."""
-        url = root_url(self._url, facts.query.id)
-        try:
-            done = replace_location(url, location, self._settings.options, clock=self._clock)
-        except CheckpointError as error:
-            return self._stop(facts, f"{message}. It could not be restored: {error}")
-        _LOG.warning(
-            "query %s: %s. It was restored at batch %s; the stale one is kept as %s",
-            facts.query.id,
-            message,
-            done.report.epoch,
-            done.set_aside,
-        )
-        return True
-
-    def _stop(self, facts: QueryFacts, reason: str) -> bool:
-        """Stop a query before its first batch. Its start has not returned yet."""
-        _LOG.error("query %s is stopped: %s", facts.query.id, reason)
-        if not stop_starting_query(self._spark, facts.query.id, self._clock):
-            _LOG.error("query %s does not stop", facts.query.id)
-        return False
-
-    def _begin(self, facts: QueryFacts, location: LocationSpec) -> Captures:
+    def _begin(self, facts: QueryFacts, location: LocationSpec, start: Start, began_ms: int) -> Captures:
         """Register the query, and find out who makes its checkpoints: its own sink, or we."""
         query, table = facts.query, sink_store_url(facts.sink) or ""
         parent = open_object_store(self._url, plain_options(self._settings.options))
-        now_ms, place = self._clock.now_ms(), query.checkpoint_location
-        register(parent, QueryRoot(query.name, query.id, query.app_name, now_ms, table, place))
+        place = query.checkpoint_location
+        register(parent, QueryRoot(query.name, query.id, query.app_name, began_ms, table, place))
         return watch_query(
-            facts, location.open(), self._settings.options, lambda: self._begin_capture(facts, location)
+            facts,
+            location.open(),
+            self._settings.options,
+            lambda: self._begin_capture(facts, location, start),
         )
 
-    def _begin_capture(self, facts: QueryFacts, location: LocationSpec) -> QueryCapture:
+    def _begin_capture(self, facts: QueryFacts, location: LocationSpec, start: Start) -> QueryCapture:
         run = self._history(facts).writer()
+        head = run.refresh()
+        start.check_again(None if head is None else head.manifest)
         run.claim()
         url, plain = root_url(self._url, facts.query.id), plain_options(self._settings.options)
         kind = HadoopUploader if location.is_foreign else ExecutorUploader
@@ -313,8 +307,10 @@ class CheckpointListener(StreamingQueryListener):
         )
 
     def _captured(self, query_id: str, manifest: CheckpointManifest) -> None:
-        """Retention: now and then, so that most epochs pay nothing for it."""
-        if manifest.table is not None or manifest.checkpoint_id % max(1, self._settings.retain // 2) != 0:
+        """Retention. A run takes a number for its claim before it takes one for its first batch."""
+        before = self._looked.get(query_id, manifest.checkpoint_id - 2)
+        self._looked[query_id] = manifest.checkpoint_id
+        if manifest.table is not None or not self._settings.prunes_at(manifest.checkpoint_id, before):
             return  # a table's checkpoints are its sink's to prune
         try:
             url = root_url(self._url, query_id)
@@ -334,6 +330,11 @@ class CheckpointListener(StreamingQueryListener):
     def _watched(self) -> list[QueryWorker]:
         with self._lock:
             return list(self._workers.values())
+
+
+def _descriptions(progress: Mapping[str, Any]) -> tuple[tuple[str, ...], str]:
+    """Sources and sink, as a progress event describes them."""
+    return tuple(source["description"] for source in progress["sources"]), progress["sink"]["description"]
 
 
 def checkpoint(spark: SparkSession, url: str, **settings: Any) -> CheckpointListener:

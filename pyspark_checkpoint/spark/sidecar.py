@@ -110,6 +110,7 @@ def _progress(event: Mapping[str, str]) -> SimpleNamespace:
     fields = json.loads(event["progress"])
     return SimpleNamespace(
         runId=event["run_id"],
+        batchId=fields["batchId"],
         sources=[SimpleNamespace(description=source["description"]) for source in fields["sources"]],
         sink=SimpleNamespace(description=fields["sink"]["description"]),
     )

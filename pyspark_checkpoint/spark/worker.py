@@ -10,6 +10,7 @@ import logging
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import partial
 
 from pyspark_checkpoint.capture.covered import Captures
 from pyspark_checkpoint.capture.describe import QueryFacts
@@ -61,14 +62,17 @@ class QueryWorker:
         on_captured: Callable[[CheckpointManifest], None],
         on_fenced: Callable[[FencedError], None],
         on_health: Callable[[str | None], None] | None = None,
+        describe: Callable[[], tuple[tuple[str, ...], str] | None] | None = None,
         gate: threading.Semaphore | None = None,
+        after: QueryWorker | None = None,
     ) -> None:
         """``begin`` opens the store and claims it; it is called on the worker's own thread.
 
         ``on_health`` is told after the first capture, and whenever it changes, why captures fail; None
-        if they work.
+        if they work. ``describe`` is asked for sources and sink as long as no event has told them.
 
-        Workers that share a ``gate`` capture no more at once than it lets through.
+        Workers that share a ``gate`` capture no more at once than it lets through. ``after`` is the worker
+        of an earlier run of the query: it gives way, and nothing begins before it has ended.
         """
         self._gate = gate or threading.Semaphore()
         self._begin = begin
@@ -77,12 +81,16 @@ class QueryWorker:
         self._on_captured = on_captured
         self._on_fenced = on_fenced
         self._on_health = on_health
+        self._describe = describe
+        self._after = after
         self._told: tuple[str | None] | None = None
         self._facts = facts
         self._capture: Captures | None = None
         self._changed = threading.Condition()
         self._wake = True
-        self._stopping = False
+        self._ended = False
+        self._closing = False
+        self._gives_way = False
         self._hurry = False
         self._in_round = False
         self._done = False
@@ -99,11 +107,11 @@ class QueryWorker:
             self._wake = True
             self._changed.notify_all()
 
-    def notify_described(self, sources: tuple[str, ...], sink: str) -> None:
-        """Like ``notify``, with what a progress event says of sources and sink."""
+    def notify_described(self, sources: tuple[str, ...], sink: str, batch: int | None = None) -> None:
+        """Like ``notify``, with what a progress event says: sources, sink, and the batch that is done."""
         with self._changed:
             facts = self._facts
-        self.notify(replace(facts, sources=sources, sink=sink))
+        self.notify(replace(facts, sources=sources, sink=sink, finished_batch=batch))
 
     def flush(self, timeout_seconds: float) -> bool:
         """Wait until everything that was committed before the call is captured; False if that failed."""
@@ -114,46 +122,94 @@ class QueryWorker:
             ended = self._changed.wait_for(lambda: self._rounds >= wanted or self._done, timeout_seconds)
             return ended and self.status.last_error is None
 
-    def finish(self, timeout_seconds: float | None = None) -> None:
-        """Capture what is left, then end. With a time limit, wait for that."""
+    @property
+    def run_id(self) -> str:
+        """The run that is captured."""
+        return self._facts.run_id
+
+    @property
+    def is_done(self) -> bool:
+        """Whether nothing will be captured any more."""
+        return self._done
+
+    def end(self) -> None:
+        """The query has ended: capture what is left, however long the store is away. Returns at once."""
         with self._changed:
-            self._stopping = True
+            self._ended = self._wake = True
+            self._changed.notify_all()
+
+    def give_way(self) -> None:
+        """A later run captures the same location: begin nothing more, and do not speak for the query."""
+        with self._changed:
+            self._gives_way = True
+            self._changed.notify_all()
+
+    def finish(self, timeout_seconds: float | None = None) -> None:
+        """Try once more to capture what is left, then end. With a time limit, wait for that."""
+        with self._changed:
+            self._closing = True
             self._changed.notify_all()
         if timeout_seconds is not None:
             self._thread.join(timeout_seconds)
 
     def _run(self) -> None:
+        try:
+            if self._after is not None:
+                self._after.give_way()
+                self._after._thread.join()
+                self._after = None
+            self._work()
+        finally:
+            with self._changed:
+                self._done = True
+                self._changed.notify_all()
+
+    def _work(self) -> None:
         is_last = False
-        while not is_last and not self.status.fenced:
-            is_last = self._wait()
+        while not (is_last or self.status.fenced or self._gives_way):
+            is_closing, has_ended = self._wait()
             with self._gate:
-                self._round()
-                self._tell_health()
+                if not self._gives_way:
+                    self._round()
+                    self._tell_health()
+            is_last = is_closing or (has_ended and self.status.last_error is None)
             with self._changed:
                 self._rounds += 1
                 self._in_round = False
                 self._changed.notify_all()
-        with self._changed:
-            self._done = True
-            self._changed.notify_all()
 
-    def _wait(self) -> bool:
-        """Wait for the next round; says whether it is the last one, because the query has ended."""
+    def _wait(self) -> tuple[bool, bool]:
+        """Wait for the next round; says whether we are to close, and whether the query has ended."""
         with self._changed:
-            self._changed.wait_for(lambda: self._wake or self._stopping, self._settings.poll_seconds)
+            self._changed.wait_for(lambda: self._wake or self._must_end(), self._settings.poll_seconds)
             pause = self._last_began + self._settings.interval_seconds - self._clock.monotonic_seconds()
-            self._changed.wait_for(lambda: self._hurry or self._stopping, max(pause, 0.0))
+            self._changed.wait_for(lambda: self._hurry or self._ended or self._must_end(), max(pause, 0.0))
             self._wake = self._hurry = False
             self._in_round = True
             self._last_began = self._clock.monotonic_seconds()
-            return self._stopping
+            return self._closing, self._ended
+
+    def _must_end(self) -> bool:
+        return self._closing or self._gives_way
+
+    def _described(self) -> QueryFacts:
+        """What is known of the query; before the first event comes, Spark is asked."""
+        with self._changed:
+            facts = self._facts
+        if facts.sources or self._describe is None:
+            return facts
+        found = self._describe()
+        with self._changed:
+            if found is not None and not self._facts.sources:
+                self._facts = replace(self._facts, sources=found[0], sink=found[1])
+            return self._facts
 
     def _round(self) -> None:
         began = self._clock.monotonic_seconds()
         try:
             if self._capture is None:
                 self._capture = self._begin()
-            self._capture.facts = self._facts
+            self._capture.facts = self._described()
             newest = self._capture.newest_committed()
             if newest is None or newest == self.status.captured_epoch:
                 self._succeeded(None, began)
@@ -162,20 +218,24 @@ class QueryWorker:
         except FencedError as error:
             self.status = replace(self.status, fenced=True, last_error=str(error))
             _LOG.error("query %s: %s; its captures stop", self._facts.query.id, error)
-            self._on_fenced(error)
+            if not self._gives_way:  # otherwise the query is another run's, which captures it
+                self._tell(partial(self._on_fenced, error))
         except CheckpointError as error:
             self._failed(error)
         except Exception as error:  # noqa: BLE001 - a capture never fails the query; it is counted and retried
             self._failed(error)
 
     def _tell_health(self) -> None:
-        now = (self.status.last_error,)
-        if self._on_health is not None and now != self._told and not self.status.fenced:
-            try:
-                self._on_health(self.status.last_error)
-            except Exception as error:  # noqa: BLE001 - whoever is told must not end the captures
-                _LOG.warning("query %s: %s", self._facts.query.id, type(error).__name__)
+        on_health, now = self._on_health, (self.status.last_error,)
+        if on_health is not None and now != self._told and not self.status.fenced:
+            self._tell(partial(on_health, self.status.last_error))
         self._told = now
+
+    def _tell(self, whom: Callable[[], None]) -> None:
+        try:
+            whom()
+        except Exception as error:  # noqa: BLE001 - whoever is told must not end the captures
+            _LOG.warning("query %s: %s", self._facts.query.id, type(error).__name__)
 
     def _succeeded(self, manifest: CheckpointManifest | None, began: float) -> None:
         if manifest is None:

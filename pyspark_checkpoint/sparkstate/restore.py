@@ -12,6 +12,7 @@ from dataclasses import dataclass
 
 from pyspark_checkpoint.errors import FormatError, RefusedError
 from pyspark_checkpoint.format.artifact import ArtifactRef
+from pyspark_checkpoint.format.keys import CONTROL_KEY
 from pyspark_checkpoint.format.manifest import CheckpointManifest
 from pyspark_checkpoint.sparkstate.coordinated import StateRecord, find_state_record
 from pyspark_checkpoint.sparkstate.logs import decode_commit_log
@@ -196,6 +197,11 @@ def check_fresh(keys: Sequence[str], *, is_ours: bool) -> None:
     if taken and not is_ours:
         raise RefusedError(
             f"the location is in use: it has {taken[0]}",
+            hint="restore into a fresh location; nothing was written",
+        )
+    if CONTROL_KEY in keys:
+        raise RefusedError(
+            "the location is a store of checkpoints, not a place for a query",
             hint="restore into a fresh location; nothing was written",
         )
 

@@ -10,11 +10,13 @@ from pathlib import Path
 
 import pytest
 
+from pyspark_checkpoint.capture.describe import QueryFacts
 from pyspark_checkpoint.capture.take import QueryCapture
 from pyspark_checkpoint.clock import SYSTEM_CLOCK
 from pyspark_checkpoint.errors import FencedError, Unavailable
-from pyspark_checkpoint.format.manifest import CheckpointManifest
+from pyspark_checkpoint.format.manifest import CheckpointManifest, QueryInfo
 from pyspark_checkpoint.history.checkpoint_store import CheckpointStore
+from pyspark_checkpoint.spark.runs import CapturedRuns
 from pyspark_checkpoint.spark.worker import QueryWorker, WorkerSettings
 from tests.capture.made import MadeLocation, taker
 
@@ -31,26 +33,43 @@ class Watch:
         url: str,
         settings: WorkerSettings,
         gate: threading.Semaphore | None = None,
+        after: QueryWorker | None = None,
     ) -> None:
+        """``after``: the worker of the run before; then the store is claimed when this one begins."""
         self.location = location
         self.url = url
         self.captured: list[CheckpointManifest] = []
         self.fenced: list[FencedError] = []
         self.health: list[str | None] = []
-        self.capture = taker(location, url)
+        self.begun = threading.Event()
+        info = QueryInfo(id=location.query_id, checkpoint_location=str(location.path))
+        self.facts = QueryFacts(info, SYSTEM_CLOCK.uuid7(), (), "test", "update")
+        if after is None:
+            self.capture = self._taken()
         self.worker = QueryWorker(
-            self.capture.facts,
+            self.facts,
             self._begin,
             settings=settings,
             clock=SYSTEM_CLOCK,
             on_captured=self.captured.append,
             on_fenced=self.fenced.append,
             on_health=self.health.append,
+            describe=self._describe,
             gate=gate,
+            after=after,
         )
 
+    def _taken(self) -> QueryCapture:
+        return taker(self.location, self.url, run_id=self.facts.run_id)
+
     def _begin(self) -> QueryCapture:
+        if not hasattr(self, "capture"):
+            self.capture = self._taken()
+        self.begun.set()
         return self.capture
+
+    def _describe(self) -> tuple[tuple[str, ...], str]:
+        return ("told by Spark",), "test"
 
     def epochs(self) -> list[int]:
         return [manifest.epoch for manifest in self.captured]
@@ -233,3 +252,164 @@ def test_a_query_that_ended_gets_its_last_capture(tmp_path: Path) -> None:
         watch.location.commit(1)
         watch.worker.finish(PATIENCE)
         assert watch.epochs() == [0, 1]
+
+
+class Away:
+    """A store that does not answer until it is told to."""
+
+    def __init__(self, watch: Watch) -> None:
+        self.capture = watch.capture.capture
+        self.is_back = False
+        watch.capture.capture = self  # type: ignore[method-assign,assignment]
+
+    def __call__(self, epoch: int | None = None) -> CheckpointManifest | None:
+        if not self.is_back:
+            raise Unavailable("the store is away")
+        return self.capture(epoch)
+
+
+def test_a_query_that_ended_while_the_store_was_away_is_captured_when_it_is_back(tmp_path: Path) -> None:
+    """There is no later epoch by which to try again: its last batch would never be durable."""
+    with watching(tmp_path, 0, poll_seconds=0.05) as watch:
+        assert watch.worker.flush(PATIENCE)
+        store = Away(watch)
+        watch.location.commit(1)
+        watch.worker.end()
+        wait_until(lambda: watch.worker.status.failures >= 3)
+        assert not watch.worker.is_done
+        store.is_back = True
+        wait_until(lambda: watch.worker.is_done)
+        assert watch.epochs() == [0, 1]
+        assert watch.worker.flush(PATIENCE)
+
+
+def test_closing_does_not_wait_for_a_store_that_stays_away(tmp_path: Path) -> None:
+    """One more try, and the thread ends."""
+    with watching(tmp_path, 0) as watch:
+        assert watch.worker.flush(PATIENCE)
+        Away(watch)
+        watch.location.commit(1)
+        watch.worker.end()
+        wait_until(lambda: watch.worker.status.failures >= 1)
+        watch.worker.finish(PATIENCE)
+        assert watch.worker.is_done
+        assert not watch.worker.flush(1.0)
+
+
+class Slow:
+    """A capture that takes until it is let go."""
+
+    def __init__(self, watch: Watch) -> None:
+        self.go, self.reached = threading.Event(), threading.Event()
+        self.capture = watch.capture.capture
+        watch.capture.capture = self  # type: ignore[method-assign,assignment]
+
+    def __call__(self, epoch: int | None = None) -> CheckpointManifest | None:
+        self.reached.set()
+        assert self.go.wait(PATIENCE)
+        return self.capture(epoch)
+
+
+@pytest.mark.parametrize("concurrency", [1, 4])
+def test_the_worker_of_an_earlier_run_gives_way_before_the_next_one_begins(
+    tmp_path: Path, concurrency: int
+) -> None:
+    """Its capture is late: it ends first, or it would be fenced by the run that follows, or fence it."""
+    gate = threading.Semaphore(concurrency)
+    with watching(tmp_path, 0, gate=gate) as old:
+        assert old.worker.flush(PATIENCE)
+        slow = Slow(old)
+        old.location.commit(1)
+        old.worker.end()
+        assert slow.reached.wait(PATIENCE)
+        new = Watch(old.location, old.url, WorkerSettings(0.0, LONG), gate, after=old.worker)
+        assert not new.begun.wait(0.3), "it has begun before the other has ended"
+        slow.go.set()
+        old.location.commit(2)
+        assert new.worker.flush(PATIENCE)
+        new.worker.finish(PATIENCE)
+        assert (old.epochs(), new.epochs()[-1]) == ([0, 1], 2)
+        assert old.fenced == new.fenced == []
+
+
+def test_a_run_that_ended_before_it_began_takes_nothing_over(tmp_path: Path) -> None:
+    """The store was away all its life. Its query runs again; what is left of it claims nothing."""
+    location = MadeLocation(tmp_path / "location").commit(0)
+    url, gate = str(tmp_path / "store"), threading.Semaphore(1)
+    first = Watch(location, url, WorkerSettings(0.0, LONG))
+    first.worker.finish(PATIENCE)
+    with gate:  # nobody gets anywhere
+        old = Watch(location, url, WorkerSettings(0.0, LONG), gate, after=first.worker)
+        old.worker.end()
+        new = Watch(location, url, WorkerSettings(0.0, LONG), gate, after=old.worker)
+        SYSTEM_CLOCK.sleep(0.1)
+    assert new.worker.flush(PATIENCE)
+    location.commit(1)
+    assert new.worker.flush(PATIENCE)
+    new.worker.finish(PATIENCE)
+    assert not old.begun.is_set()
+    assert (old.epochs(), new.epochs()[-1], new.fenced) == ([], 1, [])
+
+
+def test_nothing_is_told_about_a_query_that_is_another_runs(tmp_path: Path) -> None:
+    """One that is fenced after its query was started again would stop the new run, if so configured."""
+    with watching(tmp_path, 0) as old:
+        assert old.worker.flush(PATIENCE)
+        slow = Slow(old)
+        old.location.commit(1)
+        old.worker.notify()
+        assert slow.reached.wait(PATIENCE)
+        old.worker.give_way()
+        taker(old.location, old.url)
+        slow.go.set()
+        wait_until(lambda: old.worker.is_done)
+        assert old.worker.status.fenced
+        assert old.fenced == []
+
+
+def test_one_worker_a_run_and_one_run_a_history(tmp_path: Path) -> None:
+    """A second listener steps aside; a later run follows; one that has ended is forgotten."""
+    location, url = MadeLocation(tmp_path / "location").commit(0), str(tmp_path / "store")
+    runs, made = CapturedRuns(), []
+
+    def make(after: QueryWorker | None) -> QueryWorker:
+        made.append(Watch(location, url, WorkerSettings(0.0, LONG), after=after))
+        return made[-1].worker
+
+    first = runs.begin(url, "one", make)
+    assert first is not None
+    assert runs.begin(url, first.run_id, make) is None
+    second = runs.begin(url, "two", make)
+    assert second is not None
+    assert second.flush(PATIENCE)
+    assert first.is_done
+    second.finish(PATIENCE)
+    assert runs.begin(url, second.run_id, make) is not None, "what has ended captures nothing"
+    for watch in made:
+        watch.worker.finish(PATIENCE)
+
+
+def test_spark_is_asked_for_the_sources_until_an_event_tells_them(tmp_path: Path) -> None:
+    """A flush may come before the first event; the checkpoint is the same as one after it."""
+    with watching(tmp_path, 0) as watch:
+        assert watch.worker.flush(PATIENCE)
+        watch.worker.notify_described(("told by an event",), "test", 1)
+        watch.location.commit(1)
+        assert watch.worker.flush(PATIENCE)
+        told = [one.source_offsets["source-0"].metadata["description"] for one in watch.captured]
+        assert told == ["told by Spark", "told by an event"]
+
+
+def test_whoever_is_told_of_a_fence_cannot_end_the_thread_badly(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Stopping the query may fail: the JVM may be gone."""
+    with caplog.at_level(logging.WARNING), watching(tmp_path, 0) as watch:
+        assert watch.worker.flush(PATIENCE)
+        watch.fenced = None  # type: ignore[assignment]
+        watch.worker._on_fenced = lambda error: 1 / 0
+        taker(watch.location, watch.url)
+        watch.location.commit(1)
+        assert not watch.worker.flush(PATIENCE)
+        wait_until(lambda: watch.worker.is_done)
+    assert "ZeroDivisionError" in caplog.text

@@ -1,0 +1,128 @@
+"""A query that starts from a location that must not go on: noticed, and stopped before its first batch.
+
+What cannot be looked at stops no query. It is looked at again before the first capture, with what the
+location had when the query started.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Mapping
+
+from pyspark.sql import SparkSession
+
+from pyspark_checkpoint.capture.covered import find_table_checkpoint
+from pyspark_checkpoint.capture.describe import QueryFacts, sink_store_url
+from pyspark_checkpoint.capture.location import CheckpointLocation, LocationSpec
+from pyspark_checkpoint.capture.replace import replace_location
+from pyspark_checkpoint.capture.restore import find_interrupted
+from pyspark_checkpoint.capture.standing import Standing
+from pyspark_checkpoint.clock import Clock
+from pyspark_checkpoint.errors import CheckpointError, FormatError, RefusedError, StoreError
+from pyspark_checkpoint.format.manifest import CheckpointManifest
+from pyspark_checkpoint.spark.gateway import stop_query, stop_starting_query
+
+_LOG = logging.getLogger(__name__)
+
+FAIL, WARN, RESTORE = STALE_CHOICES = ("fail", "warn", "restore")
+
+
+class Start:
+    """One start of a query. ``stale`` says what happens if its location is behind its history."""
+
+    def __init__(
+        self,
+        spark: SparkSession,
+        facts: QueryFacts,
+        location: LocationSpec,
+        *,
+        url: str,
+        stale: str,
+        options: Mapping[str, str],
+        clock: Clock,
+    ) -> None:
+        """``url`` is the query's own store."""
+        self._spark = spark
+        self._facts = facts
+        self._location = location
+        self._url = url
+        self._stale = stale
+        self._options = options
+        self._clock = clock
+        self._standing: Standing | None = None
+        self._is_settled = False
+
+    def allow(self, find_newest: Callable[[], CheckpointManifest | None]) -> bool:
+        """Whether the query may run; if not, it is stopped. Its ``start()`` has not returned yet."""
+        try:
+            opened = self._location.open()
+            if _is_unfinished(opened):
+                return self._stop("a restore into its location was not finished: repeat it")
+            self._standing = Standing.of(opened)
+            newest = None if self._has_state_in_table() else find_newest()
+            problem = self._standing.find_problem(newest, self._facts.run_id)
+        except (StoreError, FormatError) as error:
+            _LOG.warning("query %s: its history cannot be read yet: %s", self._facts.query.id, error)
+            return True
+        self._is_settled = True
+        if problem is None:
+            return True
+        if self._stale == WARN:
+            _LOG.warning("query %s: %s", self._facts.query.id, problem)
+            return True
+        if self._stale == RESTORE:
+            return self._replace(problem)
+        return self._stop(f"{problem}. Run ckpt restore, or set stale=restore or stale=warn")
+
+    def check_again(self, newest: CheckpointManifest | None) -> None:
+        """Before the first capture: somebody else may have gone on, or the start could not be looked at.
+
+        Refused, and the query stopped, if its location was behind when it started.
+        """
+        if self._standing is None or (self._is_settled and self._stale == WARN):
+            return
+        problem = self._standing.find_problem(newest, self._facts.run_id)
+        if problem is None:
+            return
+        if self._stale == WARN:
+            self._is_settled = True
+            _LOG.warning("query %s: %s", self._facts.query.id, problem)
+            return
+        _LOG.error("query %s is stopped: %s", self._facts.query.id, problem)
+        stop_query(self._spark, self._facts.query.id)
+        raise RefusedError(problem, hint="run ckpt restore, or set stale=warn")
+
+    def _has_state_in_table(self) -> bool:
+        """Whether the sink itself refuses a batch that its table is ahead of."""
+        table = sink_store_url(self._facts.sink)
+        return bool(table and find_table_checkpoint(table, self._facts.query.id, self._options))
+
+    def _replace(self, problem: str) -> bool:
+        """Bring the location up to date while its query waits for this callback and has read nothing."""
+        try:
+            done = replace_location(self._url, self._location, self._options, clock=self._clock)
+            self._standing = Standing.of(self._location.open())
+        except CheckpointError as error:
+            return self._stop(f"{problem}. It could not be restored: {error}")
+        _LOG.warning(
+            "query %s: %s. It was restored at batch %s; the stale one is kept as %s",
+            self._facts.query.id,
+            problem,
+            done.report.epoch,
+            done.set_aside,
+        )
+        return True
+
+    def _stop(self, reason: str) -> bool:
+        """Stop a query before its first batch. Its start has not returned yet."""
+        _LOG.error("query %s is stopped: %s", self._facts.query.id, reason)
+        if not stop_starting_query(self._spark, self._facts.query.id, self._clock):
+            _LOG.error("query %s does not stop", self._facts.query.id)
+        return False
+
+
+def _is_unfinished(location: CheckpointLocation) -> bool:
+    try:
+        return find_interrupted(location) is not None
+    except FormatError:
+        return True  # a mark that cannot be read is a mark

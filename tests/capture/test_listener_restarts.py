@@ -1,0 +1,219 @@
+"""The listener when queries are started again, when stores are away, and when others look on."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from pyspark_checkpoint import restore
+from pyspark_checkpoint.capture.roots import root_url
+from pyspark_checkpoint.capture.trouble import find_trouble
+from pyspark_checkpoint.cli.main import main
+from pyspark_checkpoint.format.keys import manifest_key
+from pyspark_checkpoint.history.checkpoint_store import CheckpointStore
+from pyspark_checkpoint.store.open import open_object_store
+from tests.capture.lab import HDFS, ROCKSDB_CHANGELOG, Lab, write_inputs
+from tests.capture.test_listener import counted, listening, set_back, wait_for_batch
+
+
+def test_a_query_that_is_stopped_and_started_again_stays_one_history(lab: Lab) -> None:
+    """Late captures of a run that is over neither fence nor stop the run that follows it."""
+    url, location = str(lab.directory / "store"), lab.directory / "location"
+    with listening(lab.spark, url, stop_when_fenced=True) as listener:
+        for batch in (0, 1, 2, 3):
+            query = counted(lab, location, "again")
+            wait_for_batch(query, batch)
+            query.stop()
+        query = counted(lab, location, "again")
+        wait_for_batch(query, 5)
+        assert listener.flush(120), listener.statuses
+        (status,) = listener.statuses
+        assert (status.fenced, status.last_error) == (False, None)
+        assert query.isActive
+        query.stop()
+    history = CheckpointStore.open(root_url(url, str(query.id)))
+    newest = history.load_latest()
+    assert newest is not None
+    assert newest.run_id == str(query.runId)
+    epochs = [epoch for _, epoch in history.list()]
+    assert epochs == sorted(epochs)
+    assert list(history.verify()) == []
+
+
+def test_a_restart_leaves_the_pipelines_hash_alone(lab: Lab) -> None:
+    """It has nothing to do, and its first look comes before its first event."""
+    url, location = str(lab.directory / "store"), lab.directory / "location"
+    hashes = []
+    for _ in range(2):
+        with listening(lab.spark, url) as listener:
+            run = lab.start("aggregation", location, HDFS)
+            run.finished()
+            assert listener.flush(120), listener.statuses
+        newest = CheckpointStore.open(root_url(url, str(run.query.id))).load_latest()
+        assert newest is not None
+        assert newest.source_offsets["source-0"].metadata["description"].startswith("FileStreamSource")
+        hashes.append((newest.epoch, newest.pipeline_hash))
+    assert hashes[0] == hashes[1]
+
+
+def test_a_scheduled_query_is_pruned_though_each_start_takes_two_numbers(lab: Lab) -> None:
+    """One batch a start, as most scheduled queries: the history does not grow for ever."""
+    url, location, inputs = (
+        str(lab.directory / "store"),
+        lab.directory / "location",
+        lab.directory / "inputs",
+    )
+    inputs.mkdir()
+    scheduled = Lab(lab.spark, inputs, lab.directory)
+    with listening(lab.spark, url, retain=4) as listener:
+        for number in range(9):
+            write_inputs(inputs, [number])
+            run = scheduled.start("stateless", location, HDFS)
+            run.finished()
+            assert listener.flush(120), listener.statuses
+        assert len(listener.statuses) == 1, "one query, however often it was started"
+    history = CheckpointStore.open(root_url(url, str(run.query.id)))
+    assert len({epoch for _, epoch in history.list()}) <= 6
+    assert list(history.verify()) == []
+
+
+def test_a_second_listener_steps_aside(lab: Lab, caplog: pytest.LogCaptureFixture) -> None:
+    """One of them captures the query; the other says that it does not."""
+    url = str(lab.directory / "store")
+    with (
+        caplog.at_level(logging.WARNING),
+        listening(lab.spark, url) as first,
+        listening(lab.spark, url) as second,
+    ):
+        query = counted(lab, lab.directory / "location", "twice")
+        wait_for_batch(query, 1)
+        assert first.flush(120)
+        assert second.flush(120)
+        captured = [status.captures for one in (first, second) for status in one.statuses]
+        assert len(captured) == 1
+        assert captured[0] >= 1
+        query.stop()
+    assert "another listener checkpoints it" in caplog.text
+    assert list(CheckpointStore.open(root_url(url, str(query.id))).verify()) == []
+
+
+@contextmanager
+def away(store: Path) -> Iterator[None]:
+    """A store that cannot be reached, for the length of a block."""
+    hidden = store.with_name("hidden")
+    store.rename(hidden)
+    store.write_text("in the way")
+    try:
+        yield
+    finally:
+        store.unlink()
+        hidden.rename(store)
+
+
+def test_a_location_that_was_behind_while_the_store_was_away_is_noticed_later(
+    lab: Lab, caplog: pytest.LogCaptureFixture
+) -> None:
+    """It has overtaken its history by then: what it had at its start is what counts."""
+    store, location = lab.directory / "store", lab.directory / "location"
+    url = str(store)
+    with listening(lab.spark, url) as listener:
+        query = counted(lab, location, "stale")
+        wait_for_batch(query, 3)
+        assert listener.flush(120)
+        query.stop()
+    newest = CheckpointStore.open(root_url(url, str(query.id))).load_latest()
+    assert newest is not None
+    old = set_back(lab, url, query, lab.directory / "old")
+    with caplog.at_level(logging.WARNING), listening(lab.spark, url, poll_seconds=0.5) as listener:
+        with away(store):
+            behind = counted(lab, old, "stale")
+            wait_for_batch(behind, newest.epoch + 2)
+        assert behind.awaitTermination(120)
+        assert not listener.flush(60)
+        (status,) = listener.statuses
+        assert "running on would repeat batches" in (status.last_error or "")
+    assert "its history cannot be read yet" in caplog.text
+    now = CheckpointStore.open(root_url(url, str(query.id))).load_latest()
+    assert now is not None
+    assert (now.checkpoint_id, now.epoch) == (newest.checkpoint_id, newest.epoch)
+
+
+def test_failures_are_counted_and_seen_by_whoever_watches_the_store(
+    lab: Lab, capsys: pytest.CaptureFixture[str], caplog: pytest.LogCaptureFixture
+) -> None:
+    """The head of the history is damaged: the query runs, `ckpt watch` says why it is not captured."""
+    url, location = str(lab.directory / "store"), lab.directory / "location"
+    with listening(lab.spark, url) as listener:
+        query = counted(lab, location, "seen")
+        wait_for_batch(query, 1)
+        assert listener.flush(120)
+        query.stop()
+    root = root_url(url, str(query.id))
+    number = max(CheckpointStore.open(root).list_ids())
+    path = Path(root, manifest_key(number))
+    whole = path.read_bytes()
+    path.write_bytes(whole.replace(b'"epoch":', b'"epoch" :', 1))
+    with caplog.at_level(logging.WARNING), listening(lab.spark, url, poll_seconds=0.5) as listener:
+        query = counted(lab, location, "seen")
+        wait_for_batch(query, 3)
+        assert not listener.flush(60)
+        (status,) = listener.statuses
+        assert status.failures >= 1
+        assert main(["watch", url, "--once"]) == 0
+        assert manifest_key(number) in capsys.readouterr().out
+        trouble = find_trouble(open_object_store(url), str(query.id))
+        assert trouble is not None
+        assert manifest_key(number) in trouble.message
+        path.write_bytes(whole)
+        assert listener.flush(60), listener.statuses
+        assert find_trouble(open_object_store(url), str(query.id)) is None
+        assert query.isActive
+        query.stop()
+    assert caplog.text.count("capture failed") == 1
+
+
+def test_a_capture_that_fails_is_shown_by_ckpt_watch(lab: Lab, capsys: pytest.CaptureFixture[str]) -> None:
+    """Only this query's state cannot be read; the store can be told, and is told when all is well again."""
+    url, location = str(lab.directory / "store"), lab.directory / "location"
+    setup = location / "state/0/_metadata/metadata"
+    with listening(lab.spark, url, poll_seconds=0.5) as listener:
+        query = counted(lab, location, "watched")
+        wait_for_batch(query, 1)
+        assert listener.flush(120)
+        whole = setup.read_bytes()
+        setup.write_text("torn")
+        wait_for_batch(query, query.lastProgress["batchId"] + 2)
+        assert not listener.flush(60)
+        assert listener.statuses[0].failures >= 1
+        assert main(["watch", url, "--query", "watched", "--once"]) == 0
+        shown = capsys.readouterr().out
+        assert "captures fail since" in shown
+        assert "state/0/_metadata/metadata is torn" in shown
+        assert query.isActive
+        setup.write_bytes(whole)
+        assert listener.flush(60), listener.statuses
+        assert main(["watch", url, "--query", "watched", "--once"]) == 0
+        assert "captures fail" not in capsys.readouterr().out
+        query.stop()
+
+
+def test_a_location_with_a_name_that_urls_would_spell_otherwise(lab: Lab) -> None:
+    """Blanks, per cent signs, letters: captured where it is, restored under such a name, and run again."""
+    url, location = str(lab.directory / "store"), lab.directory / "a b%20c \u00e4"
+    undisturbed = lab.run("transform-with-state", location, ROCKSDB_CHANGELOG)
+    lab.capture(location, url, [6])
+    fresh = lab.directory / "d e%20f \u00f6"
+    restore(url, str(fresh), clone=True)
+    found = lab.run("transform-with-state", fresh, HDFS)
+    assert found == {batch: rows for batch, rows in undisturbed.items() if batch > 6}
+    with listening(lab.spark, str(lab.directory / "listened")) as listener:
+        query = counted(lab, lab.directory / "g h%20i \u00fc", "named")
+        wait_for_batch(query, 1)
+        assert listener.flush(120), listener.statuses
+        (status,) = listener.statuses
+        assert status.captures >= 1
+        query.stop()
