@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 from pyspark_checkpoint.capture.covered import Captures
 from pyspark_checkpoint.capture.describe import QueryFacts
 from pyspark_checkpoint.clock import Clock
-from pyspark_checkpoint.errors import CheckpointError, FencedError
+from pyspark_checkpoint.errors import CheckpointError, FencedError, StepAside
 from pyspark_checkpoint.format.manifest import CheckpointManifest
 
 _LOG = logging.getLogger(__name__)
@@ -35,6 +35,7 @@ class CaptureStatus:
     last_bytes: int = 0
     last_puts: int = 0
     fenced: bool = False
+    aside: bool = False
     captured_ms: int = 0
     total_bytes: int = 0
     total_requests: int = 0
@@ -122,9 +123,19 @@ class QueryWorker:
         if timeout_seconds is not None:
             self._thread.join(timeout_seconds)
 
+    @property
+    def is_done(self) -> bool:
+        """Whether nothing will be captured any more."""
+        with self._changed:
+            return self._done
+
+    @property
+    def _has_lost(self) -> bool:
+        return self.status.fenced or self.status.aside
+
     def _run(self) -> None:
         is_last = False
-        while not is_last and not self.status.fenced:
+        while not is_last and not self._has_lost:
             is_last = self._wait()
             with self._gate:
                 self._round()
@@ -163,6 +174,9 @@ class QueryWorker:
             self.status = replace(self.status, fenced=True, last_error=str(error))
             _LOG.error("query %s: %s; its captures stop", self._facts.query.id, error)
             self._on_fenced(error)
+        except StepAside as error:
+            self.status = replace(self.status, aside=True, last_error=str(error))
+            _LOG.warning("query %s is left alone: %s", self._facts.query.id, error)
         except CheckpointError as error:
             self._failed(error)
         except Exception as error:  # noqa: BLE001 - a capture never fails the query; it is counted and retried
@@ -170,7 +184,7 @@ class QueryWorker:
 
     def _tell_health(self) -> None:
         now = (self.status.last_error,)
-        if self._on_health is not None and now != self._told and not self.status.fenced:
+        if self._on_health is not None and now != self._told and not self._has_lost:
             try:
                 self._on_health(self.status.last_error)
             except Exception as error:  # noqa: BLE001 - whoever is told must not end the captures
