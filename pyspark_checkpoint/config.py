@@ -23,6 +23,8 @@ MISSING = "missing"
 HISTORY_OPTION = "encryptionKeyFile"
 _HADOOP = ("spark.hadoop.fs.", "spark.hadoop.google.")
 _FLAGS = {"true": True, "false": False}
+_SECRETS = {name.lower(): name for name in CREDENTIALS if name not in ("credentialsFile", "anonymous")}
+"""Options whose values nobody may see; a file's name, and that there is nothing to see, are none."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,6 +124,7 @@ def parse_plugin_settings(confs: Mapping[str, str], app: str) -> PluginSettings:
     stale = values.get("stale", "fail").lower()
     if stale not in STALE_CHOICES:
         raise SettingsError(f"{PREFIX}stale is one of {', '.join(STALE_CHOICES)}, not {stale!r}")
+    _check_secrets(confs)
     patterns = tuple(part.strip() for part in values.get("queries", "*").split(",") if part.strip())
     return PluginSettings(
         url=url,
@@ -182,6 +185,17 @@ def _is_option(name: str) -> bool:
             option = name.removeprefix(prefix)
             return option == HISTORY_OPTION or is_store_option(option)
     return False
+
+
+def _check_secrets(confs: Mapping[str, str]) -> None:
+    """Spark logs and shows what it does not know for a secret before the plugin can take it away."""
+    for name in sorted(confs):
+        option = _SECRETS.get(name.removeprefix(OPTION_PREFIX).lower())
+        if option is not None and name.startswith(OPTION_PREFIX):
+            raise SettingsError(
+                f"{name} is a credential, and Spark may have logged it by that name",
+                hint=f"give it as {SECRET_PREFIX}{option}, which Spark hides everywhere",
+            )
 
 
 def _store_options(confs: Mapping[str, str]) -> dict[str, str]:

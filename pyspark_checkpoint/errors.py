@@ -10,6 +10,7 @@ one place per backend that translates.
 | ``SettingsError``   | fixes what was typed: URL, option, extra, key file                          |
 | ``FencedError``     | stops this run: another one has taken over                                 |
 | ``StaleAttempt``    | plans again: an earlier attempt of this run has landed after all           |
+| ``StepAside``       | leaves it to the other: this run's checkpoints are made by somebody else    |
 | ``RefusedError``    | reads the hint: going on would lose or double something                     |
 | ``FormatError``     | pages someone: stored bytes are not what was written                        |
 """
@@ -146,6 +147,10 @@ class FencedError(CheckpointError):
 
 class StaleAttempt(CheckpointError):
     """An earlier attempt of this same run has the number. It is the head now: plan and stage again."""
+
+
+class StepAside(CheckpointError):
+    """Another producer of this same run makes its checkpoints, such as the plugin beside a listener."""
 
 
 class RefusedError(CheckpointError):

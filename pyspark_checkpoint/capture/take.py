@@ -22,7 +22,7 @@ from pyspark_checkpoint.capture.uploads import (
     artifacts_by_path,
     plan_uploads,
 )
-from pyspark_checkpoint.errors import RefusedError, StaleAttempt
+from pyspark_checkpoint.errors import RefusedError, StaleAttempt, StepAside
 from pyspark_checkpoint.format.artifact import ArtifactRef
 from pyspark_checkpoint.format.keys import CheckpointId
 from pyspark_checkpoint.format.manifest import CheckpointManifest, RequestCount
@@ -113,6 +113,7 @@ class QueryCapture:
             return None
         reading = self._read(listing, wanted)
         attempt = self.run.attempt()
+        check_alone(self.run)
         head = self.run.head
         earlier = artifacts_by_path(head.manifest) if head is not None else {}
         uploads = plan_uploads(reading.plan, earlier, self._known, reading.opened)
@@ -184,3 +185,24 @@ class QueryCapture:
             for file in plan.all_files()
             if file.path in refs
         }
+
+
+def claim_alone(run: Run) -> None:
+    """Claim the store for a run, unless another producer of the same run has it: ``StepAside``."""
+    try:
+        run.claim()
+    except StaleAttempt:
+        run.claim()
+    check_alone(run)
+
+
+def check_alone(run: Run) -> None:
+    """Of two producers in one run, the plugin and a listener for example, the second steps aside."""
+    if run.head is None or run.head.manifest.run_id != run.run_id:
+        return
+    other = run.head.manifest.instance_id
+    if other and run.instance_id and other != run.instance_id:
+        raise StepAside(
+            f"its checkpoints are made by {other} already, in this same run",
+            hint="use either the plugin or one listener for a URL",
+        )

@@ -16,10 +16,13 @@ from pyspark_checkpoint.capture.uploads import UploadItem
 from pyspark_checkpoint.errors import RefusedError
 from pyspark_checkpoint.format.cipher import Cipher
 from pyspark_checkpoint.history.cipher import StoreCipher
+from pyspark_checkpoint.spark.gateway import is_stopping
 from pyspark_checkpoint.store.open import open_object_store
 
 JOB_DESCRIPTION = "checkpoint upload"
 _LACKING = re.compile(r"ModuleNotFoundError: No module named '([\w.]+)'")
+_OTHER_VERSION = "PYTHON_VERSION_MISMATCH"
+_SHIP = "ship an environment with --archives and set spark.pyspark.python to its bin/python"
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,19 +77,15 @@ class ExecutorUploader:
             except FileGone as error:
                 return str(error)
 
-        context = self._spark.sparkContext
-        context.setJobDescription(JOB_DESCRIPTION)
         try:
+            context = self._spark.sparkContext
+            context.setJobDescription(JOB_DESCRIPTION)
             answers = context.parallelize(list(groups), len(groups)).map(work).collect()
         except Exception as error:
-            lacking = _LACKING.search(str(error))
-            if lacking is None:
-                raise
-            raise RefusedError(
-                f"the executors' Python lacks {lacking[1]}",
-                hint="install the same packages on every node, or ship an environment with --archives and "
-                "set spark.pyspark.python to its bin/python",
-            ) from None
+            if is_stopping(self._spark):
+                return upload_here(self._location, groups, target)
+            _explain(str(error))
+            raise
         gone = [answer for answer in answers if isinstance(answer, str)]
         if gone:
             raise FileGone(
@@ -94,3 +93,26 @@ class ExecutorUploader:
                 hint="with a file: location every node must see the same path",
             )
         return [answer for answer in answers if not isinstance(answer, str)]
+
+
+def upload_here(
+    location: LocationSpec, groups: Sequence[tuple[UploadItem, ...]], target: UploadTarget
+) -> list[UploadedGroup]:
+    """Upload from this process: the last checkpoint of a Spark that stops, and runs no job any more."""
+    opened = location.open()
+    return [upload_group(opened, target, group) for group in groups]
+
+
+def _explain(trouble: str) -> None:
+    """Raise what can be said clearly of a job that failed; return for everything else."""
+    lacking = _LACKING.search(trouble)
+    if lacking is not None:
+        raise RefusedError(
+            f"the executors' Python lacks {lacking[1]}",
+            hint=f"install the same packages on every node, or {_SHIP}",
+        ) from None
+    if _OTHER_VERSION in trouble:
+        raise RefusedError(
+            "the executors' Python is of another version than the driver's",
+            hint=f"use the same minor version on every node, or {_SHIP}",
+        ) from None

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
+from py4j.java_gateway import JavaClass
 from py4j.protocol import Py4JError, Py4JJavaError
 from pyspark import SparkConf, SparkContext
 from pyspark.java_gateway import launch_gateway
@@ -134,6 +135,24 @@ def find_last_progress(spark: SparkSession, query_id: str) -> str | None:
 def is_local(spark: SparkSession) -> bool:
     """Whether the executors run in the driver's own process."""
     return str(spark.sparkContext.master).startswith("local")
+
+
+def is_stopping(spark: SparkSession) -> bool:
+    """Whether Spark is on its way down: it runs no job any more."""
+    context = spark.sparkContext._jsc
+    return context is None or bool(context.sc().isStopped())
+
+
+def plugin_watches(spark: SparkSession, run_id: str, url: str) -> bool:
+    """Whether the driver plugin, if there is one, checkpoints this run of a query to ``url``."""
+    kind = getattr(spark._jvm, _DOOR)
+    if not isinstance(kind, JavaClass):
+        return False  # the jar is not on the class path
+    try:
+        door = kind.current()
+        return door is not None and bool(door.watches(run_id, url))
+    except Py4JError:
+        return False  # the store tells, when both come to write there
 
 
 def _active_queries(spark: SparkSession) -> Any:
@@ -308,9 +327,9 @@ class SideDoor:
             sessions.clearDefaultSession()
         return found
 
-    def looked(self, run_id: str) -> None:
-        """Let the start of a query go on."""
-        self._door.looked(run_id)
+    def looked(self, run_id: str, *, is_watched: bool) -> None:
+        """Let the start of a query go on, and say whether it is checkpointed."""
+        self._door.looked(run_id, is_watched)
 
     def report(
         self,
@@ -323,5 +342,5 @@ class SideDoor:
         size_bytes: int,
         requests: int,
     ) -> None:
-        """Give the figures of a query to Spark's metrics system."""
+        """Tell Spark's metrics system of a query's last capture, and what is new since the last call."""
         self._door.report(query, captured_ms, float(seconds), captures, failures, size_bytes, requests)

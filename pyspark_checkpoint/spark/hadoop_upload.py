@@ -24,8 +24,8 @@ from pyspark_checkpoint.capture.upload import (
 from pyspark_checkpoint.capture.uploads import GROUP_BYTES, UploadItem
 from pyspark_checkpoint.format.artifact import ArtifactRef
 from pyspark_checkpoint.format.manifest import RequestCount
-from pyspark_checkpoint.spark.executor_upload import JOB_DESCRIPTION, TaskTarget
-from pyspark_checkpoint.spark.gateway import HadoopFiles
+from pyspark_checkpoint.spark.executor_upload import JOB_DESCRIPTION, TaskTarget, upload_here
+from pyspark_checkpoint.spark.gateway import HadoopFiles, is_stopping
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -61,10 +61,15 @@ class HadoopUploader:
                 answer = orjson.dumps(_upload(opened, rows)).decode("utf-8")
                 yield pyarrow.RecordBatch.from_pydict({"answer": [answer]})
 
-        self._spark.sparkContext.setJobDescription(JOB_DESCRIPTION)
-        files = self._spark.read.format("binaryFile").load([f"{root}/{path}" for path in items])
-        frame = files.select("path", "length", "content")
-        answers = [orjson.loads(row[0]) for row in frame.mapInArrow(work, _ANSWER).collect()]
+        try:
+            self._spark.sparkContext.setJobDescription(JOB_DESCRIPTION)
+            files = self._spark.read.format("binaryFile").load([f"{root}/{path}" for path in items])
+            frame = files.select("path", "length", "content")
+            answers = [orjson.loads(row[0]) for row in frame.mapInArrow(work, _ANSWER).collect()]
+        except Exception:
+            if is_stopping(self._spark):
+                return upload_here(self._location, groups, target)
+            raise
         gone = [answer["gone"] for answer in answers if "gone" in answer]
         if gone:
             raise FileGone(gone[0])

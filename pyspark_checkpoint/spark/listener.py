@@ -21,7 +21,7 @@ from pyspark_checkpoint.capture.describe import QueryFacts, sink_store_url
 from pyspark_checkpoint.capture.location import LocationSpec, location_options
 from pyspark_checkpoint.capture.roots import QueryRoot, plain_options, register, root_url
 from pyspark_checkpoint.capture.server_copy import find_server_copier
-from pyspark_checkpoint.capture.take import QueryCapture
+from pyspark_checkpoint.capture.take import QueryCapture, claim_alone
 from pyspark_checkpoint.capture.trouble import Trouble, clear_trouble, put_trouble
 from pyspark_checkpoint.clock import SYSTEM_CLOCK, Clock
 from pyspark_checkpoint.errors import CheckpointError, FencedError, RefusedError, SettingsError
@@ -33,6 +33,7 @@ from pyspark_checkpoint.spark.gateway import (
     find_running_query,
     hadoop_settings,
     java_listener,
+    plugin_watches,
     stop_query,
 )
 from pyspark_checkpoint.spark.hadoop import location_spec
@@ -43,6 +44,8 @@ from pyspark_checkpoint.spark.worker import CaptureStatus, QueryWorker, WorkerSe
 from pyspark_checkpoint.store.open import open_object_store
 
 _LOG = logging.getLogger(__name__)
+PLUGIN = "the driver plugin"
+"""How the plugin's side process is called in manifests, also when it is started again."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,6 +60,7 @@ class ListenerSettings:
     stop_when_fenced: bool = False
     options: Mapping[str, str] = field(default_factory=dict, repr=False)
     location_options: Mapping[str, str] | None = field(default=None, repr=False)
+    producer: str = ""
 
     def prunes_at(self, number: int, before: int) -> bool:
         """Whether retention is due: now and then, so that most epochs pay nothing for it. Pure.
@@ -88,9 +92,13 @@ class CheckpointListener(StreamingQueryListener):
         location_options: Mapping[str, str] | None = None,
         poll_seconds: float = 10.0,
         concurrency: int = 4,
+        producer: str | None = None,
         clock: Clock = SYSTEM_CLOCK,
     ) -> None:
-        """``options`` are the store's, ``location_options`` those of the checkpoint locations."""
+        """``options`` are the store's, ``location_options`` those of the checkpoint locations.
+
+        ``producer`` is written into every manifest: of two in one run the second steps aside.
+        """
         if stale not in STALE_CHOICES:
             raise SettingsError(
                 f"stale is {stale!r}",
@@ -115,6 +123,7 @@ class CheckpointListener(StreamingQueryListener):
             stop_when_fenced,
             given,
             location_options,
+            producer or f"listener {clock.uuid7()}",
         )
         self._clock = clock
         self._bridge: Any = None
@@ -129,6 +138,11 @@ class CheckpointListener(StreamingQueryListener):
         """How far the captures of each watched query are."""
         with self._lock:
             return [worker.status for worker in self._workers.values()]
+
+    @property
+    def is_done(self) -> bool:
+        """Whether every query that it watched has ended and is captured as far as it can be."""
+        return all(worker.is_done for worker in self._watched())
 
     def flush(self, timeout_seconds: float = 60.0) -> bool:
         """Wait until everything committed so far is durable; False if some capture failed or is late."""
@@ -195,7 +209,7 @@ class CheckpointListener(StreamingQueryListener):
         if wanted is not None and not wanted(name):
             return
         running = find_running_query(self._spark, query_id)
-        if running is None:
+        if running is None or self._leaves_to_plugin(query_id, run_id):
             return
         if not running.is_micro_batch:
             raise RefusedError(
@@ -262,6 +276,12 @@ class CheckpointListener(StreamingQueryListener):
         text = find_last_progress(self._spark, query_id)
         return None if text is None else _descriptions(orjson.loads(text))
 
+    def _leaves_to_plugin(self, query_id: str, run_id: str) -> bool:
+        if self._settings.producer == PLUGIN or not plugin_watches(self._spark, run_id, self._url):
+            return False
+        _LOG.warning("query %s is left alone: the driver plugin checkpoints it to this URL", query_id)
+        return True
+
     def _begin(self, facts: QueryFacts, location: LocationSpec, start: Start, began_ms: int) -> Captures:
         """Register the query, and find out who makes its checkpoints: its own sink, or we."""
         query, table = facts.query, sink_store_url(facts.sink) or ""
@@ -279,7 +299,7 @@ class CheckpointListener(StreamingQueryListener):
         run = self._history(facts).writer()
         head = run.refresh()
         start.check_again(None if head is None else head.manifest)
-        run.claim()
+        claim_alone(run)
         url, plain = root_url(self._url, facts.query.id), plain_options(self._settings.options)
         kind = HadoopUploader if location.is_foreign else ExecutorUploader
         copier = find_server_copier(location, url, plain)
@@ -302,6 +322,7 @@ class CheckpointListener(StreamingQueryListener):
             root_url(self._url, facts.query.id),
             self._settings.options,
             run_id=facts.run_id,
+            instance_id=self._settings.producer,
             query=facts.query,
             clock=self._clock,
         )

@@ -18,7 +18,7 @@ from pyspark_checkpoint.capture.plugin_input import end_with_driver, log_to_driv
 from pyspark_checkpoint.config import PluginSettings, unknown_settings
 from pyspark_checkpoint.errors import CheckpointError
 from pyspark_checkpoint.spark.gateway import SideDoor
-from pyspark_checkpoint.spark.listener import CheckpointListener
+from pyspark_checkpoint.spark.listener import PLUGIN, CheckpointListener
 from pyspark_checkpoint.spark.worker import CaptureStatus
 
 _LOG = logging.getLogger("pyspark_checkpoint.spark.sidecar")
@@ -46,9 +46,30 @@ class SideCar:
             if event is not None:
                 self._handle(event)
             self._report()
+            self._forget_ended()
+        self._finish()
+
+    def _finish(self) -> None:
+        """Capture what is left of all queries at the same time, and say of which it could not be."""
+        for listener in self._listeners.values():
+            listener.close(0.0)
         for listener in self._listeners.values():
             listener.close()
+            for status in listener.statuses:
+                if status.last_error is not None and not (status.fenced or status.aside):
+                    _LOG.warning(
+                        "query %s: its last batches are not checkpointed: %s",
+                        status.query_id,
+                        status.last_error,
+                    )
         self._report()
+
+    def _forget_ended(self) -> None:
+        """An application may start queries for months; what has ended and was reported is over."""
+        for run_id in [run_id for run_id, listener in self._listeners.items() if listener.is_done]:
+            self._report()
+            del self._listeners[run_id]
+            self._reported.pop(run_id, None)
 
     def _handle(self, event: Mapping[str, str]) -> None:
         run_id = event["run_id"]
@@ -67,6 +88,7 @@ class SideCar:
 
     def _started(self, event: Mapping[str, str]) -> None:
         run_id, query_id = event["run_id"], event["id"]
+        is_watched = False
         try:
             session = self._door.session(run_id)
             if session is not None and run_id not in self._listeners:
@@ -81,27 +103,33 @@ class SideCar:
                     stop_when_fenced=settings.stop_when_fenced,
                     options=settings.options,
                     poll_seconds=settings.poll_seconds,
+                    producer=PLUGIN,
                 )
                 listener.onQueryStarted(SimpleNamespace(id=query_id, runId=run_id, name=event["name"]))
                 self._listeners[run_id] = listener
+            is_watched = run_id in self._listeners and bool(self._listeners[run_id].statuses)
         except CheckpointError as error:
             _LOG.error("query %s is not checkpointed: %s", query_id, error)
+        except Exception as error:  # noqa: BLE001 - the other queries go on; texts may hold credentials
+            _LOG.error("query %s is not checkpointed: %s", query_id, type(error).__name__)
         finally:
-            self._door.looked(run_id)
+            self._door.looked(run_id, is_watched=is_watched)
 
     def _report(self) -> None:
+        """Tell the driver what is new since it was last told. The sums are kept there: it outlives us."""
         for run_id, listener in self._listeners.items():
             for status in listener.statuses:
-                if self._reported.get(run_id) != status:
+                before = self._reported.get(run_id, CaptureStatus(status.query_id, status.query_name))
+                if before != status:
                     self._reported[run_id] = status
                     self._door.report(
                         status.query_id,
                         captured_ms=status.captured_ms,
                         seconds=status.last_seconds,
-                        captures=status.captures,
-                        failures=status.failures,
-                        size_bytes=status.total_bytes,
-                        requests=status.total_requests,
+                        captures=status.captures - before.captures,
+                        failures=status.failures - before.failures,
+                        size_bytes=status.total_bytes - before.total_bytes,
+                        requests=status.total_requests - before.total_requests,
                     )
 
 

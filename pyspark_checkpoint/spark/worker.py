@@ -15,7 +15,7 @@ from functools import partial
 from pyspark_checkpoint.capture.covered import Captures
 from pyspark_checkpoint.capture.describe import QueryFacts
 from pyspark_checkpoint.clock import Clock
-from pyspark_checkpoint.errors import CheckpointError, FencedError
+from pyspark_checkpoint.errors import CheckpointError, FencedError, StepAside
 from pyspark_checkpoint.format.manifest import CheckpointManifest
 
 _LOG = logging.getLogger(__name__)
@@ -36,6 +36,7 @@ class CaptureStatus:
     last_bytes: int = 0
     last_puts: int = 0
     fenced: bool = False
+    aside: bool = False
     captured_ms: int = 0
     total_bytes: int = 0
     total_requests: int = 0
@@ -127,11 +128,6 @@ class QueryWorker:
         """The run that is captured."""
         return self._facts.run_id
 
-    @property
-    def is_done(self) -> bool:
-        """Whether nothing will be captured any more."""
-        return self._done
-
     def end(self) -> None:
         """The query has ended: capture what is left, however long the store is away. Returns at once."""
         with self._changed:
@@ -152,6 +148,16 @@ class QueryWorker:
         if timeout_seconds is not None:
             self._thread.join(timeout_seconds)
 
+    @property
+    def is_done(self) -> bool:
+        """Whether nothing will be captured any more."""
+        with self._changed:
+            return self._done
+
+    @property
+    def _has_lost(self) -> bool:
+        return self.status.fenced or self.status.aside
+
     def _run(self) -> None:
         try:
             if self._after is not None:
@@ -166,7 +172,7 @@ class QueryWorker:
 
     def _work(self) -> None:
         is_last = False
-        while not (is_last or self.status.fenced or self._gives_way):
+        while not (is_last or self._has_lost or self._gives_way):
             is_closing, has_ended = self._wait()
             with self._gate:
                 if not self._gives_way:
@@ -220,6 +226,9 @@ class QueryWorker:
             _LOG.error("query %s: %s; its captures stop", self._facts.query.id, error)
             if not self._gives_way:  # otherwise the query is another run's, which captures it
                 self._tell(partial(self._on_fenced, error))
+        except StepAside as error:
+            self.status = replace(self.status, aside=True, last_error=str(error))
+            _LOG.warning("query %s is left alone: %s", self._facts.query.id, error)
         except CheckpointError as error:
             self._failed(error)
         except Exception as error:  # noqa: BLE001 - a capture never fails the query; it is counted and retried
@@ -227,7 +236,7 @@ class QueryWorker:
 
     def _tell_health(self) -> None:
         on_health, now = self._on_health, (self.status.last_error,)
-        if on_health is not None and now != self._told and not self.status.fenced:
+        if on_health is not None and now != self._told and not self._has_lost:
             self._tell(partial(on_health, self.status.last_error))
         self._told = now
 

@@ -58,11 +58,12 @@ def taker(
     *,
     sink: str = "test",
     run_id: str | None = None,
+    instance_id: str = "",
     uploader: Uploader | None = None,
 ) -> QueryCapture:
     """What captures a location, as a listener has it; the store is claimed."""
     info = QueryInfo(id=location.query_id, checkpoint_location=str(location.path), spark_version="4.3.0")
-    history = CheckpointStore.open(url, options, query=info, run_id=run_id)
+    history = CheckpointStore.open(url, options, query=info, run_id=run_id, instance_id=instance_id)
     run = history.writer()
     run.claim()
     facts = QueryFacts(info, history.run_id, ("source",), sink, "update")

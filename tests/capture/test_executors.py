@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 import logging
+import os
+import subprocess
+import sys
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
@@ -21,6 +25,7 @@ from tests.capture.lab import HDFS, ROCKSDB_CHANGELOG, Lab
 from tests.capture.made import MadeLocation, capture, contents, needed
 from tests.capture.test_listener import listening
 from tests.capture.test_restore_rules import damage
+from tests.servers.hadoop import ROOT
 
 
 @pytest.fixture
@@ -116,3 +121,48 @@ def test_a_hadoop_location_needs_a_session(lab: Lab, caplog: pytest.LogCaptureFi
     """The message says what to give."""
     with caplog.at_level(logging.ERROR), pytest.raises(RefusedError, match="spark="):
         LocationSpec("hdfs://host/location").open()
+
+
+_LAST_CAPTURE = """
+import sys
+from pathlib import Path
+
+from pyspark.sql import SparkSession
+
+from pyspark_checkpoint.capture import uploads
+from pyspark_checkpoint.spark.executor_upload import ExecutorUploader
+from pyspark_checkpoint.spark.hadoop import location_spec
+from pyspark_checkpoint.spark.hadoop_upload import HadoopUploader
+from tests.capture.made import MadeLocation, taker
+
+uploads.plan_uploads.__kwdefaults__["group_bytes"] = 200
+home = Path(sys.argv[1])
+spark = SparkSession.builder.master("local[2]").config("spark.ui.enabled", "false").getOrCreate()
+spark.range(1).count()
+for name, kind in (("disk", ExecutorUploader), ("hadoop", HadoopUploader)):
+    location, url = home / name, str(home / f"{name}-store")
+    made = MadeLocation(location).commit(0, 1)
+    uploader = kind(spark, location_spec(spark, str(location), {}), url, {})
+    capture = taker(made, url, uploader=uploader)
+    spark.sparkContext._jsc.sc().stop()
+    print("EPOCH", capture.capture().epoch, flush=True)
+"""
+
+
+def test_what_executors_cannot_upload_any_more_goes_up_from_the_process_itself(tmp_path: Path) -> None:
+    """The last checkpoint of a Spark that stops: it runs no job, whatever the size of the state."""
+    done = subprocess.run(
+        [sys.executable, "-c", _LAST_CAPTURE, str(tmp_path)],
+        cwd=ROOT,
+        env={**os.environ, "SPARK_LOCAL_IP": "127.0.0.1", "PYTHONPATH": str(ROOT)},
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+    assert done.stdout.split() == ["EPOCH", "1"] * 2, done.stderr[-3000:]
+    for name in ("disk", "hadoop"):
+        history = CheckpointStore.open(str(tmp_path / f"{name}-store"))
+        assert list(history.verify()) == []
+        restore(str(tmp_path / f"{name}-store"), str(tmp_path / f"{name}-fresh"))
+        assert contents(tmp_path / f"{name}-fresh") == needed(MadeLocation(tmp_path / name), 1)

@@ -240,6 +240,32 @@ def test_a_run_that_was_taken_over_stops_its_query_if_told_to(lab: Lab) -> None:
         assert [status.fenced for status in listener.statuses] == [True]
 
 
+def test_of_two_listeners_on_one_url_one_steps_aside(lab: Lab, caplog: pytest.LogCaptureFixture) -> None:
+    """It says so once; the query runs on, and every checkpoint is the other's."""
+    url = str(lab.directory / "store")
+    with (
+        caplog.at_level(logging.WARNING),
+        listening(lab.spark, url, stop_when_fenced=True) as one,
+        listening(lab.spark, url, stop_when_fenced=True) as two,
+    ):
+        query = counted(lab, lab.directory / "location", "watched-twice")
+        wait_for_batch(query, 3)
+        flushed = [one.flush(120), two.flush(120)]
+        wait_for_batch(query, 5)
+        query.stop()
+    assert sorted(flushed) == [False, True]
+    assert sorted(status.aside for status in (*one.statuses, *two.statuses)) == [False, True]
+    assert caplog.text.count("is left alone: its checkpoints are made by listener") == 1
+    history = CheckpointStore.open(root_url(url, str(query.id)))
+    manifests = [history.load_by_id(number) for number in history.list_ids()]
+    assert len({manifest.instance_id for manifest in manifests if manifest is not None}) == 1
+    newest = history.load_latest()
+    assert newest is not None
+    assert newest.epoch == max(
+        int(path.name) for path in (lab.directory / "location/commits").glob("[0-9]*")
+    )
+
+
 def test_a_store_that_is_away_fails_no_query(lab: Lab, caplog: pytest.LogCaptureFixture) -> None:
     """The query runs on; what failed is counted; when the store is back the newest batch is captured."""
     parent = lab.directory / "store"

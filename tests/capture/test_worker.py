@@ -11,9 +11,9 @@ from pathlib import Path
 import pytest
 
 from pyspark_checkpoint.capture.describe import QueryFacts
-from pyspark_checkpoint.capture.take import QueryCapture
+from pyspark_checkpoint.capture.take import QueryCapture, claim_alone
 from pyspark_checkpoint.clock import SYSTEM_CLOCK
-from pyspark_checkpoint.errors import FencedError, Unavailable
+from pyspark_checkpoint.errors import FencedError, StepAside, Unavailable
 from pyspark_checkpoint.format.manifest import CheckpointManifest, QueryInfo
 from pyspark_checkpoint.history.checkpoint_store import CheckpointStore
 from pyspark_checkpoint.spark.runs import CapturedRuns
@@ -60,7 +60,7 @@ class Watch:
         )
 
     def _taken(self) -> QueryCapture:
-        return taker(self.location, self.url, run_id=self.facts.run_id)
+        return taker(self.location, self.url, run_id=self.facts.run_id, instance_id="one")
 
     def _begin(self) -> QueryCapture:
         if not hasattr(self, "capture"):
@@ -243,6 +243,39 @@ def test_a_run_that_was_taken_over_stops_its_captures_for_good(
         newest = CheckpointStore.open(watch.url).load_latest()
         assert newest is not None
         assert (newest.epoch, newest.run_id) == (1, other.run.run_id)
+
+
+def test_the_second_producer_of_a_run_is_known_by_its_name(tmp_path: Path) -> None:
+    """The plugin beside a listener, for example; a plugin that was started again is the first."""
+    with watching(tmp_path, 0) as watch:
+        assert watch.worker.flush(PATIENCE)
+        first = watch.capture.run
+        other = taker(watch.location, watch.url, run_id=first.run_id, instance_id="two")
+        with pytest.raises(StepAside, match="made by one already"):
+            claim_alone(other.run)
+        watch.location.commit(1)
+        with pytest.raises(StepAside):
+            other.capture(1)
+        again = taker(watch.location, watch.url, run_id=first.run_id, instance_id="one")
+        claim_alone(again.run)
+        assert again.capture(1) is not None, "the same producer, started again"
+        unnamed = taker(watch.location, watch.url, run_id=first.run_id)
+        assert unnamed.capture(1) is not None, "who has no name is nobody else"
+
+
+def test_a_producer_that_came_second_ends_and_leaves_its_query_alone(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Nobody is told that something is wrong, and a flush does not claim what others may have done."""
+    with caplog.at_level(logging.WARNING), watching(tmp_path) as watch:
+        watch.location.commit(0)
+        run_id = watch.capture.run.run_id
+        taker(watch.location, watch.url, run_id=run_id, instance_id="two").capture(0)
+        assert not watch.worker.flush(PATIENCE)
+        wait_until(lambda: watch.worker.is_done)
+        assert watch.worker.status.aside and not watch.worker.status.fenced
+        assert (watch.fenced, watch.epochs()) == ([], [])
+        assert caplog.text.count("its checkpoints are made by two already") == 1
 
 
 def test_a_query_that_ended_gets_its_last_capture(tmp_path: Path) -> None:

@@ -58,6 +58,17 @@ def bare_python(home: Path) -> Path:
     return home / "bin" / "python"
 
 
+def python_without(home: Path, *packages: str) -> Path:
+    """A Python that has everything that ours has but these packages, and the package itself."""
+    subprocess.run([sys.executable, "-m", "venv", "--without-pip", str(home)], check=True, timeout=60)
+    (site,) = (home / "lib").glob("python3*/site-packages")
+    for entry in Path(pyspark.__file__).parents[1].iterdir():
+        name = entry.name.lower()
+        if not name.startswith(packages) and entry.suffix != ".pth":
+            (site / entry.name).symlink_to(entry)
+    return home / "bin" / "python"
+
+
 @dataclass
 class Application:
     """One submitted application; ends with the block, whatever happens."""
@@ -93,6 +104,8 @@ class Submitter:
     private: Path
     python: Path
     spark_home: Path = field(default_factory=lambda: Path(pyspark.__file__).parent)
+    user_home: Path | None = None
+    """With one, coordinates are resolved as Spark does by itself, in this home's ``.m2`` first."""
 
     @contextlib.contextmanager
     def submit(
@@ -105,21 +118,25 @@ class Submitter:
         name: str = "totals-app",
         program: str = "spark-submit",
         stdin: bytes | None = None,
+        properties: Path | None = None,
     ) -> Iterator[Application]:
-        """Submit an application that keeps its files in ``home`` and its checkpoints in ``home/store``."""
+        """Submit an application that keeps its files in ``home`` and its checkpoints in ``home/store``.
+
+        With a file of ``properties`` the plugin and its settings are what that file says.
+        """
         mark = SYSTEM_CLOCK.uuid7()
         log_file = home / f"driver-{mark}.log"
-        confs = {
-            **_CONF,
-            "spark.jars.ivySettings": str(self._ivy_settings()),
-            # A directory of its own for each run: an old jar of the same version would be taken from it.
-            "spark.jars.ivy": str(self.private / f"ivy-{mark}"),
-            "spark.plugins": PLUGIN,
-            "spark.ckpt.url": str(home / "store"),
-            **(conf or {}),
-        }
+        # A directory of its own for each run: an old jar of the same version would be taken from it.
+        confs = {**_CONF, "spark.jars.ivy": str(self.private / f"ivy-{mark}")}
+        if self.user_home is None:
+            confs["spark.jars.ivySettings"] = str(self._ivy_settings())
+        if properties is None:
+            confs |= {"spark.plugins": PLUGIN, "spark.ckpt.url": str(home / "store")}
+        confs |= conf or {}
         command = [str(self.spark_home / "bin" / program), "--packages", COORDINATES]
         command += ["--master", master, "--name", name]
+        if properties is not None:
+            command += ["--properties-file", str(properties)]
         for key, value in confs.items():
             command += ["--conf", f"{key}={value}"]
         with log_file.open("wb") as output:
@@ -171,6 +188,8 @@ class Submitter:
             for name, value in os.environ.items()
             if not name.startswith(("SPARK_", "PYSPARK_", "PYTHON"))
         }
+        if self.user_home is not None:
+            kept["SPARK_SUBMIT_OPTS"] = f"-Duser.home={self.user_home}"
         return {
             **kept,
             _MARK: mark,

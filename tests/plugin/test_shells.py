@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import dataclasses
+import os
+import shutil
 from pathlib import Path
 
 import pytest
@@ -9,7 +12,8 @@ import pytest
 from pyspark_checkpoint.capture.roots import resolve_root
 from pyspark_checkpoint.history.checkpoint_store import CheckpointStore
 from pyspark_checkpoint.sparkstate.coordinated import find_state_record
-from tests.plugin.lab import Submitter, wait_until, write_input
+from tests.plugin.lab import COORDINATES, Submitter, wait_until, write_input
+from tests.servers.hadoop import ROOT, run_maven
 
 EXAMPLE = Path(__file__).resolve().parents[2] / "examples" / "word_count.scala"
 
@@ -30,11 +34,26 @@ def test_a_query_typed_into_spark_shell_is_checkpointed(submitter: Submitter, ho
     assert (newest.epoch, find_state_record(newest) is not None) == (1, True)
 
 
+@pytest.fixture
+def installed(submitter: Submitter, home: Path) -> Submitter:
+    """A submitter for a home whose local Maven repository ``mvn install`` has filled, and nothing else."""
+    local = home / "user" / ".m2" / "repository"
+    known = Path.home() / ".m2" / "repository"
+    # Maven's own plugins, and what the jar is compiled against: they are fetched if they are not there.
+    if known.exists():
+        shutil.copytree(known, local, copy_function=os.symlink)
+        shutil.rmtree(local / "io" / "github" / "pyspark-checkpoint", ignore_errors=True)
+    run_maven(["-f", str(ROOT / "jvm-shim" / "pom.xml"), f"-Dmaven.repo.local={local}", "install"])
+    return dataclasses.replace(submitter, user_home=home / "user")
+
+
 @pytest.mark.timeout(600)
-def test_spark_sql_runs_under_the_plugin(submitter: Submitter, home: Path) -> None:
-    """It starts no streaming queries; it must not be disturbed, and leave nothing behind."""
+def test_spark_sql_runs_under_the_plugin_that_maven_has_installed(installed: Submitter, home: Path) -> None:
+    """``--packages`` finds the jar. There are no streaming queries; nothing is disturbed or left behind."""
     arguments = ["-e", "select 40 + 2 as answer"]
-    with submitter.submit(home, arguments, program="spark-sql") as application:
+    with installed.submit(home, arguments, program="spark-sql") as application:
         assert application.wait() == 0
+        assert f"found {'#'.join(COORDINATES.split(':')[:2])};0.1.0 in local-m2-cache" in application.log
+        assert "Initialized driver component for plugin io.github.pysparkcheckpoint" in application.log
         assert "\n42\n" in application.log
         wait_until(lambda: not application.children(), "the end of all processes", 20)

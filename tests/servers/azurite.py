@@ -16,6 +16,8 @@ CONTAINER = "ckpt-test"
 ACCOUNT = "devstoreaccount1"
 # The emulator's well-known key, the same everywhere and secret nowhere.
 ACCOUNT_KEY = "Eby8vdM02xNOcqFlqUwJPLlmEtlCDXJ1OUzFT50uSRZ6IFsuFq2UVErCz4I6tq/K1SZFPTOtr/KBHBeksoGMGw=="
+OTHER_ACCOUNT = "account"
+"""The account that conf/azure.conf names; it has the same key."""
 _ROOT = Path(__file__).resolve().parents[2]
 _SCRIPT = _ROOT / ".tools" / "azurite" / "node_modules" / ".bin" / "azurite-blob"
 
@@ -42,6 +44,17 @@ class AzureServer:
             f"DefaultEndpointsProtocol={protocol};AccountName={ACCOUNT};AccountKey={ACCOUNT_KEY};"
             f"BlobEndpoint={endpoint}/{ACCOUNT};"
         )
+
+    def other_options(self) -> dict[str, str]:
+        """Store options for the other account, whose name is in the URL."""
+        return {"endpoint": f"{self.endpoint}/{OTHER_ACCOUNT}", "accountKey": ACCOUNT_KEY}
+
+    def create_other(self, container: str) -> None:
+        """Make a container in the other account."""
+        options = self.other_options()
+        credential = {"account_name": OTHER_ACCOUNT, "account_key": options["accountKey"]}
+        with ContainerClient(options["endpoint"], container, credential=credential) as client:
+            client.create_container()
 
     def url(self, prefix: str = "") -> str:
         """The URL of ``prefix`` in the container."""
@@ -82,7 +95,8 @@ def azurite() -> Iterator[AzureServer]:
             "--silent",
         ]
 
-    with running("azurite", argv) as (process, ports):
+    accounts = ";".join(f"{name}:{ACCOUNT_KEY}" for name in (ACCOUNT, OTHER_ACCOUNT))
+    with running("azurite", argv, env={"AZURITE_ACCOUNTS": accounts}) as (process, ports):
         server = AzureServer(ports[0], process.pid)
         process.wait_until(lambda: accepts(server.port), 60)
         with ContainerClient.from_connection_string(

@@ -31,6 +31,16 @@ class GcsServer:
         """Store options for this server behind another endpoint, such as a proxy's."""
         return {"endpoint": endpoint, "anonymous": "true", "project": PROJECT}
 
+    def create_bucket(self, name: str) -> None:
+        """Make a bucket."""
+        request = urllib.request.Request(
+            f"{self.endpoint}/storage/v1/b?project={PROJECT}",
+            data=json.dumps({"name": name}).encode(),
+            headers={"Content-Type": "application/json"},
+        )
+        with urllib.request.urlopen(request, timeout=10) as answer:
+            answer.read()
+
     def url(self, prefix: str = "") -> str:
         """The URL of ``prefix`` in the bucket."""
         return f"gs://{self.bucket}/{prefix}".rstrip("/")
@@ -70,15 +80,5 @@ def fake_gcs() -> Iterator[GcsServer]:
     with running("fake-gcs", argv) as (process, ports):
         server = GcsServer(ports[0], process.pid)
         process.wait_until(lambda: accepts(server.port), 60)
-        _create_bucket(server)
+        server.create_bucket(server.bucket)
         yield server
-
-
-def _create_bucket(server: GcsServer) -> None:
-    request = urllib.request.Request(
-        f"{server.endpoint}/storage/v1/b?project={PROJECT}",
-        data=json.dumps({"name": server.bucket}).encode(),
-        headers={"Content-Type": "application/json"},
-    )
-    with urllib.request.urlopen(request, timeout=10) as answer:
-        answer.read()

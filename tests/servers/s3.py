@@ -54,6 +54,14 @@ class S3Server:
         """The URL of ``prefix`` in the bucket."""
         return f"s3://{self.bucket}/{prefix}".rstrip("/")
 
+    def create_bucket(self, name: str) -> None:
+        """Make a bucket."""
+        client = self.client()
+        try:
+            client.create_bucket(Bucket=name)
+        finally:
+            client.close()
+
     def client(self, endpoint: str | None = None) -> Any:
         """A plain boto3 client, for looking at the server behind the store's back."""
         return boto3.client(

@@ -70,6 +70,24 @@ def test_a_value_that_cannot_be_is_an_error_that_names_the_setting(name: str, va
         parse_plugin_settings({**URL, f"spark.ckpt.{name}": value}, "app")
 
 
+@pytest.mark.parametrize(
+    "name", ["accessKey", "secretKey", "sessionToken", "accountKey", "sasToken", "CONNECTIONSTRING"]
+)
+def test_a_credential_under_a_name_that_spark_may_log_is_refused(name: str) -> None:
+    """The message has the name that Spark hides, and not the value."""
+    with pytest.raises(SettingsError, match=r"give it as spark\.ckpt\.secret\.\w+") as found:
+        parse_plugin_settings({**URL, f"spark.ckpt.option.{name}": "hidden"}, "app")
+    assert name in str(found.value) and "hidden" not in str(found.value)
+    settings = parse_plugin_settings({**URL, f"spark.ckpt.secret.{name}": "hidden"}, "app")
+    assert settings.options == {name: "hidden"}
+
+
+def test_what_is_no_secret_may_have_either_name() -> None:
+    """The name of a file, and that there is nothing to hide."""
+    confs = {**URL, "spark.ckpt.option.credentialsFile": "/k", "spark.ckpt.option.anonymous": "true"}
+    assert parse_plugin_settings(confs, "app").options == {"credentialsFile": "/k", "anonymous": "true"}
+
+
 def test_an_unknown_setting_is_asked_about_with_the_nearest() -> None:
     """The application runs on: Spark ignores confs that it does not know, too."""
     confs = {

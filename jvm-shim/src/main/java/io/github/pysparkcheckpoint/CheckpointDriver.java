@@ -4,6 +4,8 @@ import java.io.IOException;
 import java.io.UncheckedIOException;
 import java.util.List;
 import java.util.Map;
+import java.util.Set;
+import java.util.concurrent.ConcurrentHashMap;
 import java.util.stream.Collectors;
 import org.apache.hadoop.fs.FileSystem;
 import org.apache.hadoop.fs.Path;
@@ -33,12 +35,21 @@ final class CheckpointDriver implements DriverPlugin {
     private PluginSettings settings;
     private SparkContext context;
     private SideProcess side;
+    private final Set<String> said = ConcurrentHashMap.newKeySet();
 
     @Override
     public Map<String, String> init(SparkContext context, PluginContext plugin) {
         this.context = context;
         SparkConf conf = context.conf();
-        settings = PluginSettings.take(conf);
+        try {
+            settings = PluginSettings.take(conf);
+        } catch (IllegalArgumentException error) {
+            if (PluginSettings.asksForRestore(conf)) {
+                throw error;
+            }
+            LOG.error("ckpt: {}. The application runs on, without the plugin", error.getMessage());
+            return Map.of();
+        }
         if (settings.setsFileManager()) {
             conf.setIfMissing(FILE_MANAGER, ObjectStoreCheckpointFileManager.class.getName());
         }
@@ -52,12 +63,32 @@ final class CheckpointDriver implements DriverPlugin {
         if (settings.restores()) {
             restore();
         }
-        return Map.of();
+        return forExecutors(conf);
+    }
+
+    /** Where executors have a Python of their own, they are to look at it. */
+    private Map<String, String> forExecutors(SparkConf conf) {
+        String python = PluginPython.onExecutors(conf);
+        boolean isOne = context.isLocal() && python.equals(PluginPython.onDriver(conf));
+        return isOne ? Map.of() : Map.of(CheckpointExecutor.PYTHON, python);
+    }
+
+    /** An executor found something wrong with its Python: it is said once, however many find the same. */
+    @Override
+    public Object receive(Object message) {
+        if (message instanceof PythonFinding finding && said.add(finding.problem())) {
+            LOG.warn(
+                    "{} (found on {}). The application runs on; state of more than 32 MB, which executors"
+                            + " upload themselves, is not checkpointed until that is mended",
+                    finding.problem(),
+                    finding.host());
+        }
+        return null;
     }
 
     @Override
     public void registerMetrics(String appId, PluginContext plugin) {
-        if (settings.url().isEmpty()) {
+        if (settings == null || settings.url().isEmpty()) {
             return;
         }
         CheckpointMetrics metrics = new CheckpointMetrics();
@@ -99,6 +130,13 @@ final class CheckpointDriver implements DriverPlugin {
     }
 
     private void sayWhatIsInVain() {
+        if (settings.restores()) {
+            throw new IllegalStateException(
+                    "ckpt: spark.ckpt.restore="
+                            + settings.restore()
+                            + ", but spark.ckpt.url is not set, so that it is not known from where. The"
+                            + " application is not started, because it would begin without its state");
+        }
         List<String> names =
                 settings.confs().keySet().stream()
                         .filter(name -> name.startsWith(PluginSettings.PREFIX))

@@ -4,30 +4,33 @@ import com.codahale.metrics.Gauge;
 import com.codahale.metrics.MetricRegistry;
 import java.util.Map;
 import java.util.concurrent.ConcurrentHashMap;
-import java.util.function.ToDoubleFunction;
+import java.util.concurrent.atomic.LongAdder;
 import org.apache.spark.metrics.source.Source;
 
 /** The source {@code ckpt} of Spark's metrics system: how the checkpoints of all queries are. */
 final class CheckpointMetrics implements Source {
 
     private final MetricRegistry registry = new MetricRegistry();
-    private final Map<String, Figures> queries = new ConcurrentHashMap<>();
+    private final Map<String, Last> queries = new ConcurrentHashMap<>();
     private final Map<String, Long> startedMs = new ConcurrentHashMap<>();
+    private final LongAdder captures = new LongAdder();
+    private final LongAdder failures = new LongAdder();
+    private final LongAdder uploadedBytes = new LongAdder();
+    private final LongAdder requests = new LongAdder();
 
-    /** What the side process tells of one query. Times are of the last capture, the rest in all. */
-    record Figures(
-            long capturedMs, double seconds, long captures, long failures, long bytes, long requests) {}
+    /** The last capture of a query: when it ended, and how long it took. */
+    private record Last(long capturedMs, double seconds) {}
 
     CheckpointMetrics() {
         gauge("queries", () -> (double) startedMs.size());
         gauge("checkpointAgeSeconds", this::oldestSeconds);
         gauge(
                 "checkpointSeconds",
-                () -> queries.values().stream().mapToDouble(Figures::seconds).max().orElse(0));
-        gauge("checkpoints", () -> sum(Figures::captures));
-        gauge("failures", () -> sum(Figures::failures));
-        gauge("uploadedBytes", () -> sum(Figures::bytes));
-        gauge("requests", () -> sum(Figures::requests));
+                () -> queries.values().stream().mapToDouble(Last::seconds).max().orElse(0));
+        gauge("checkpoints", captures::doubleValue);
+        gauge("failures", failures::doubleValue);
+        gauge("uploadedBytes", uploadedBytes::doubleValue);
+        gauge("requests", requests::doubleValue);
     }
 
     void started(String query) {
@@ -38,8 +41,16 @@ final class CheckpointMetrics implements Source {
         startedMs.remove(query);
     }
 
-    void put(String query, Figures figures) {
-        queries.put(query, figures);
+    void captured(String query, long capturedMs, double seconds) {
+        queries.put(query, new Last(capturedMs, seconds));
+    }
+
+    /** Further captures, since the side process told of any: it may be another process each time. */
+    void add(long moreCaptures, long moreFailures, long moreBytes, long moreRequests) {
+        captures.add(moreCaptures);
+        failures.add(moreFailures);
+        uploadedBytes.add(moreBytes);
+        requests.add(moreRequests);
     }
 
     @Override
@@ -66,11 +77,7 @@ final class CheckpointMetrics implements Source {
     }
 
     private long capturedMs(String query) {
-        Figures figures = queries.get(query);
-        return figures == null ? 0 : figures.capturedMs();
-    }
-
-    private double sum(ToDoubleFunction<Figures> figure) {
-        return queries.values().stream().mapToDouble(figure).sum();
+        Last last = queries.get(query);
+        return last == null ? 0 : last.capturedMs();
     }
 }

@@ -8,8 +8,8 @@ import org.apache.spark.api.plugin.SparkPlugin;
  * {@code spark.plugins=io.github.pysparkcheckpoint.CheckpointPlugin}: checkpoints of every streaming
  * query of an application, by configuration alone.
  *
- * <p>All of it happens on the driver; see {@link CheckpointDriver}. Executors need the jar, which Spark
- * brings them, and nothing else.
+ * <p>Almost all of it happens on the driver; see {@link CheckpointDriver}. Executors need the jar, which
+ * Spark brings them, and look at their own Python once; see {@link CheckpointExecutor}.
  */
 public final class CheckpointPlugin implements SparkPlugin {
 
@@ -23,6 +23,6 @@ public final class CheckpointPlugin implements SparkPlugin {
 
     @Override
     public ExecutorPlugin executorPlugin() {
-        return null;
+        return new CheckpointExecutor();
     }
 }

@@ -47,13 +47,22 @@ final class PluginPython {
 
     /** Find the driver's Python, and what it lacks: one clear message. */
     static PluginPython of(SparkConf conf, PluginSettings settings) {
-        String variable = System.getenv().getOrDefault("PYSPARK_PYTHON", "python3");
-        String executors = conf.get("spark.pyspark.python", variable);
-        String driver = conf.get("spark.pyspark.driver.python", executors);
+        String path = PythonUtils.sparkPythonPath();
         return new PluginPython(
-                PythonEnvironment.forPlugin(driver, PythonUtils.sparkPythonPath(), settings.url()),
-                executors,
+                PythonEnvironment.forPlugin("ckpt", onDriver(conf), path, settings.url()),
+                onExecutors(conf),
                 settings);
+    }
+
+    /** The Python that runs beside the driver. */
+    static String onDriver(SparkConf conf) {
+        return conf.get("spark.pyspark.driver.python", onExecutors(conf));
+    }
+
+    /** The Python that tasks of the side process run with. */
+    static String onExecutors(SparkConf conf) {
+        String variable = System.getenv().getOrDefault("PYSPARK_PYTHON", "python3");
+        return conf.get("spark.pyspark.python", variable);
     }
 
     /** Start a module. Its output must be read, with {@link #log}. */
@@ -66,12 +75,16 @@ final class PluginPython {
         env.put("PYSPARK_PYTHON", executorPython);
         env.putAll(variables);
         builder.redirectErrorStream(true);
+        Process process = null;
         try {
-            Process process = builder.start();
+            process = builder.start();
             process.getOutputStream().write(told().getBytes(StandardCharsets.US_ASCII));
             process.getOutputStream().flush();
             return process;
         } catch (IOException error) {
+            if (process != null) {
+                process.destroyForcibly();
+            }
             throw new UncheckedIOException("ckpt: cannot start " + environment.executable(), error);
         }
     }

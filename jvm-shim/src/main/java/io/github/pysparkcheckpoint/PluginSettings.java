@@ -33,8 +33,10 @@ record PluginSettings(
     static final String PREFIX = "spark.ckpt.";
     private static final String NEVER = "never";
     private static final String REDACTION = "spark.redaction.regex";
-    private static final String OUR_SECRETS =
-            "spark[.]ckpt[.]secret[.]|spark[.]ckpt[.]option[.](accountKey|connectionString)";
+
+    /** What Spark's own pattern does not know: names of settings, and texts such as a command line. */
+    private static final String OUR_SECRETS = "(?i:spark[.]ckpt[.]secret|account[.]?key|connection[.]?string)";
+
     private static final Pattern SECRET =
             Pattern.compile(
                     "spark[.]ckpt[.](secret[.].*|option[.](accessKey|secretKey|sessionToken|accountKey"
@@ -50,7 +52,12 @@ record PluginSettings(
         return !NEVER.equals(restore);
     }
 
-    /** Read the settings, and take the secrets out of the conf, which the UI shows and tasks get. */
+    /**
+     * Read the settings, and take the secrets out of the conf, which the UI shows and tasks get.
+     *
+     * <p>The secrets are out also when a setting makes no sense, which is an
+     * {@code IllegalArgumentException} that names it.
+     */
     static PluginSettings take(SparkConf conf) {
         Map<String, String> confs = new TreeMap<>();
         for (Tuple2<String, String> entry : conf.getAll()) {
@@ -58,22 +65,30 @@ record PluginSettings(
                 confs.put(entry._1(), entry._2());
             }
         }
+        hideSecrets(conf);
         long restoreSeconds = seconds(conf, "restoreTimeoutSeconds", 1800);
         // A location that is restored in place must be whole before its query reads it.
         boolean restoresStale = "restore".equalsIgnoreCase(conf.get(PREFIX + "stale", "").trim());
         long startSeconds = restoresStale ? restoreSeconds : seconds(conf, "startTimeoutSeconds", 30);
-        PluginSettings settings =
-                new PluginSettings(
-                        conf.get(PREFIX + "url", "").trim(),
-                        conf.get(PREFIX + "app", conf.get("spark.app.name")),
-                        conf.get(PREFIX + "restore", NEVER).trim(),
-                        isAuto(conf.get(PREFIX + "fileManager", "auto")),
-                        restoreSeconds,
-                        startSeconds,
-                        seconds(conf, "stopTimeoutSeconds", 5),
-                        confs);
-        hideSecrets(conf);
-        return settings;
+        return new PluginSettings(
+                conf.get(PREFIX + "url", "").trim(),
+                conf.get(PREFIX + "app", conf.get("spark.app.name")),
+                restore(conf),
+                isAuto(conf.get(PREFIX + "fileManager", "auto")),
+                restoreSeconds,
+                startSeconds,
+                seconds(conf, "stopTimeoutSeconds", 5),
+                confs);
+    }
+
+    /** Whether a restore is asked for, also where the other settings make no sense. */
+    static boolean asksForRestore(SparkConf conf) {
+        return !NEVER.equals(restore(conf));
+    }
+
+    private static String restore(SparkConf conf) {
+        String restore = conf.get(PREFIX + "restore", NEVER).trim();
+        return restore.isEmpty() ? NEVER : restore;
     }
 
     private static boolean isForPython(String name) {

@@ -26,6 +26,7 @@ final class PythonEnvironment {
     static final String PACKAGE = "pyspark_checkpoint";
 
     private static final long TIME_LIMIT_SECONDS = 120;
+    private static final int OLDEST_MINOR = 11;
     private static final Map<String, PythonEnvironment> KNOWN = new ConcurrentHashMap<>();
     private static final String QUESTION =
             String.join(
@@ -78,15 +79,15 @@ final class PythonEnvironment {
         return asked(executable, sparkPath, "ckpt-sink", FOR_SINK);
     }
 
-    /** The same for the plugin with checkpoints at {@code url}. */
-    static PythonEnvironment forPlugin(String executable, String sparkPath, String url) {
+    /** The same for the plugin with checkpoints at {@code url}; {@code who} begins every message. */
+    static PythonEnvironment forPlugin(String who, String executable, String sparkPath, String url) {
         List<String> needed = new ArrayList<>(FOR_PLUGIN);
         int colon = url.indexOf(':');
         String scheme = colon < 0 ? "" : url.substring(0, colon).toLowerCase(Locale.ROOT);
         if (FOR_SCHEME.containsKey(scheme)) {
             needed.add(FOR_SCHEME.get(scheme));
         }
-        return asked(executable, sparkPath, "ckpt", needed);
+        return asked(executable, sparkPath, who, needed);
     }
 
     private static PythonEnvironment asked(
@@ -127,6 +128,18 @@ final class PythonEnvironment {
     }
 
     private PythonEnvironment checked(String who) {
+        if (isTooOld(answers.getOrDefault("python", ""))) {
+            throw new IllegalStateException(
+                    who
+                            + ": the Python that Spark runs, "
+                            + executable
+                            + ", is "
+                            + answers.get("python")
+                            + ", and 3."
+                            + OLDEST_MINOR
+                            + " or newer is needed. Set spark.pyspark.python to such a one, or ship an"
+                            + " environment with --archives and set it to that one's bin/python");
+        }
         String missing = answers.getOrDefault("missing", "");
         if (!missing.isEmpty()) {
             throw new IllegalStateException(
@@ -161,6 +174,13 @@ final class PythonEnvironment {
         return this;
     }
 
+    private static boolean isTooOld(String version) {
+        String[] parts = version.split("[.]");
+        return parts.length == 2
+                && (Integer.parseInt(parts[0]) < 3
+                        || (Integer.parseInt(parts[0]) == 3 && Integer.parseInt(parts[1]) < OLDEST_MINOR));
+    }
+
     private static String pipNames(String missing) {
         List<String> names = new ArrayList<>();
         for (String name : missing.split(" ")) {
@@ -176,23 +196,29 @@ final class PythonEnvironment {
         ProcessBuilder builder = new ProcessBuilder(command);
         builder.environment().put("PYTHONPATH", path);
         builder.redirectError(ProcessBuilder.Redirect.DISCARD);
+        Process process = null;
         try {
-            Process process = builder.start();
+            process = builder.start();
             process.getOutputStream().close();
-            String output;
+            // What it answers fits into the pipe: it ends without being read, or not in time.
+            if (!process.waitFor(TIME_LIMIT_SECONDS, TimeUnit.SECONDS)) {
+                throw unusable(who, executable, "no answer in " + TIME_LIMIT_SECONDS + " s");
+            }
+            if (process.exitValue() != 0) {
+                throw unusable(who, executable, "it ends with status " + process.exitValue());
+            }
             try (InputStream stream = process.getInputStream()) {
-                output = new String(stream.readAllBytes(), StandardCharsets.UTF_8);
+                return parsed(new String(stream.readAllBytes(), StandardCharsets.UTF_8));
             }
-            if (!process.waitFor(TIME_LIMIT_SECONDS, TimeUnit.SECONDS) || process.exitValue() != 0) {
-                process.destroyForcibly();
-                throw unusable(who, executable, "it did not answer");
-            }
-            return parsed(output);
         } catch (IOException error) {
             throw unusable(who, executable, error.getMessage());
         } catch (InterruptedException error) {
             Thread.currentThread().interrupt();
             throw unusable(who, executable, "interrupted");
+        } finally {
+            if (process != null) {
+                process.destroyForcibly();
+            }
         }
     }
 
@@ -207,8 +233,7 @@ final class PythonEnvironment {
         return answers;
     }
 
-    private static IllegalStateException unusable(
-            String who, String executable, String why) {
+    private static IllegalStateException unusable(String who, String executable, String why) {
         return new IllegalStateException(
                 who
                         + ": cannot run the Python "

@@ -6,6 +6,7 @@ import java.util.concurrent.ConcurrentHashMap;
 import java.util.concurrent.CountDownLatch;
 import java.util.concurrent.LinkedBlockingQueue;
 import java.util.concurrent.TimeUnit;
+import java.util.concurrent.atomic.AtomicBoolean;
 import org.apache.spark.SparkContext;
 import org.apache.spark.sql.classic.SparkSession;
 import org.apache.spark.sql.execution.streaming.runtime.StreamExecution;
@@ -23,6 +24,7 @@ public final class SideDoor {
 
     private static final Logger LOG = LoggerFactory.getLogger(SideDoor.class);
     private static final int ROOM = 10_000;
+    private static final Map<String, String> STOP = Map.of("kind", "stop");
     private static volatile SideDoor current;
 
     private final SparkContext context;
@@ -32,9 +34,14 @@ public final class SideDoor {
     private final Map<String, Run> runs = new ConcurrentHashMap<>();
     private volatile boolean closed;
     private volatile boolean seen;
+    private volatile boolean mustStop;
 
     /** A run of a query that is active. */
-    private record Run(StreamExecution query, Map<String, String> event, CountDownLatch looked) {}
+    private record Run(
+            StreamExecution query,
+            Map<String, String> event,
+            CountDownLatch looked,
+            AtomicBoolean isWatched) {}
 
     SideDoor(SparkContext context, PluginSettings settings, CheckpointMetrics metrics) {
         this.context = context;
@@ -60,19 +67,22 @@ public final class SideDoor {
         events.clear();
     }
 
-    boolean hasSeenQueries() {
-        return seen;
+    /** Whether the side process had, or has, something to do. */
+    boolean hasWork() {
+        return seen && !closed;
     }
 
+    /** The side process hears of it after all events that wait, however many they are. */
     void askToStop() {
-        events.offer(Map.of("kind", "stop"));
+        mustStop = true;
+        events.offer(STOP);
     }
 
     /** A query starts: tell the side process, and wait until it has looked at the query's history. */
     void started(String id, String runId, String name, StreamExecution query) {
         Map<String, String> event = event("started", id, runId);
         event.put("name", name == null ? "" : name);
-        Run run = new Run(query, event, new CountDownLatch(1));
+        Run run = new Run(query, event, new CountDownLatch(1), new AtomicBoolean());
         runs.put(runId, run);
         metrics.started(id);
         seen = true;
@@ -122,6 +132,9 @@ public final class SideDoor {
     /** Called by the side process: the next event as JSON, null if there is none within the time. */
     public String next(long milliseconds) throws InterruptedException {
         Map<String, String> event = events.poll(milliseconds, TimeUnit.MILLISECONDS);
+        if (event == null && mustStop) {
+            return Pickles.json(STOP);
+        }
         return event == null ? null : Pickles.json(event);
     }
 
@@ -131,15 +144,26 @@ public final class SideDoor {
         return run == null ? null : run.query().sparkSession();
     }
 
-    /** Called by the side process: the start of a query may go on. */
-    public void looked(String runId) {
+    /** Called by the side process: the start of a query may go on; it is checkpointed from now on, or not. */
+    public void looked(String runId, boolean isWatched) {
         Run run = runs.get(runId);
         if (run != null) {
+            run.isWatched().set(isWatched);
             run.looked().countDown();
         }
     }
 
-    /** Called by the side process: how far the captures of a query are. */
+    /** Called by listeners of the application: whether the side process checkpoints a run, to this URL. */
+    public boolean watches(String runId, String url) {
+        Run run = runs.get(runId);
+        return run != null && run.isWatched().get() && withoutSlash(url).equals(withoutSlash(settings.url()));
+    }
+
+    private static String withoutSlash(String url) {
+        return url.endsWith("/") ? withoutSlash(url.substring(0, url.length() - 1)) : url;
+    }
+
+    /** Called by the side process: the last capture of a query; and what it did since it last said so. */
     public void report(
             String query,
             long capturedMs,
@@ -148,8 +172,7 @@ public final class SideDoor {
             long failures,
             long bytes,
             long requests) {
-        metrics.put(
-                query,
-                new CheckpointMetrics.Figures(capturedMs, seconds, captures, failures, bytes, requests));
+        metrics.captured(query, capturedMs, seconds);
+        metrics.add(captures, failures, bytes, requests);
     }
 }

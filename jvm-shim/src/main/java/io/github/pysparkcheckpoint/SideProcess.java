@@ -47,11 +47,10 @@ final class SideProcess {
         stopping = true;
         door.askToStop();
         try {
-            Process running = process;
-            boolean hasWork = running != null && door.hasSeenQueries();
-            if (hasWork && !running.waitFor(settings.stopSeconds(), TimeUnit.SECONDS)) {
+            if (door.hasWork() && !hasEndedWell(process)) {
                 LOG.warn(
-                        "ckpt: the last checkpoints were not made within {} s (spark.ckpt.stopTimeoutSeconds)",
+                        "ckpt: the last checkpoints were not all made, {} s are given to them"
+                                + " (spark.ckpt.stopTimeoutSeconds)",
                         settings.stopSeconds());
             }
         } catch (InterruptedException error) {
@@ -63,14 +62,22 @@ final class SideProcess {
         }
     }
 
+    private boolean hasEndedWell(Process running) throws InterruptedException {
+        return running != null
+                && running.waitFor(settings.stopSeconds(), TimeUnit.SECONDS)
+                && running.exitValue() == 0;
+    }
+
     private void keep() {
         PluginPython python;
         try {
             python = PluginPython.of(context.conf(), settings);
         } catch (RuntimeException error) {
             door.close();
-            LOG.warn(
-                    "{}. The application runs on; its queries are not checkpointed", error.getMessage());
+            if (!stopping) {
+                LOG.warn(
+                        "{}. The application runs on; its queries are not checkpointed", error.getMessage());
+            }
             return;
         }
         for (int number = 1; number <= MOST_STARTS && !stopping; number++) {
@@ -84,7 +91,7 @@ final class SideProcess {
                 }
             } catch (InterruptedException error) {
                 return;
-            } catch (RuntimeException error) {
+            } catch (RuntimeException | LinkageError error) {
                 LOG.warn("ckpt: the side process cannot be started", error);
             }
         }

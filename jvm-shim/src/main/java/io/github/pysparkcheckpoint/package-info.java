@@ -47,6 +47,7 @@
  * the {@code SideProcess}; {@code PluginSettings} reads the confs and takes the secrets out of them;
  * {@code PluginPython} runs modules of the Python package; {@code QueryEvents} is Spark's listener, and
  * {@code SideDoor} what passes between it and Python; {@code CheckpointMetrics} is the source of metrics.
+ * {@code CheckpointExecutor} looks at an executor's Python, once, and sends a {@code PythonFinding}.
  *
  * <p>What holds: nothing but a restore that was asked for and failed stops an application; Spark's threads
  * wait for Python at the start of a query only, and for a limited time; no process outlives the driver.
