@@ -31,6 +31,8 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 _ANSWER = "answer string"
+_ABSENT = ("PATH_NOT_FOUND", "FILE_NOT_EXIST", "FileNotFoundException")
+"""How Spark says that a file is not there: before its job, in it, and from within."""
 
 
 class HadoopUploader:
@@ -62,9 +64,14 @@ class HadoopUploader:
                 yield pyarrow.RecordBatch.from_pydict({"answer": [answer]})
 
         self._spark.sparkContext.setJobDescription(JOB_DESCRIPTION)
-        files = self._spark.read.format("binaryFile").load([f"{root}/{path}" for path in items])
-        frame = files.select("path", "length", "content")
-        answers = [orjson.loads(row[0]) for row in frame.mapInArrow(work, _ANSWER).collect()]
+        try:
+            files = self._spark.read.format("binaryFile").load([f"{root}/{path}" for path in items])
+            frame = files.select("path", "length", "content")
+            answers = [orjson.loads(row[0]) for row in frame.mapInArrow(work, _ANSWER).collect()]
+        except Exception as error:
+            if any(word in str(error) for word in _ABSENT):
+                raise FileGone("a file that was listed is gone from the checkpoint location") from None
+            raise
         gone = [answer["gone"] for answer in answers if "gone" in answer]
         if gone:
             raise FileGone(gone[0])
