@@ -31,6 +31,8 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 _ANSWER = "answer string"
+_ABSENT = ("PATH_NOT_FOUND", "FILE_NOT_EXIST", "FileNotFoundException")
+"""How Spark says that a file is not there: before its job, in it, and from within."""
 
 
 class HadoopUploader:
@@ -66,9 +68,11 @@ class HadoopUploader:
             files = self._spark.read.format("binaryFile").load([f"{root}/{path}" for path in items])
             frame = files.select("path", "length", "content")
             answers = [orjson.loads(row[0]) for row in frame.mapInArrow(work, _ANSWER).collect()]
-        except Exception:
+        except Exception as error:
             if is_stopping(self._spark):
                 return upload_here(self._location, groups, target)
+            if any(word in str(error) for word in _ABSENT):
+                raise FileGone("a file that was listed is gone from the checkpoint location") from None
             raise
         gone = [answer["gone"] for answer in answers if "gone" in answer]
         if gone:

@@ -31,10 +31,12 @@ _STATE = "org.apache.spark.sql.execution.streaming.state."
 HDFS = {PROVIDER: f"{_STATE}HDFSBackedStateStoreProvider", CHANGELOG: "false", FORMAT: "1"}
 ROCKSDB = {PROVIDER: f"{_STATE}RocksDBStateStoreProvider", CHANGELOG: "false", FORMAT: "1"}
 ROCKSDB_CHANGELOG = {**ROCKSDB, CHANGELOG: "true"}
+ROCKSDB_2 = {**ROCKSDB, FORMAT: "2"}
 ROCKSDB_CHANGELOG_2 = {**ROCKSDB_CHANGELOG, FORMAT: "2"}
 PROVIDERS = {
     "hdfs": HDFS,
     "rocksdb": ROCKSDB,
+    "rocksdb-v2": ROCKSDB_2,
     "rocksdb-changelog": ROCKSDB_CHANGELOG,
     "rocksdb-changelog-v2": ROCKSDB_CHANGELOG_2,
 }

@@ -6,7 +6,7 @@ import logging
 import os
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import pytest
@@ -14,15 +14,19 @@ import pytest
 from pyspark_checkpoint import preflight, restore
 from pyspark_checkpoint.capture import restore as restoring
 from pyspark_checkpoint.capture import uploads
-from pyspark_checkpoint.capture.location import LocationSpec
+from pyspark_checkpoint.capture.location import FileGone, LocationSpec
 from pyspark_checkpoint.capture.roots import list_queries, root_url
+from pyspark_checkpoint.capture.take import QueryCapture
+from pyspark_checkpoint.capture.upload import UploadedGroup, UploadTarget
+from pyspark_checkpoint.capture.uploads import UploadItem
 from pyspark_checkpoint.clock import SYSTEM_CLOCK
 from pyspark_checkpoint.errors import AlreadyExists, FormatError, NotFound, RefusedError
 from pyspark_checkpoint.history.checkpoint_store import CheckpointStore
 from pyspark_checkpoint.spark.hadoop import location_spec
+from pyspark_checkpoint.spark.hadoop_upload import HadoopUploader
 from pyspark_checkpoint.store.open import open_object_store
 from tests.capture.lab import HDFS, ROCKSDB_CHANGELOG, Lab
-from tests.capture.made import MadeLocation, capture, contents, needed
+from tests.capture.made import MadeLocation, capture, contents, needed, taker
 from tests.capture.test_listener import listening
 from tests.capture.test_restore_rules import damage
 from tests.servers.hadoop import ROOT
@@ -115,6 +119,39 @@ def test_a_location_on_a_hadoop_file_system_is_captured_and_restored(lab: Lab, m
         for ref in part.artifacts
     ), "what the driver uploads of so little is inline"
     assert list(history.verify()) == []
+
+
+@pytest.mark.usefixtures("large")
+def test_a_file_of_a_hadoop_location_that_goes_meanwhile_is_looked_for_again(
+    lab: Lab, mounted: str
+) -> None:
+    """Spark purges while its own job reads: the capture begins anew, and is no failure."""
+    made, url = (
+        MadeLocation(lab.directory / "mounted" / "location").commit(0, 1),
+        str(lab.directory / "store"),
+    )
+    location = location_spec(lab.spark, f"{mounted}/location", {})
+    real = HadoopUploader(lab.spark, location, url, {})
+    gone: list[str] = []
+
+    def purged_once(groups: Sequence[tuple[UploadItem, ...]], target: UploadTarget) -> list[UploadedGroup]:
+        path, hidden = made.path / "state/0/1/2.delta", lab.directory / "hidden"
+        if gone:
+            return real(groups, target)
+        path.rename(hidden)
+        try:
+            return real(groups, target)
+        except FileGone as error:
+            gone.append(str(error))
+            raise
+        finally:
+            hidden.rename(path)
+
+    capturer = taker(made, url)
+    assert QueryCapture(location.open(), capturer.run, capturer.facts, purged_once).capture(1) is not None
+    assert len(gone) == 1
+    restore(url, str(lab.directory / "fresh"), clone=False)
+    assert contents(lab.directory / "fresh") == needed(made, 1)
 
 
 def test_a_hadoop_location_needs_a_session(lab: Lab, caplog: pytest.LogCaptureFixture) -> None:

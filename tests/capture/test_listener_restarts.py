@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import logging
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -10,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from pyspark_checkpoint import restore
-from pyspark_checkpoint.capture.roots import root_url
+from pyspark_checkpoint.capture.roots import list_queries, root_url
 from pyspark_checkpoint.capture.trouble import find_trouble
 from pyspark_checkpoint.cli.main import main
 from pyspark_checkpoint.format.keys import manifest_key
@@ -56,6 +57,8 @@ def test_a_restart_leaves_the_pipelines_hash_alone(lab: Lab) -> None:
         newest = CheckpointStore.open(root_url(url, str(run.query.id))).load_latest()
         assert newest is not None
         assert newest.source_offsets["source-0"].metadata["description"].startswith("FileStreamSource")
+        commit = json.loads((location / f"commits/{newest.epoch}").read_text().split("\n")[1])
+        assert newest.watermark == commit["nextBatchWatermarkMs"] > 0
         hashes.append((newest.epoch, newest.pipeline_hash))
     assert hashes[0] == hashes[1]
 
@@ -140,6 +143,49 @@ def test_a_location_that_was_behind_while_the_store_was_away_is_noticed_later(
     now = CheckpointStore.open(root_url(url, str(query.id))).load_latest()
     assert now is not None
     assert (now.checkpoint_id, now.epoch) == (newest.checkpoint_id, newest.epoch)
+
+
+def test_a_location_behind_its_history_runs_on_if_that_is_wanted(
+    lab: Lab, caplog: pytest.LogCaptureFixture
+) -> None:
+    """It is said once; what the history has is not captured again, and what comes after it is."""
+    url, location = str(lab.directory / "store"), lab.directory / "location"
+    with listening(lab.spark, url) as listener:
+        query = counted(lab, location, "stale")
+        wait_for_batch(query, 3)
+        assert listener.flush(120)
+        query.stop()
+    newest = CheckpointStore.open(root_url(url, str(query.id))).load_latest()
+    assert newest is not None
+    old = set_back(lab, url, query, lab.directory / "old")
+    with caplog.at_level(logging.WARNING), listening(lab.spark, url, stale="warn") as listener:
+        behind = counted(lab, old, "stale")
+        wait_for_batch(behind, newest.epoch + 2)
+        first = behind.recentProgress[0]["batchId"]
+        assert listener.flush(120), listener.statuses
+        assert behind.isActive
+        behind.stop()
+    assert first <= newest.epoch, "it was behind"
+    assert caplog.text.count("running on would repeat batches") == 1
+    history = CheckpointStore.open(root_url(url, str(query.id)))
+    epochs = [epoch for _, epoch in history.list()]
+    assert epochs == sorted(epochs)
+    assert epochs[-1] > newest.epoch
+
+
+def test_only_the_queries_that_are_meant_are_checkpointed(lab: Lab) -> None:
+    """Chosen by name; the others are left alone, and nothing of them is in the store."""
+    url = str(lab.directory / "store")
+    with listening(lab.spark, url, queries=lambda name: name == "meant") as listener:
+        queries = [counted(lab, lab.directory / name, name) for name in ("meant", "other")]
+        for query in queries:
+            wait_for_batch(query, 1)
+        assert listener.flush(120)
+        assert [status.query_name for status in listener.statuses] == ["meant"]
+        for query in queries:
+            query.stop()
+    assert [root.name for root in list_queries(open_object_store(url))] == ["meant"]
+    assert not Path(root_url(url, str(queries[1].id))).exists()
 
 
 def test_failures_are_counted_and_seen_by_whoever_watches_the_store(

@@ -11,6 +11,7 @@ ROCKSDB_ONLY = ("transform-with-state",)
 QUICK = [
     ("aggregation", "hdfs"),
     ("aggregation", "rocksdb"),
+    ("aggregation", "rocksdb-v2"),
     ("aggregation-append", "rocksdb-changelog-v2"),
     ("global-aggregation", "hdfs"),
     ("join", "rocksdb-changelog-v2"),
