@@ -108,9 +108,7 @@ class Lab:
 
     def run_all(self, query: str, confs: dict[str, str], locations: dict[str, str], **options: str) -> None:
         """Run a query for several tables at once. Started again if only the machine was too busy for it."""
-        begun = {
-            name: self.start(query, name, confs, location, **options) for name, location in locations.items()
-        }
+        begun = {name: self.start(query, name, confs, at, **options) for name, at in locations.items()}
         for _ in range(5):
             again = [name for name, running in begun.items() if not self._ended(running)]
             if not again:
