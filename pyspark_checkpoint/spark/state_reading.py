@@ -160,10 +160,10 @@ def _put_together(
     seen = {file.path: file.facts for part in batch.parts for file in part.state}
     last, this = f"commits/{number - 1}", f"offsets/{number}"
     read = {last: here.read(last), this: batch.facts.offsets.encode("utf-8") or here.read(this)}
-    kept = {path: file for path, file in before.files.items() if not path.startswith("commits/")}
-    known = {**kept, f"offsets/{number - 1}": KnownFile(FileFacts(offsets.size_bytes, 0), offsets)}
-    lasting = (path for path in known if path == METADATA or is_operator_setup(path))
-    facts = {path: known[path].facts for path in (*lasting, f"offsets/{number - 1}")}
+    earlier = f"offsets/{number - 1}"
+    known = {**before.files, earlier: KnownFile(FileFacts(offsets.size_bytes, 0), offsets)}
+    lasting = (path for path in before.files if path == METADATA or is_operator_setup(path))
+    facts = {path: known[path].facts for path in (*lasting, earlier)}
     facts |= {path: FileFacts(len(data), 0) for path, data in read.items()}
     facts |= here.listing(SOURCES).facts
     look = _Look(
