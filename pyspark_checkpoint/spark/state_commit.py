@@ -46,22 +46,20 @@ def commit_state(run: Run, batch: Batch) -> CommittedState | None:
     head = plan_state(None if run.head is None else run.head.manifest, plan.location, tasks=0)
     watched = open_location(plan.location, run.run_id)
     before = _BEFORE.find(_key(run, watched.location))
+    files = {} if run.head is None else {ref.name: ref for ref in run.head.manifest.files}
     for attempt in range(_ATTEMPTS):
         try:
-            reading = read_state(batch, watched, head, before if attempt == 0 else None)
-            return _commit_state(run, batch, head, reading, before)
+            reading = read_state(batch, watched, head, files, before if attempt == 0 else None)
+            return _commit_state(run, batch, head, reading)
         except FileGone:
             if attempt == _ATTEMPTS - 1:
                 raise
     raise AssertionError("unreachable")
 
 
-def _commit_state(
-    run: Run, batch: Batch, head: StatePlan, reading: StateReading, before: Remembered | None
-) -> CommittedState:
+def _commit_state(run: Run, batch: Batch, head: StatePlan, reading: StateReading) -> CommittedState:
     captured, location = reading.captured, reading.location
-    small = {} if before is None else before.files
-    uploads = plan_uploads(captured, *_already_there(run, batch, head, captured, small))
+    uploads = plan_uploads(captured, *_already_there(run, batch, head, captured, reading.known))
     refs, requests = _upload(uploads, run, batch, location)
     refuse_divergence(run, batch, head, reading, refs)
     files = {file.path: KnownFile(file.facts, refs[file.path]) for file in captured.files}

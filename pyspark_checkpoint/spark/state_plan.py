@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
 
 from pyspark_checkpoint.capture.location import LocationSpec
 from pyspark_checkpoint.capture.uploads import KnownFile
@@ -11,8 +11,9 @@ from pyspark_checkpoint.format.artifact import ArtifactRef
 from pyspark_checkpoint.format.manifest import CheckpointManifest, ManifestKind
 from pyspark_checkpoint.sparkstate.capture import CapturedFile
 from pyspark_checkpoint.sparkstate.coordinated import StateRecord, find_state_record
+from pyspark_checkpoint.sparkstate.logs import OperatorInfo
 from pyspark_checkpoint.sparkstate.names import StoreId, parse_state_file
-from pyspark_checkpoint.sparkstate.restore import state_refs
+from pyspark_checkpoint.sparkstate.restore import state_operators, state_refs
 
 _BY_A_BATCH = (ManifestKind.EPOCH, ManifestKind.REPLACEMENT)
 
@@ -26,26 +27,37 @@ class StatePlan:
     """What the head says of its state; None if it has none."""
     held: Mapping[str, ArtifactRef] = field(default_factory=dict)
     """The state files that the head names, by path."""
+    names: Mapping[int, str] = field(default_factory=dict)
+    """How Spark calls the operators that the head has state of."""
     head_run: str = ""
     """The run that made the head by a batch; empty for a claim or a rollback."""
     tasks: int = 0
     """How many tasks the batch has; 0 if that is not known."""
 
-    def prefixes(self, task: int) -> tuple[str, ...]:
+    def operators(self, run_id: str) -> dict[int, OperatorInfo] | None:
+        """What the operators are, which does not change in a run; None if that must be looked up."""
+        if self.record is None or not run_id or self.head_run != run_id:
+            return None
+        found = self.record.operators()
+        return {number: replace(info, name=self.names.get(number, "")) for number, info in found.items()}
+
+    def prefixes(self, task: int, run_id: str) -> tuple[str, ...]:
         """Where the files are that a task looks at; everything while the operators are not known."""
         if self.record is None or not self.record.stores:
             return ("state/",)
         partitions: dict[int, int] = {}
         for store in self.record.stores:
             partitions[store.operator] = max(partitions.get(store.operator, 0), store.partitions)
-        return tuple(self._prefixes(partitions, task))
-
-    def _prefixes(self, partitions: Mapping[int, int], task: int) -> Iterator[str]:
-        for operator, count in sorted(partitions.items()):
-            yield f"state/{operator}/_metadata/"
-            for partition in range(count):
-                if self.is_for(task, partition):
-                    yield f"state/{operator}/{partition}/"
+        described = () if self.operators(run_id) is not None else sorted(partitions)
+        return (
+            *(f"state/{operator}/_metadata/" for operator in described),
+            *(
+                f"state/{operator}/{partition}/"
+                for operator, count in sorted(partitions.items())
+                for partition in range(count)
+                if self.is_for(task, partition)
+            ),
+        )
 
     def is_for(self, task: int, partition: int) -> bool:
         """Whether a task takes a partition of the state; what no task takes, the driver does."""
@@ -94,6 +106,7 @@ def plan_state(manifest: CheckpointManifest | None, location: LocationSpec, *, t
         location=location,
         record=record,
         held=state_refs(manifest),
+        names=state_operators(manifest),
         head_run=manifest.run_id if manifest.kind in _BY_A_BATCH else "",
         tasks=tasks,
     )

@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from pyspark_checkpoint.capture.location import CheckpointLocation, RememberingLocation
 from pyspark_checkpoint.capture.uploads import KnownFile
 from pyspark_checkpoint.errors import RefusedError
+from pyspark_checkpoint.format.artifact import ArtifactRef
 from pyspark_checkpoint.spark.draft import Batch
 from pyspark_checkpoint.spark.state_plan import StatePlan
 from pyspark_checkpoint.spark.state_task import WatchedLocation, commits_before, plan_present
@@ -48,7 +49,7 @@ SOURCES = "sources/"
 
 @dataclass(frozen=True, slots=True)
 class Remembered:
-    """What the commit of the batch before has left in this process."""
+    """What the last commit of a run in this process has left; there may be others in between elsewhere."""
 
     batch: int
     newest: int
@@ -71,30 +72,42 @@ class StateReading:
     newest: int
     location: CheckpointLocation
     """The location; what was read of it is not read again."""
+    known: Mapping[str, KnownFile]
+    """The small files that are the head's without a look."""
 
 
 def read_state(
-    batch: Batch, watched: WatchedLocation, head: StatePlan, before: Remembered | None
+    batch: Batch,
+    watched: WatchedLocation,
+    head: StatePlan,
+    files: Mapping[str, ArtifactRef],
+    before: Remembered | None,
 ) -> StateReading:
-    """Find what belongs to a batch. Refused if a partition is not there before and after it."""
-    if before is not None and may_put_together(batch, head, before):
-        reading = _put_together(batch, watched, head, before)
+    """Find what belongs to a batch. Refused if a partition is not there before and after it.
+
+    ``files`` are the head's small files, by path.
+    """
+    last = files.get(f"offsets/{batch.batch_id - 1}")
+    if before is not None and last is not None and may_put_together(batch, head, before):
+        reading = _put_together(batch, watched, head, last, before)
         if reading is not None:
             return reading
-    return _list_all(batch, watched, head)
+    return _list_all(batch, watched, head, {} if before is None else before.files)
 
 
 def may_put_together(batch: Batch, head: StatePlan, before: Remembered) -> bool:
     """Whether what the tasks saw is what is there now.
 
-    So it is if this process has committed the batch before, of the same run: then no earlier attempt has
-    left files of the version that this batch makes. And if no task had a second attempt, by a retry, by
-    speculation or because its stage ran again: then each of those files was written once.
+    So it is if the batch before is of the same run, and this process has listed the location in it: then
+    no earlier attempt has left files of the version that this batch makes. And if no task had a second
+    attempt, by a retry, by speculation or because its stage ran again: then each of those files was
+    written once.
     """
     record, number = head.record, batch.batch_id
     return (
         record is not None
-        and record.batch == before.batch == number - 1
+        and record.batch == number - 1
+        and before.batch < number
         and head.head_run == batch.facts.run_id
         and before.newest <= number + 1
         and batch.facts.once
@@ -111,10 +124,13 @@ class _Look:
     commits: Mapping[int, CommitLog]
     shared: Callable[[Sequence[StateChain]], Mapping[str, tuple[str, ...]]]
     """What each chosen snapshot of RocksDB needs beside itself."""
+    known: Mapping[str, KnownFile]
     together: Set[StateFile] = frozenset()
 
 
-def _list_all(batch: Batch, watched: WatchedLocation, head: StatePlan) -> StateReading:
+def _list_all(
+    batch: Batch, watched: WatchedLocation, head: StatePlan, known: Mapping[str, KnownFile]
+) -> StateReading:
     location, logs, number = watched.location, watched.logs, batch.batch_id
     listing = location.listing()
     check_committable(listing, number)
@@ -127,21 +143,27 @@ def _list_all(batch: Batch, watched: WatchedLocation, head: StatePlan) -> StateR
         newest=max((file.version for files in listing.state.values() for file in files), default=0),
         commits=commits_before(logs, listing, number, head.settled()),
         shared=lambda chains: logs.shared_files(chains, listing),
+        known=known,
         together=logs.written_together(listing, number + 1),
     )
     return _plan(batch, watched, head, look)
 
 
 def _put_together(
-    batch: Batch, watched: WatchedLocation, head: StatePlan, before: Remembered
+    batch: Batch, watched: WatchedLocation, head: StatePlan, offsets: ArtifactRef, before: Remembered
 ) -> StateReading | None:
-    """The same from what the tasks saw; None if they did not see everything."""
+    """The same from what the tasks saw; None if they did not see everything.
+
+    ``offsets`` is the log of the batch before, which the head has.
+    """
     here, number = watched.location, batch.batch_id
     seen = {file.path: file.facts for part in batch.parts for file in part.state}
     last, this = f"commits/{number - 1}", f"offsets/{number}"
     read = {last: here.read(last), this: batch.facts.offsets.encode("utf-8") or here.read(this)}
-    kept = [path for path in before.files if path == METADATA or is_operator_setup(path)]
-    facts = {path: before.files[path].facts for path in (*kept, f"offsets/{number - 1}")}
+    earlier = f"offsets/{number - 1}"
+    known = {**before.files, earlier: KnownFile(FileFacts(offsets.size_bytes, 0), offsets)}
+    lasting = (path for path in before.files if path == METADATA or is_operator_setup(path))
+    facts = {path: known[path].facts for path in (*lasting, earlier)}
     facts |= {path: FileFacts(len(data), 0) for path, data in read.items()}
     facts |= here.listing(SOURCES).facts
     look = _Look(
@@ -150,6 +172,7 @@ def _put_together(
         newest=before.newest,
         commits={number - 1: decode_commit_log(read[last], last)},
         shared=lambda chains: shared_among(chains, seen),
+        known=known,
     )
     try:
         return _plan(batch, watched, head, look)
@@ -197,6 +220,7 @@ def _plan(batch: Batch, watched: WatchedLocation, head: StatePlan, look: _Look) 
         listing,
         look.newest,
         look.location,
+        look.known,
     )
 
 

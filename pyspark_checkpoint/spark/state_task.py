@@ -107,10 +107,12 @@ def take_state(plan: StatePlan, task: TaskFacts, target: UploadTarget, first_epo
 def _plan_share(
     plan: StatePlan, task: TaskFacts, watched: WatchedLocation, first_epoch: int
 ) -> CapturePlan:
-    prefixes = plan.prefixes(task.partition)
+    prefixes = plan.prefixes(task.partition, task.run_id)
     listing = watched.location.listing(*prefixes)
     batch, logs, settled = task.batch_id, watched.logs, plan.settled(prefixes)
-    operators = logs.declared_operators(listing, batch)
+    operators = plan.operators(task.run_id)
+    if operators is None:
+        operators = logs.declared_operators(listing, batch)
     commits = commits_before(logs, listing, batch, settled)
     together = logs.written_together(listing, batch + 1)
     chains = [

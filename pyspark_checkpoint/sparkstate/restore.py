@@ -179,6 +179,12 @@ def state_refs(manifest: CheckpointManifest) -> dict[str, ArtifactRef]:
     return {file.path: file.ref for file in _state_files(manifest)}
 
 
+def state_operators(manifest: CheckpointManifest) -> dict[int, str]:
+    """How Spark calls the operators that a manifest has state of, by their numbers."""
+    keys = (key for key, operator in manifest.operators.items() if operator.kind == STATE_KIND)
+    return {parse_operator_key(key): key.partition("-")[2] for key in keys}
+
+
 def state_owners(manifest: CheckpointManifest) -> dict[str, tuple[str, int]]:
     """Which operator and partition a state file belongs to, by its path: encryption binds it to them."""
     found: dict[str, tuple[str, int]] = {}

@@ -103,16 +103,29 @@ class Lab:
         return writer.trigger(availableNow=True).start(self.path(name))
 
     def run(self, query: str, name: str, confs: dict[str, str], location: str = "", **options: str) -> None:
-        """The same, and wait for its end. Started again if only the machine was too busy for it."""
+        """The same, and wait for its end."""
+        self.run_all(query, confs, {name: location}, **options)
+
+    def run_all(self, query: str, confs: dict[str, str], locations: dict[str, str], **options: str) -> None:
+        """Run a query for several tables at once. Started again if only the machine was too busy for it."""
+        begun = {name: self.start(query, name, confs, at, **options) for name, at in locations.items()}
         for _ in range(5):
-            try:
-                running = self.start(query, name, confs, location, **options)
-                assert running.awaitTermination(240), "the query has not ended in time"
+            again = [name for name, running in begun.items() if not self._ended(running)]
+            if not again:
                 return
-            except StreamingQueryException as error:
-                if "failed to connect back" not in str(error):
-                    raise
+            begun = {name: self.start(query, name, confs, locations[name], **options) for name in again}
         raise AssertionError("Spark's Python process does not start in time")
+
+    @staticmethod
+    def _ended(running: StreamingQuery) -> bool:
+        """Wait for the end of a query; False if Spark's Python process did not come up for it."""
+        try:
+            assert running.awaitTermination(240), "the query has not ended in time"
+        except StreamingQueryException as error:
+            if "failed to connect back" not in str(error):
+                raise
+            return False
+        return True
 
     def history(self, name: str) -> CheckpointStore:
         """The history of a table."""

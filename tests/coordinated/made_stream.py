@@ -58,6 +58,7 @@ class MadeStream:
     options: dict[str, str] = field(default_factory=dict)
     once: bool = True
     """Whether Spark runs each task once, and says so; else every commit looks at the whole location."""
+    query_id: str = QUERY_ID
     ids: list[str] = field(default_factory=list)
     """The unique ids of the newest attempt, by partition."""
     winners: dict[int, list[str]] = field(default_factory=dict)
@@ -70,7 +71,7 @@ class MadeStream:
     def __post_init__(self) -> None:
         self.table = self.root / "table"
         self._begin_location()
-        self.write("metadata", json.dumps({"id": QUERY_ID}))
+        self.write("metadata", json.dumps({"id": self.query_id}))
         info = {
             "operatorInfo": {"operatorId": 0, "operatorName": "stateStoreSave"},
             "stateStoreInfo": [{"storeName": "default", "numPartitions": self.partitions}],
@@ -88,7 +89,7 @@ class MadeStream:
         options = {"checkpointLocation": str(self.location), "retain": "all", **self.options}
         self.query = Query(
             str(self.table),
-            query_id=QUERY_ID,
+            query_id=self.query_id,
             options=options,
             output_mode="update",
             tasks=2,

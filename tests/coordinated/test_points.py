@@ -15,7 +15,7 @@ from pyspark_checkpoint.format.manifest import CheckpointManifest, ManifestKind
 from pyspark_checkpoint.sparkstate.names import parse_state_file
 from pyspark_checkpoint.sparkstate.points import RestorePoint
 from pyspark_checkpoint.sparkstate.restore import state_refs
-from tests.coordinated.made_stream import Killed, MadeStream, key_ring, totals_after
+from tests.coordinated.made_stream import Killed, MadeStream, input_keys, key_ring, totals_after
 from tests.sink.test_feed import Consumer
 
 
@@ -127,6 +127,28 @@ def test_a_batch_that_ran_again_replaces_its_state_with_its_rows(tmp_path: Path)
     assert stream.batch().kind is ManifestKind.REPLACEMENT
     assert stream.rows() == stream.whole_state(4)
     assert stream.rows() != first, "the attempts must differ, or nothing is shown"
+
+
+def test_a_clone_goes_on_beside_its_original(stream: MadeStream, tmp_path: Path) -> None:
+    """It has the state under an id of its own; its table begins empty, and the other one is not its own."""
+    stream.run(4)
+    original, table = stream.location, stream.table
+    clone = stream.restore(epoch=2, clone=True)
+    assert clone.query_id != stream.query_id
+    stream.query_id, theirs = clone.query_id, stream.query_id
+    stream.start()
+    with pytest.raises(RefusedError, match="was written by the streaming query"):
+        stream.batch()
+    stream.table = tmp_path / "cloned"
+    stream.start()
+    stream.run(2)
+    assert stream.whole_state(5) == totals_after(4)
+    changed = {key for batch in (3, 4) for key in input_keys(batch)}
+    assert stream.rows() == {key: total for key, total in totals_after(4).items() if key in changed}
+    stream.location, stream.table, stream.query_id = original, table, theirs
+    stream.start()
+    stream.run(1)
+    assert stream.rows() == totals_after(4)
 
 
 def own_state(manifest: CheckpointManifest) -> Counter[int]:

@@ -90,6 +90,21 @@ def test_a_process_that_remembers_nothing_lists_the_location(tmp_path: Path) -> 
     assert "list " in commit(stream, asked)[1]
 
 
+def test_batches_may_be_committed_by_two_processes_in_turn(tmp_path: Path) -> None:
+    """Each lists the location once, and then goes on from what the other one has committed."""
+    stream = MadeStream(tmp_path, version=2)
+    asked = watch(stream)
+    remembered: list[dict[object, object]] = [{}, {}]
+    lists = []
+    for number in range(6):
+        state_commit._BEFORE._values = remembered[number % 2]  # type: ignore[assignment]
+        lists.append("list " in commit(stream, asked)[1])
+        stream.finish(number)
+    assert lists == [True, True, False, False, False, False]
+    assert stream.rows() == totals_after(5)
+    assert list(stream.history().verify()) == []
+
+
 def test_a_task_that_may_have_run_twice_makes_the_commit_list(tmp_path: Path) -> None:
     """A retry, speculation, a stage that ran again: what a task saw may have been written again since."""
     stream = MadeStream(tmp_path)
@@ -181,6 +196,7 @@ def test_each_condition_of_not_listing_is_needed(tmp_path: Path) -> None:
     assert not may_put_together(batch, replace(head, head_run="another"), before)
     assert not may_put_together(batch, replace(head, record=StateRecord(2)), before)
     assert not may_put_together(batch, replace(head, record=None), before)
-    assert not may_put_together(batch, head, Remembered(0, 2))
+    assert may_put_together(batch, head, Remembered(0, 2)), "another process has committed the last one"
+    assert not may_put_together(batch, head, Remembered(2, 2))
     assert not may_put_together(batch, head, Remembered(1, 4)), "an attempt before this run got so far"
     assert not may_put_together(replace(batch, facts=replace(batch.facts, once=False)), head, before)

@@ -189,10 +189,12 @@ def test_state_partitions_are_shared_among_the_tasks_and_nobody_takes_one_twice(
     """Partition p goes to task p mod T; without T, task t takes partition t."""
     record = StateRecord(0, (DeclaredStore(0, "default", 5), DeclaredStore(1, "a", 5)))
     plan = StatePlan(location=LocationSpec("/x"), record=record, tasks=2)
-    shares = [set(plan.prefixes(task)) for task in range(2)]
+    shares = [set(plan.prefixes(task, "run")) for task in range(2)]
     assert "state/1/4/" in shares[0]
     assert shares[0] & shares[1] == {"state/0/_metadata/", "state/1/_metadata/"}
     assert len(shares[0] | shares[1]) == 12
+    in_a_run = replace(plan, head_run="run")
+    assert set(in_a_run.prefixes(0, "run")) == shares[0] - shares[1], "the operators are known by then"
     assert replace(plan, tasks=0).is_for(1, 1)
     assert not replace(plan, tasks=0).is_for(1, 3)
 

@@ -63,12 +63,12 @@ def test_a_location_on_s3_is_listed_once_a_run_and_restored(
     ):
         options = {"endpoint": proxy.endpoint}
         specs = [make_spec(name, tmp_path, location, FIRST, options) for name in ("hdfs", "rocksdb")]
-        driver.run(*specs, timeout_seconds=300)
         for spec in specs:
+            driver.run(spec, timeout_seconds=300)
             prefixes = listed(proxy, f"{location}/{spec.name}")
-            print(spec.name, prefixes)
             assert prefixes.count("") == 1, "the whole location is listed by the first commit alone"
-            assert prefixes.count("sources/") == FIRST - 1
+            assert prefixes.count("sources/") >= FIRST - 1
+            assert prefixes.count("state/0/_metadata/") <= 2, "operators are looked up when a run begins"
         later = [make_spec(spec.name, tmp_path, fresh, ALL, options) for spec in specs]
         for spec in later:
             where = f"{fresh}/{spec.name}"
