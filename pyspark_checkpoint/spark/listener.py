@@ -129,15 +129,16 @@ class CheckpointListener(StreamingQueryListener):
         self._bridge: Any = None
         self._gate = threading.Semaphore(concurrency)
         self._workers: dict[str, QueryWorker] = {}
+        self._left: dict[str, CaptureStatus] = {}
         self._looked: dict[str, int] = {}
         self._lock = threading.Lock()
         open_object_store(self._url, plain)  # a bad URL or option fails here, where it was typed
 
     @property
     def statuses(self) -> list[CaptureStatus]:
-        """How far the captures of each watched query are."""
+        """How far the captures of each query are; of one that is left to another producer, that it is."""
         with self._lock:
-            return [worker.status for worker in self._workers.values()]
+            return [*(worker.status for worker in self._workers.values()), *self._left.values()]
 
     @property
     def is_done(self) -> bool:
@@ -145,12 +146,16 @@ class CheckpointListener(StreamingQueryListener):
         return all(worker.is_done for worker in self._watched())
 
     def flush(self, timeout_seconds: float = 60.0) -> bool:
-        """Wait until everything committed so far is durable; False if some capture failed or is late."""
+        """Wait until everything committed so far is durable; False if some capture failed or is late.
+
+        Also False if another producer makes the checkpoints of a query: how far it is is not known here.
+        """
         deadline = self._clock.monotonic_seconds() + timeout_seconds
         results = [
             worker.flush(max(0.0, deadline - self._clock.monotonic_seconds())) for worker in self._watched()
         ]
-        return all(results)
+        with self._lock:
+            return all(results) and not self._left
 
     def close(self, timeout_seconds: float = 30.0) -> None:
         """Capture what is left and end all threads."""
@@ -209,7 +214,10 @@ class CheckpointListener(StreamingQueryListener):
         if wanted is not None and not wanted(name):
             return
         running = find_running_query(self._spark, query_id)
-        if running is None or self._leaves_to_plugin(query_id, run_id):
+        if running is None:
+            return
+        if self._settings.producer != PLUGIN and plugin_watches(self._spark, run_id, self._url):
+            self._leave(query_id, name, PLUGIN)
             return
         if not running.is_micro_batch:
             raise RefusedError(
@@ -239,9 +247,10 @@ class CheckpointListener(StreamingQueryListener):
             return
         worker = RUNS.begin(url, run_id, lambda before: self._make_worker(facts, location, start, before))
         if worker is None:
-            _LOG.warning("query %s: another listener checkpoints it; this one does not", query_id)
+            self._leave(query_id, name, "another listener of this application")
             return
         with self._lock:
+            self._left.pop(query_id, None)
             past = [run for run, other in self._workers.items() if other.status.query_id == query_id]
             for run in past:
                 del self._workers[run]
@@ -276,11 +285,12 @@ class CheckpointListener(StreamingQueryListener):
         text = find_last_progress(self._spark, query_id)
         return None if text is None else _descriptions(orjson.loads(text))
 
-    def _leaves_to_plugin(self, query_id: str, run_id: str) -> bool:
-        if self._settings.producer == PLUGIN or not plugin_watches(self._spark, run_id, self._url):
-            return False
-        _LOG.warning("query %s is left alone: the driver plugin checkpoints it to this URL", query_id)
-        return True
+    def _leave(self, query_id: str, name: str, producer: str) -> None:
+        """Of two producers in one run the second steps aside, and says so."""
+        reason = f"its checkpoints are made by {producer} already"
+        _LOG.warning("query %s is left alone: %s", query_id, reason)
+        with self._lock:
+            self._left[query_id] = CaptureStatus(query_id, name, last_error=reason, aside=True)
 
     def _begin(self, facts: QueryFacts, location: LocationSpec, start: Start, began_ms: int) -> Captures:
         """Register the query, and find out who makes its checkpoints: its own sink, or we."""

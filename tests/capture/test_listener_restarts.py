@@ -84,26 +84,6 @@ def test_a_scheduled_query_is_pruned_though_each_start_takes_two_numbers(lab: La
     assert list(history.verify()) == []
 
 
-def test_a_second_listener_steps_aside(lab: Lab, caplog: pytest.LogCaptureFixture) -> None:
-    """One of them captures the query; the other says that it does not."""
-    url = str(lab.directory / "store")
-    with (
-        caplog.at_level(logging.WARNING),
-        listening(lab.spark, url) as first,
-        listening(lab.spark, url) as second,
-    ):
-        query = counted(lab, lab.directory / "location", "twice")
-        wait_for_batch(query, 1)
-        assert first.flush(120)
-        assert second.flush(120)
-        captured = [status.captures for one in (first, second) for status in one.statuses]
-        assert len(captured) == 1
-        assert captured[0] >= 1
-        query.stop()
-    assert "another listener checkpoints it" in caplog.text
-    assert list(CheckpointStore.open(root_url(url, str(query.id))).verify()) == []
-
-
 @contextmanager
 def away(store: Path) -> Iterator[None]:
     """A store that cannot be reached, for the length of a block."""
