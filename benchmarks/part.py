@@ -1,4 +1,4 @@
-"""A part of the benchmark: arguments with a full and a quick setting, and rows that are saved as they come."""
+"""A part of the benchmark: settings for a full and a quick run, and rows that are saved as they come."""
 
 from __future__ import annotations
 
