@@ -35,14 +35,19 @@ class Judged:
 
 
 def told_apart(left: Sequence[float], right: Sequence[float]) -> bool:
-    """Whether the middle halves of two samples lie apart; if not, noise may hide the difference."""
-    if len(left) < 4 or len(right) < 4:
+    """Whether the middle halves of two samples lie apart; if not, noise may hide the difference.
+
+    Of fewer than four values all must lie apart; one value says nothing.
+    """
+    if min(len(left), len(right)) < 2:
         return False
     low, high = sorted((_middle_half(left), _middle_half(right)))
     return low[1] < high[0]
 
 
 def _middle_half(values: Sequence[float]) -> tuple[float, float]:
+    if len(values) < 4:
+        return min(values), max(values)
     first, _, third = statistics.quantiles(values, n=4, method="inclusive")
     return first, third
 

@@ -132,10 +132,15 @@ def side_by_side(runs: Runs) -> list[str]:
     lines = [f"![Batch time and requests against delay]({PLOT.name})"]
     for run in found:
         lines += ["", f"`{run.command}`", "", *compared(_cells(run))]
-    cells = [cell for run in found for cell in _cells(run)]
+    cells = all_cells(runs)
     lines += ["", "### Lag of the listener: from Spark's commit until durable", "", *lag_table(cells)]
     lines += ["", "### Where a batch's time goes: medians of Spark's own phases, ms", ""]
     return [*lines, *phase_table(cells)]
+
+
+def all_cells(runs: Runs) -> list[Cell]:
+    """The cells of all runs of the comparison, oldest first."""
+    return [cell for run in runs.of("side-by-side") for cell in _cells(run)]
 
 
 def _cells(run: Run) -> list[Cell]:
@@ -267,7 +272,7 @@ def main() -> None:
     """Write the page and the plot."""
     runs = load_runs()
     RESULTS_PAGE.write_text(render(runs))
-    PLOT.write_text(draw([cell for run in runs.of("side-by-side") for cell in _cells(run)]))
+    PLOT.write_text(draw(all_cells(runs)))
     print(f"{RESULTS_PAGE.name} and {PLOT.name}: {len(runs.all)} runs")
 
 

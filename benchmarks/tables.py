@@ -95,11 +95,12 @@ def phase_table(cells: Sequence[Cell]) -> list[str]:
 def cost_cells(runs: Sequence[Run], partitions: int) -> list[Cell]:
     """The cells of one situation of one run of the aggregation: the one in which most ways were run."""
     candidates: list[list[Cell]] = [[]]
-    for run in runs:
-        cells = cells_of(run)
-        wanted = [found for found, _ in cells if found[:2] == ("windowed", partitions)]
-        for situation in dict.fromkeys(wanted):
-            candidates.append([cells[situation, way] for way in LETTERS if (situation, way) in cells])
+    for cells in map(cells_of, runs):
+        situations = dict.fromkeys(found for found, _ in cells if found[:2] == ("windowed", partitions))
+        candidates += [
+            [cells[situation, way] for way in LETTERS if (situation, way) in cells]
+            for situation in situations
+        ]
     return max(candidates, key=lambda cells: (len(cells), [cell.provider == "hdfs" for cell in cells]))
 
 
