@@ -8,7 +8,7 @@ from __future__ import annotations
 import statistics
 import sys
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 from benchmarks.bench_commit import Committer, Workload, alternate, bare_commit
 from benchmarks.lab import Lab, count_committed, open_lab
@@ -17,6 +17,7 @@ from benchmarks.records import CommitSize, Stretch
 from benchmarks.ways import Load, query_spec
 from pyspark_checkpoint import open_object_store
 from pyspark_checkpoint.format.keys import manifest_key
+from pyspark_checkpoint.store.base import ObjectStore
 from tests.harness.driver import Driver
 from tests.servers.launch import seaweedfs
 
@@ -63,34 +64,28 @@ def commit_sizes(settings: Settings) -> Iterator[CommitSize]:
     """A commit with so many partitions, each with a delta of 2 KB on top of nine others, on S3."""
     with seaweedfs() as server:
         for partitions in settings.numbers("partitions"):
-            work = Workload(f"{partitions} x 2 KB", partitions, DELTA_BYTES)
             store = open_object_store(server.url(f"commits-{partitions}"), server.options, env={})
             bare = open_object_store(server.url(f"bare-{partitions}"), server.options, env={})
-            committer = Committer(store, work)
-            committer.spent(work.deltas + 1)
-            spent = committer.spent(1)
-            size = store.head(manifest_key(committer.epoch)).size_bytes
-            bare.put("bare/control", b"x" * 300)
-            sizes, numbers = (partitions * DELTA_BYTES, size), iter(range(10_000))
-            took = alternate(
-                {
-                    "bare": lambda sizes=sizes, numbers=numbers, bare=bare: bare_commit(
-                        bare, sizes, next(numbers)
-                    ),
-                    "commit": committer.commit,
-                },
-                settings.number("commits"),
-            )
-            row = CommitSize(
-                "s3",
-                partitions,
-                size,
-                1000 * statistics.median(took["commit"]),
-                1000 * statistics.median(took["bare"]),
-                spent["put"].requests,
-            )
-            tell(f"{partitions} partitions: manifest {size} bytes, commit {row.commit_ms:.1f} ms")
+            row = commit_size(store, bare, partitions, settings.number("commits"))
+            tell(f"{partitions} partitions: manifest {row.manifest_bytes} bytes, {row.commit_ms:.1f} ms")
             yield row
+
+
+def commit_size(store: ObjectStore, bare: ObjectStore, partitions: int, commits: int) -> CommitSize:
+    """Commits in turns with the same requests with nothing around them."""
+    work = Workload(f"{partitions} x 2 KB", partitions, DELTA_BYTES)
+    committer = Committer(store, work)
+    committer.spent(work.deltas + 1)
+    spent = committer.spent(1)
+    size = store.head(manifest_key(committer.epoch)).size_bytes
+    bare.put("bare/control", b"x" * 300)
+    numbers = iter(range(10 * commits))
+    works: dict[str, Callable[[], object]] = {
+        "bare": lambda: bare_commit(bare, (partitions * DELTA_BYTES, size), next(numbers)),
+        "commit": committer.commit,
+    }
+    took = {name: 1000 * statistics.median(values) for name, values in alternate(works, commits).items()}
+    return CommitSize("s3", partitions, size, took["commit"], took["bare"], spent["put"].requests)
 
 
 def measure_all(settings: Settings) -> Iterator[CommitSize | Stretch]:

@@ -205,10 +205,13 @@ def decode_run(text: str) -> Run:
 
 
 def _decode_row(fields: dict[str, Any]) -> Row:
-    kind = KINDS[fields.pop("kind")]
-    return kind(
-        **{name: tuple(value) if isinstance(value, list) else value for name, value in fields.items()}
-    )
+    kind = KINDS[fields["kind"]]
+    values: dict[str, Any] = {
+        name: tuple(value) if isinstance(value, list) else value
+        for name, value in fields.items()
+        if name != "kind"
+    }
+    return kind(**values)
 
 
 def save_run(run: Run, directory: Path = RESULTS) -> Path:
