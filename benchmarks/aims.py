@@ -109,11 +109,18 @@ def _ratios(
             if query != WINDOWED or found_partitions != partitions or delay_ms != 20:
                 continue
             one, two = cells[situation, above], cells[situation, below]
-            noise = "" if told_apart(one.batch_ms, two.batch_ms) else "within noise"
-            noise = noise if ratio is time_ratio else ""
+            remark = _remark(one, two, cells.get((situation, "alone"))) if ratio is time_ratio else ""
             where = f"{provider}, {partitions} partitions, 20 ms"
-            judged.append(Judged(aim, where, bound, at_least, ratio(one, two), noise))
+            judged.append(Judged(aim, where, bound, at_least, ratio(one, two), remark))
     return judged or [Judged(aim, f"{partitions} partitions, 20 ms", bound, at_least, None)]
+
+
+def _remark(above: Cell, below: Cell, alone: Cell | None) -> str:
+    """Whether noise may hide a ratio, and what it would be if checkpoints cost nothing at all."""
+    words = [] if told_apart(above.batch_ms, below.batch_ms) else ["within noise"]
+    if alone is not None and below is not alone:
+        words.append(f"{time_ratio(above, alone):.2f}x over local disk alone in the same run")
+    return "; ".join(words)
 
 
 def _restores(runs: Runs) -> list[Judged]:

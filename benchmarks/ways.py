@@ -113,5 +113,6 @@ def driver_conf(endpoint: str) -> dict[str, str]:
         **{f"spark.hadoop.{name}": value for name, value in tuned.items()},
         "spark.driver.memory": "3g",
         "spark.sql.codegen.wholeStage": "true",
+        "spark.ui.showConsoleProgress": "false",
         "spark.sql.streaming.numRecentProgressUpdates": "5000",
     }

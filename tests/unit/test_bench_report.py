@@ -69,6 +69,15 @@ def test_a_listener_that_slows_the_query_misses_its_aim() -> None:
     assert found.detail == "within noise"
 
 
+def test_a_ratio_of_times_is_shown_beside_what_local_disk_alone_would_give() -> None:
+    """Where even no checkpoint at all would miss the aim, the machine was too busy to show it."""
+    cells = (cell("alone", (200, 200, 200, 200)), cell("stock", (500, 500, 500, 500)), cell("ours", SLOW))
+    (found,) = [
+        one for one in judge(Runs((run("side-by-side", *cells),))) if one.value and "p50" in one.aim
+    ]
+    assert found.detail == "2.50x over local disk alone in the same run"
+
+
 def test_restores_are_judged_by_size() -> None:
     rows = [
         Restored(how, size, seconds)
