@@ -9,6 +9,7 @@ with checkpoints that the listener made of a running query.
 
 from __future__ import annotations
 
+import re
 import sys
 import time
 from collections.abc import Callable, Iterator
@@ -110,6 +111,7 @@ def try_copy(driver: Driver, spec: QuerySpec, copy: Copy, name: str) -> Copied:
 
 def first_cause(text: str) -> str:
     """The line of a failure that says most, without the stack and without this machine's paths."""
+    text = re.sub(r"file:/\S+", "file:...", text)
     lines = [line.strip() for line in text.splitlines() if line.strip()]
     words = ("CANNOT", "does not exist", "not found")
     telling = [line for line in lines if any(word in line for word in words)]

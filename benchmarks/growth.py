@@ -101,7 +101,7 @@ def measure_all(settings: Settings) -> Iterator[CommitSize | Stretch]:
 
 
 ARGUMENTS = (
-    Argument("ways", "ours,listener,sink", "listener,sink", "ways"),
+    Argument("ways", "listener,sink", "listener,sink", "ways"),
     Argument("epochs", "1000", "100", "epochs of each long run; 0: none"),
     Argument("rows", "1000", "1000", "rows and keys of a long run"),
     Argument("partitions", "10,100,1000", "10,100,1000", "partitions of a commit"),

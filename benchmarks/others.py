@@ -14,7 +14,7 @@ from benchmarks.part import Argument, Part, Settings, run_part, tell
 from benchmarks.records import Transcript
 
 FULL = {
-    "bench_stores": "--rounds 5 --sizes 10KB,1MB",
+    "bench_stores": "--rounds 3 --sizes 10KB,1MB",
     "bench_commit": "--commits 15 --rounds 3 --history 1000",
     "bench_sink": "--rows 100000 --rounds 2 --batches 4 --epochs 0",
     "bench_coordinated": "--rounds 3 --batches 5",

@@ -32,7 +32,7 @@ class Situation:
 
 
 def situations(settings: Settings) -> Iterator[Situation]:
-    """Every combination. With many partitions a batch takes long: fewer of them, in one round."""
+    """Every combination. Many partitions and joins, whose batches take long, have one round."""
     rows, batches = settings.number("rows"), settings.number("batches")
     for query in settings.names("queries"):
         for partitions in settings.numbers("partitions" if query == "windowed" else "join-partitions"):
@@ -46,7 +46,8 @@ def situations(settings: Settings) -> Iterator[Situation]:
                         1 if many else 2,
                         settings.number("longest-seconds"),
                     )
-                    yield Situation(load, delay_ms, pace, 1 if many else settings.number("rounds"))
+                    once = many or query == "join"
+                    yield Situation(load, delay_ms, pace, 1 if once else settings.number("rounds"))
 
 
 def measure_situation(
@@ -86,8 +87,8 @@ ARGUMENTS = (
     Argument("partitions", "4,64", "4", "shuffle partitions of the aggregation"),
     Argument("join-partitions", "4", "4", "shuffle partitions of the join"),
     Argument("delays", "0,20,50", "20", "milliseconds added to every request"),
-    Argument("batches", "8", "4", "measured batches a round; half of them with more than 16 partitions"),
-    Argument("rounds", "2", "1", "rounds; one with more than 16 partitions"),
+    Argument("batches", "6", "4", "measured batches a round; half of them with more than 16 partitions"),
+    Argument("rounds", "2", "1", "rounds; one with more than 16 partitions, and for the join"),
     Argument("rows", "100000", "100000", "rows a batch"),
     Argument("keys", "100000", "100000", "keys of the aggregation"),
     Argument("longest-seconds", "40", "20", "after which a way's turn ends, if it has done a batch"),

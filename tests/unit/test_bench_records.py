@@ -24,6 +24,7 @@ from benchmarks.records import (
     quantile,
     save_run,
 )
+from benchmarks.side_by_side import PART, situations
 from benchmarks.ways import WAYS, Load, Place, query_spec
 from tests.servers.faults import Request
 from tests.unit.bench_rows import cell, run
@@ -134,3 +135,14 @@ def test_every_way_keeps_its_checkpoint_where_it_says(tmp_path: Path) -> None:
     assert (
         len({spec.conf["spark.sql.streaming.checkpointFileManagerClass"] for spec in specs.values()}) == 3
     )
+
+
+def test_large_situations_and_joins_are_measured_for_less_long() -> None:
+    """Every query, number of partitions, state store and delay is there once."""
+    found = list(situations(PART.parse([])[0]))
+    keys = [(one.load.query, one.load.partitions, one.load.provider, one.delay_ms) for one in found]
+    assert len(keys) == len(set(keys)) == 3 * 2 * 3
+    small = [one for one in found if one.load.query == "windowed" and one.load.partitions == 4]
+    assert {(one.rounds, one.pace.batches) for one in small} == {(2, 6)}
+    assert {one.rounds for one in found if one not in small} == {1}
+    assert {one.pace.batches for one in found if one.load.partitions == 64} == {3}

@@ -9,6 +9,7 @@ import pytest
 
 from benchmarks import report
 from benchmarks.aims import MET, MISSED, NOT_RUN, judge, told_apart
+from benchmarks.by_hand import first_cause
 from benchmarks.plot import draw, panels
 from benchmarks.records import Contest, Copied, Restored, Runs, load_runs
 from benchmarks.report import PARTS, PLOT, RESULTS_PAGE, SECTIONS, render
@@ -102,6 +103,12 @@ def test_the_page_has_commands_machine_ratios_and_what_was_not_run() -> None:
     assert "| 6.06x | 8.0 | 6.0 PUT, 2.0 HEAD |" in page
     assert "| restore | not run |" in page
     assert f"]({PLOT.name})" in page
+
+
+def test_the_cause_of_a_failed_start_is_one_line_without_paths_of_this_machine() -> None:
+    text = "q ended: [FAILED]\n\nCaused by: file:/home/me/state/9.delta does not exist\n at a.b(C.scala)"
+    assert first_cause(text) == "Caused by: file:... does not exist"
+    assert first_cause("only this") == "only this" and first_cause("") == "no message"
 
 
 def test_copies_and_contests_are_shown_as_found() -> None:
