@@ -13,8 +13,10 @@ SEEDS ?= 1000000
 KILLS ?= 50
 LANES ?= 2
 ROUNDS ?= 20
+BENCH ?=
+BENCH_PARTS := side-by-side listener-cost purging two-drivers restore growth by-hand cold-start
 
-.PHONY: help setup check test unit demo jar wheel simulate soak bench bench-stores bench-commit bench-sink bench-coordinated bench-file-manager bench-capture clean
+.PHONY: help setup check test unit demo jar wheel simulate soak bench bench-quick bench-report $(BENCH_PARTS:%=bench-%) bench-stores bench-commit bench-sink bench-coordinated bench-file-manager bench-capture clean
 
 help: ## List the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sort | awk -F ':.*## ' '{printf "  %-20s %s\n", $$1, $$2}'
@@ -76,7 +78,39 @@ soak-%: setup jar
 demo: $(STAMP) jar ## A streaming job that is killed and goes on, on a local directory
 	$(PY) examples/demo.py
 
-bench: bench-stores bench-commit bench-file-manager bench-sink bench-coordinated bench-capture ## Every benchmark, one after the other
+# BENCH has arguments for a benchmark that runs alone, such as BENCH="--delays 20 --ways stock,ours".
+bench: setup jar ## Everything beside Spark's own, in about an hour; writes benchmarks/RESULTS.md and its plot
+	$(PY) -m benchmarks.run --fresh
+
+bench-quick: setup jar ## The same with few batches, in a quarter of an hour
+	$(PY) -m benchmarks.run --fresh --quick
+
+bench-report: $(STAMP) ## RESULTS.md and its plot anew from what was saved
+	$(PY) -m benchmarks.report
+
+bench-side-by-side: setup jar ## Stock and tuned S3A, our manager, the listener and the sink: one query
+	$(PY) -m benchmarks.side_by_side $(BENCH)
+
+bench-listener-cost: setup jar ## A query with the listener and without any capture, in short turns
+	$(PY) -m benchmarks.listener_cost $(BENCH)
+
+bench-purging: setup jar ## Batches that purge, past 100 batches with a small retention
+	$(PY) -m benchmarks.purging $(BENCH)
+
+bench-two-drivers: setup jar ## Two drivers on one location: stock, tuned, ours
+	$(PY) -m benchmarks.two_drivers $(BENCH)
+
+bench-restore: setup ## Restores beside a recursive copy and the raw parallel download
+	$(PY) -m benchmarks.restore $(BENCH)
+
+bench-growth: setup jar ## Over 1,000 epochs, and over 10 to 1,000 partitions
+	$(PY) -m benchmarks.growth $(BENCH)
+
+bench-by-hand: setup jar ## Checkpoints of running queries copied by rclone, and queries started on the copies
+	$(PY) -m benchmarks.by_hand $(BENCH)
+
+bench-cold-start: setup jar ## Seconds to the first finished batch, from S3 and from disk
+	$(PY) -m benchmarks.cold_start $(BENCH)
 
 bench-stores: setup ## Requests/s and MB/s of each store beside its bare SDK
 	$(PY) -m benchmarks.bench_stores

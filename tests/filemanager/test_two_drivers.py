@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import random
-import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -13,6 +12,7 @@ import pytest
 
 from tests.filemanager.test_queries import OURS, STOCK, assert_totals
 from tests.harness import outcome
+from tests.harness.contention import CONCURRENT, contend, run_by_both
 from tests.harness.driver import Driver
 from tests.harness.queries import HDFS, QuerySpec
 from tests.servers.hadoop import s3a_jars, spark_conf
@@ -22,8 +22,6 @@ from tests.servers.proxy import FaultProxy
 SOAK_ROUNDS = int(os.environ.get("ROUNDS", "20"))
 SEED = int(os.environ.get("SEED", "6"))
 INTERVAL_MS = 3000
-PATIENCE_SECONDS = 200
-CONCURRENT = "Multiple streaming"
 
 
 @pytest.fixture(scope="module")
@@ -43,38 +41,6 @@ def drivers(jar: Path, s3_server: S3Server, tmp_path_factory: pytest.TempPathFac
                 driver.kill()
 
 
-def contend(drivers: list[Driver], spec: QuerySpec, wait_seconds: float) -> list[dict[str, Any]]:
-    """Start the first driver; when it is idle between two batches, the second on the same location.
-
-    When one has stopped, or both have committed six batches, the rest run two more and are stopped.
-    """
-    first, second = drivers
-    first.start(spec)
-    while len(poll(first, spec)["committed"]) < 2:
-        time.sleep(0.1)
-    time.sleep(wait_seconds)
-    second.start(spec)
-    deadline = time.monotonic() + PATIENCE_SECONDS
-    while time.monotonic() < deadline:
-        results = [poll(driver, spec) for driver in drivers]
-        if not all(result["active"] for result in results):
-            break
-        if all(len(result["committed"]) >= 6 for result in results):
-            break
-        time.sleep(0.1)
-    for driver, result in zip(drivers, results, strict=True):
-        while result["active"] and len(poll(driver, spec)["committed"]) < len(result["committed"]) + 2:
-            assert time.monotonic() < deadline, "the survivor does not go on"
-            time.sleep(0.1)
-    return [driver.call("stop", name=spec.name) for driver in drivers]
-
-
-def poll(driver: Driver, spec: QuerySpec) -> dict[str, Any]:
-    """Where a query is now."""
-    result: dict[str, Any] = driver.call("poll", name=spec.name)
-    return result
-
-
 def query(name: str, s3_server: S3Server, tmp_path: Path, manager: dict[str, str]) -> QuerySpec:
     """A query that goes on until it is stopped."""
     return QuerySpec(
@@ -87,11 +53,6 @@ def query(name: str, s3_server: S3Server, tmp_path: Path, manager: dict[str, str
         rows=20,
         interval_ms=INTERVAL_MS,
     )
-
-
-def run_by_both(spec: QuerySpec) -> list[int]:
-    """Batches for which both drivers ran the sink."""
-    return [batch_id for batch_id, pids in outcome.runs(spec).items() if len(pids) > 1]
 
 
 def first_batch_of(driver: Driver, spec: QuerySpec) -> int | None:

@@ -103,7 +103,7 @@ class App:
             session.conf.set(name, value)
         if wanted.listen:
             self._listeners[wanted.name] = pyspark_checkpoint.checkpoint(
-                session, wanted.listen, poll_seconds=1.0
+                session, wanted.listen, poll_seconds=1.0, options=wanted.listen_options
             )
         build, mode = KINDS[wanted.kind]
         writer = build(session, wanted).writeStream.outputMode(mode).queryName(wanted.name)
@@ -140,6 +140,12 @@ class App:
     def flush(self, name: str, timeout_seconds: float) -> bool:
         """Wait until all that a query has committed is in its listener's store."""
         return self._listeners[name].flush(timeout_seconds)
+
+    def unlisten(self, name: str) -> int:
+        """End the listener of a query that was stopped; say how many captures it made."""
+        listener = self._listeners.pop(name)
+        listener.close()
+        return sum(status.captures for status in listener.statuses)
 
     def sql(self, text: str) -> list[dict[str, Any]]:
         """Rows of a SQL query."""

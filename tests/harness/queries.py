@@ -44,6 +44,10 @@ class QuerySpec:
     options: dict[str, str] = field(default_factory=dict)
     listen: str = ""
     """Where a listener keeps the query's checkpoints; without it there is no listener."""
+    listen_options: dict[str, str] = field(default_factory=dict)
+    """How to open that store."""
+    keys: int = 0
+    """How many keys a query has that lets one choose; 0 is as many as rows."""
 
     def as_dict(self) -> dict[str, Any]:
         """What goes over the wire."""
@@ -72,6 +76,14 @@ def _total(session: SparkSession, spec: QuerySpec) -> DataFrame:
     """State that only grows: every key is updated in every batch."""
     keys = (F.col("value") % spec.rows).alias("key")
     return rates(session, spec.rows).groupBy(keys).agg(F.sum("value").alias("sum"))
+
+
+def _windowed(session: SparkSession, spec: QuerySpec) -> DataFrame:
+    """One window for many batches; ``keys`` keys in it, ``rows`` of them updated in every batch."""
+    numbers = rates(session, spec.rows).withWatermark("timestamp", "10 minutes")
+    key = (F.col("value") % (spec.keys or spec.rows)).alias("key")
+    totals = numbers.groupBy(F.window("timestamp", "1 hour"), key)
+    return totals.agg(F.count("*").alias("n"), F.sum("value").alias("sum"))
 
 
 def _numbers(session: SparkSession, spec: QuerySpec) -> DataFrame:
@@ -214,6 +226,7 @@ KINDS: dict[str, tuple[Callable[[SparkSession, QuerySpec], DataFrame], str]] = {
     "count-append": (_count, "append"),
     "total": (_total, "update"),
     "total-complete": (_total, "complete"),
+    "windowed": (_windowed, "update"),
     "numbers": (_numbers, "append"),
     "straggler": (_straggler, "append"),
     "dying": (_dying, "update"),

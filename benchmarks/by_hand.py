@@ -1,0 +1,169 @@
+"""A running query's checkpoint copied by rclone, as people do by hand; and does a query start on the copy?
+
+A query with known results runs; meanwhile its checkpoint is copied several times. Then the query is
+started on every copy, and each batch that it makes is compared with what it must be. Beside it the same
+with checkpoints that the listener made of a running query.
+
+    python -m benchmarks.by_hand [--quick] [--tries 5] [--delay 20]
+"""
+
+from __future__ import annotations
+
+import re
+import sys
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from benchmarks.lab import Lab, open_lab, wait_for
+from benchmarks.part import Argument, Part, Settings, run_part, tell
+from benchmarks.rclone import REMOTE, Done, rclone
+from benchmarks.records import Copied
+from benchmarks.two_drivers import wrong_batches
+from benchmarks.ways import Load, query_spec
+from pyspark_checkpoint import restore
+from tests.harness.driver import Driver
+from tests.harness.queries import QuerySpec
+from tests.servers.proxy import FaultProxy
+
+GOES_ON, WRONG, NO_START = "goes on", "wrong results", "does not start"
+MORE_BATCHES = 3
+
+
+@dataclass(frozen=True)
+class Copy:
+    """A copy that was made, before anybody tried it."""
+
+    location: str
+    how: str
+    done: Done
+    requests: int
+    size_bytes: int
+    objects: int
+
+
+def copy_by_rclone(lab: Lab, proxy: FaultProxy, spec: QuerySpec, name: str) -> Copy:
+    """Copy the location to another prefix of the bucket, by a proxy of its own that counts."""
+    bucket = lab.server.bucket
+    on_disk = spec.location.startswith("file:")
+    source = spec.location.removeprefix("file://")
+    if not on_disk:
+        source = f"{REMOTE}:{spec.location.removeprefix('s3a://')}"
+    proxy.clear()
+    done = rclone(proxy.endpoint, "copy", source, f"{REMOTE}:{bucket}/{name}")
+    requests = len(proxy.requests)
+    size, objects = weigh(lab, name)
+    how = "rclone copy, local disk to S3" if on_disk else "rclone copy, S3 to S3"
+    return Copy(f"s3a://{bucket}/{name}", how, done, requests, size, objects)
+
+
+def weigh(lab: Lab, prefix: str) -> tuple[int, int]:
+    """Bytes and number of the objects below a prefix."""
+    client = lab.server.client()
+    pages = client.get_paginator("list_objects_v2").paginate(Bucket=lab.server.bucket, Prefix=f"{prefix}/")
+    sizes = [found["Size"] for page in pages for found in page.get("Contents", [])]
+    client.close()
+    return sum(sizes), len(sizes)
+
+
+def copy_by_restore(lab: Lab, proxy: FaultProxy, spec: QuerySpec, name: str) -> Copy:
+    """Restore the listener's newest checkpoint beside the running query."""
+    to = lab.home / "restored" / name
+    proxy.clear()
+    began = time.monotonic()
+    options = lab.server.options_at(proxy.endpoint)
+    restore(spec.listen, str(to), query=spec.name, clone=True, options=options)
+    done = Done(time.monotonic() - began, 0, "")
+    files = [path for path in to.rglob("*") if path.is_file()]
+    size = sum(path.stat().st_size for path in files)
+    how = "ours: restore of the newest checkpoint"
+    return Copy(f"file://{to}", how, done, len(proxy.requests), size, len(files))
+
+
+def try_copy(driver: Driver, spec: QuerySpec, copy: Copy, name: str) -> Copied:
+    """Start the query on a copy, and compare what it makes."""
+    results = Path(spec.results).with_name(name)
+    other = replace(spec, name=name, location=copy.location, results=str(results), listen="")
+    outcome, detail = GOES_ON, ""
+    try:
+        driver.start(other)
+        wait_for(driver, name, MORE_BATCHES, 120)
+        driver.call("stop", 120, name=name)
+        if wrong := wrong_batches(other):
+            outcome, detail = WRONG, f"{wrong} batches"
+        elif not list(results.glob("*.json")):
+            outcome, detail = NO_START, "no batch in 120 s"
+    except RuntimeError as error:
+        outcome, detail = NO_START, first_cause(str(error))
+    done = copy.done
+    return Copied(
+        copy.how,
+        round(done.seconds, 2),
+        copy.requests,
+        copy.size_bytes,
+        copy.objects,
+        done.exit_code,
+        outcome,
+        detail,
+    )
+
+
+def first_cause(text: str) -> str:
+    """The line of a failure that says most, without the stack and without this machine's paths."""
+    text = re.sub(r"file:/\S+", "file:...", text)
+    lines = [line.strip() for line in text.splitlines() if line.strip()]
+    words = ("CANNOT", "does not exist", "not found")
+    telling = [line for line in lines if any(word in line for word in words)]
+    return (telling or lines or ["no message"])[0][:160]
+
+
+Copier = Callable[[Lab, FaultProxy, QuerySpec, str], Copy]
+WAYS: dict[str, tuple[str, Copier]] = {
+    "s3": ("stock", copy_by_rclone),
+    "disk": ("alone", copy_by_rclone),
+    "ours": ("listener", copy_by_restore),
+}
+
+
+def measure_way(lab: Lab, driver: Driver, what: str, settings: Settings) -> Iterator[Copied]:
+    """Copies of one running query, then a start on each of them."""
+    way, copier = WAYS[what]
+    rows = settings.number("rows")
+    load = Load("total", "hdfs", 4, rows, rows)
+    spec = replace(query_spec(way, load, lab.place, f"by-hand-{what}"), format="", options={})
+    lab.delay(settings.number("delay"))
+    driver.start(spec)
+    wait_for(driver, spec.name, settings.number("before"))
+    copies = []
+    with FaultProxy(lab.server.endpoint, delay_seconds=settings.number("delay") / 1000) as proxy:
+        for number in range(settings.number("tries")):
+            copies.append(copier(lab, proxy, spec, f"copy-{what}-{number}"))
+            wait_for(driver, spec.name, settings.number("before") + 3 * (number + 1))
+    driver.call("stop", 120, name=spec.name)
+    for number, copy in enumerate(copies):
+        found = try_copy(driver, spec, copy, f"try-{what}-{number}")
+        tell(
+            f"{found.how}: {found.seconds:.1f} s, {found.requests} requests, {found.outcome} {found.detail}"
+        )
+        yield found
+
+
+def measure_all(settings: Settings) -> Iterator[Copied]:
+    """The three ways, one after the other."""
+    with open_lab() as lab, lab.driver() as driver:
+        for what in settings.names("what"):
+            yield from measure_way(lab, driver, what, settings)
+
+
+ARGUMENTS = (
+    Argument("what", "s3,disk,ours", "s3,disk,ours", "a location on S3, on disk, and the listener's store"),
+    Argument("tries", "5", "2", "copies each"),
+    Argument("before", "20", "10", "batches before the first copy"),
+    Argument("rows", "20000", "20000", "rows and keys"),
+    Argument("delay", "20", "20", "milliseconds added to every request"),
+)
+PART = Part("by-hand", (__doc__ or "").partition("\n")[0], ARGUMENTS, measure_all, "benchmarks.by_hand")
+
+if __name__ == "__main__":
+    run_part(PART, sys.argv[1:])

@@ -1,0 +1,32 @@
+"""What the listener costs a query: many short turns with it and without any capture at all.
+
+python -m benchmarks.listener_cost [--quick] [--rounds 8] [--batches 10]
+"""
+
+from __future__ import annotations
+
+import sys
+
+from benchmarks.part import Argument, Part, run_part
+from benchmarks.side_by_side import ARGUMENTS as SIDE_BY_SIDE
+from benchmarks.side_by_side import measure_all
+
+_OTHER = {
+    "ways": ("alone,listener", "alone,listener"),
+    "queries": ("windowed", "windowed"),
+    "providers": ("hdfs", "hdfs"),
+    "partitions": ("4", "4"),
+    "delays": ("20", "20"),
+    "batches": ("10", "6"),
+    "rounds": ("6", "2"),
+}
+ARGUMENTS = tuple(
+    Argument(given.name, *_OTHER.get(given.name, (given.full, given.quick)), given.meaning)
+    for given in SIDE_BY_SIDE
+)
+PART = Part(
+    "listener-cost", (__doc__ or "").partition("\n")[0], ARGUMENTS, measure_all, "benchmarks.listener_cost"
+)
+
+if __name__ == "__main__":
+    run_part(PART, sys.argv[1:])

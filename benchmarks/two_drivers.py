@@ -1,0 +1,65 @@
+"""Two drivers on one checkpoint location, with the stock manager, the tuned one, and ours: as found.
+
+python -m benchmarks.two_drivers [--quick] [--rounds 3] [--ways stock,tuned,ours]
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+
+from benchmarks.lab import Lab, open_lab
+from benchmarks.part import Argument, Part, Settings, run_part, tell
+from benchmarks.records import Contest
+from benchmarks.ways import Load, query_spec
+from tests.harness import outcome
+from tests.harness.contention import CONCURRENT, contend, run_by_both
+from tests.harness.driver import Driver
+from tests.harness.queries import QuerySpec, total_after
+
+
+def contest(lab: Lab, drivers: Sequence[Driver], way: str, name: str, load: Load, wait: float) -> Contest:
+    """The first driver runs; the second one starts on the same location."""
+    spec = replace(query_spec(way, load, lab.place, name), format="", options={})
+    results = contend(drivers, spec, wait)
+    both = set(results[0]["committed"]) & set(results[1]["committed"])
+    stopped = sum(CONCURRENT in (result["error"] or "") for result in results)
+    return Contest(way, tuple(sorted(run_by_both(spec))), tuple(sorted(both)), stopped, wrong_batches(spec))
+
+
+def wrong_batches(spec: QuerySpec) -> int:
+    """How many batches of a ``total`` query do not have the sums that they must have."""
+    wrong = 0
+    for batch_id, lines in outcome.batches(spec).items():
+        rows = {row["key"]: row["sum"] for row in map(json.loads, lines)}
+        wrong += rows != total_after(batch_id, spec.rows)
+    return wrong
+
+
+def measure_all(settings: Settings) -> Iterator[Contest]:
+    """Some rounds of each way, in turns; the second driver comes at another moment each time."""
+    load = Load("total", "hdfs", 2, 20, 20, settings.number("interval-ms"))
+    with open_lab() as lab:
+        lab.delay(settings.number("delay"))
+        with lab.driver("first") as first, lab.driver("second") as second:
+            for turn in range(settings.number("rounds")):
+                for way in settings.names("ways"):
+                    found = contest(lab, (first, second), way, f"two-{way}-{turn}", load, 0.1 + 0.3 * turn)
+                    tell(f"two drivers, {way}: committed by both {len(found.committed_by_both)}")
+                    yield found
+
+
+ARGUMENTS = (
+    Argument("ways", "stock,tuned,ours", "stock,tuned,ours", "ways"),
+    Argument("rounds", "3", "1", "contests a way"),
+    Argument("interval-ms", "2000", "2000", "between two batches"),
+    Argument("delay", "20", "20", "milliseconds added to every request"),
+)
+PART = Part(
+    "two-drivers", (__doc__ or "").partition("\n")[0], ARGUMENTS, measure_all, "benchmarks.two_drivers"
+)
+
+if __name__ == "__main__":
+    run_part(PART, sys.argv[1:])

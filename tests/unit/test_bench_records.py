@@ -1,0 +1,148 @@
+"""What the benchmarks save comes back as it was."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from benchmarks.growth import stretches
+from benchmarks.lab import Tally, verb
+from benchmarks.part import Argument, Part, Settings, run_part
+from benchmarks.records import (
+    CommitSize,
+    Contest,
+    Copied,
+    Restored,
+    Row,
+    Started,
+    Stretch,
+    Transcript,
+    decode_run,
+    encode_run,
+    load_runs,
+    quantile,
+    save_run,
+)
+from benchmarks.side_by_side import PART, situations
+from benchmarks.ways import WAYS, Load, Place, query_spec
+from tests.servers.faults import Request
+from tests.unit.bench_rows import cell, run
+
+ROWS: tuple[Row, ...] = (
+    cell("stock", lag_seconds=(0.1, 0.2)),
+    Copied("rclone", 1.5, 20, 1000, 3, 1, "does not start", "a file is missing"),
+    Restored("ours", 100, (1.0, 2.0)),
+    Started("ours", "hdfs", 20, 0.5, (2.0,), 7),
+    Stretch("sink", 0, 9, 100.0, 5.5),
+    CommitSize("s3", 10, 5000, 3.0, 2.0, 4),
+    Contest("stock", (1, 2), (2,), 0, 1),
+    Transcript("bench", "a\nb"),
+)
+
+
+def test_a_run_of_every_kind_of_row_comes_back_as_it_was() -> None:
+    saved = run("side-by-side", *ROWS)
+    assert decode_run(encode_run(saved)) == saved
+
+
+def test_runs_with_labels_are_kept_beside_each_other_and_others_replaced(tmp_path: Path) -> None:
+    save_run(run("restore", ROWS[2]), tmp_path)
+    save_run(run("restore", ROWS[2], ROWS[2]), tmp_path)
+    save_run(run("restore", ROWS[2], label="later"), tmp_path)
+    runs = load_runs(tmp_path)
+    assert [(found.name, len(found.rows)) for found in runs.of("restore")] == [
+        ("restore", 2),
+        ("restore-later", 1),
+    ]
+    assert len(runs.rows("restore", Restored)) == 3
+    assert runs.rows("restore", Stretch) == [] and runs.of("growth") == []
+
+
+@pytest.mark.parametrize(("share", "expected"), [(0.5, 5), (0.9, 9), (0.99, 10), (1.0, 10), (0.01, 1)])
+def test_a_quantile_is_a_value_that_was_measured(share: float, expected: int) -> None:
+    assert quantile(range(1, 11), share) == expected
+
+
+def test_a_part_saves_every_row_before_the_next_is_measured(tmp_path: Path) -> None:
+    """What was measured survives a failure in the middle."""
+
+    def failing(settings: Settings) -> object:
+        yield Stretch("sink", 0, settings.number("epochs"), 1.0, 1.0)
+        raise RuntimeError("in the middle")
+
+    part = Part("growth", "", (Argument("epochs", "1000", "10", "epochs"),), failing, "benchmarks.growth")  # type: ignore[arg-type]
+    with pytest.raises(RuntimeError):
+        run_part(part, ["--quick", "--results", str(tmp_path)])
+    (saved,) = load_runs(tmp_path).of("growth")
+    assert saved.rows == (Stretch("sink", 0, 10, 1.0, 1.0),)
+    assert saved.settings == {"epochs": "10"} and "--quick" in saved.command
+
+
+def test_a_given_argument_wins_over_quick_and_full() -> None:
+    part = Part(
+        "growth", "", (Argument("epochs", "1000", "10", "epochs"),), lambda _: [], "benchmarks.growth"
+    )
+    chosen = [
+        part.parse(argv)[0].number("epochs") for argv in ([], ["--quick"], ["--quick", "--epochs", "3"])
+    ]
+    assert chosen == [1000, 10, 3]
+
+
+def test_lists_and_deletes_of_many_have_verbs_of_their_own() -> None:
+    def named(method: str, target: str) -> str:
+        return verb(Request(method, target, 200, 0, 0, None))
+
+    assert named("GET", "/bucket?list-type=2&prefix=a") == "LIST"
+    assert named("GET", "/bucket/list-type=2") == "GET"
+    assert named("POST", "/bucket/?delete") == "DELETES"
+    assert named("POST", "/bucket/key?uploads") == "POST"
+    assert named("HEAD", "/bucket/key") == "HEAD"
+
+
+def test_a_tally_counts_batches_requests_and_bytes_of_all_rounds() -> None:
+    tally = Tally(batches=2, batch_ms=[10, 20])
+    tally.durations = [{"addBatch": 5, "walCommit": 1}, {"addBatch": 7}]
+    tally.add_requests(
+        [Request("PUT", "/b/k", 200, 100, 1, None), Request("GET", "/b/k", 200, 0, 50, None)]
+    )
+    found = tally.cell("ours", Load(), 20)
+    assert (found.p50, found.per_batch, found.bytes_out, found.bytes_in) == (15, 1.0, 100, 51)
+    assert found.phases_ms == {"addBatch": 6, "walCommit": 1}
+
+
+def test_a_long_run_is_cut_in_stretches_of_equal_length() -> None:
+    batch_ms = [10] * 50 + [30] * 50
+    samples = [
+        (0, 0),
+        *((done, 4 * done if done <= 50 else 200 + 6 * (done - 50)) for done in range(5, 101, 5)),
+    ]
+    found = stretches("sink", batch_ms, samples, 100)
+    assert [(one.first_epoch, one.last_epoch) for one in found] == [(n, n + 9) for n in range(0, 100, 10)]
+    assert [one.batch_ms for one in found] == [10] * 5 + [30] * 5
+    assert [one.requests_per_epoch for one in found] == [4] * 5 + [6] * 5
+
+
+def test_every_way_keeps_its_checkpoint_where_it_says(tmp_path: Path) -> None:
+    """Only the S3A ways are on S3; only the listener and the sink have a store of ours."""
+    place = Place(tmp_path, {"endpoint": "http://proxy"})
+    specs = {way: query_spec(way, Load(), place, f"q-{way}") for way in WAYS}
+    on_s3 = {way for way, spec in specs.items() if spec.location.startswith("s3a:")}
+    assert on_s3 == {"stock", "tuned", "ours"}
+    assert {way for way, spec in specs.items() if spec.listen} == {"listener"}
+    assert {way for way, spec in specs.items() if spec.format != "noop"} == {"sink"}
+    assert specs["sink"].options["keyColumns"] == "window,key"
+    assert (
+        len({spec.conf["spark.sql.streaming.checkpointFileManagerClass"] for spec in specs.values()}) == 3
+    )
+
+
+def test_large_situations_and_joins_are_measured_for_less_long() -> None:
+    """Every query, number of partitions, state store and delay is there once."""
+    found = list(situations(PART.parse([])[0]))
+    keys = [(one.load.query, one.load.partitions, one.load.provider, one.delay_ms) for one in found]
+    assert len(keys) == len(set(keys)) == 3 * 2 * 3
+    small = [one for one in found if one.load.query == "windowed" and one.load.partitions == 4]
+    assert {(one.rounds, one.pace.batches) for one in small} == {(2, 6)}
+    assert {one.rounds for one in found if one not in small} == {1}
+    assert {one.pace.batches for one in found if one.load.partitions == 64} == {3}
