@@ -29,7 +29,11 @@ CHANGING = ("restore", "rollback", "savepoint", "prune", "gc", "copy", "rekey")
 
 @contextmanager
 def running(*typed: str, **settings: Any) -> Iterator[subprocess.Popen[Any]]:
-    """The command as a process of its own, which ends with the block."""
+    """The command as a process of its own, which ends with the block; Ctrl-C reaches it.
+
+    Whoever is started in the background of a script ignores Ctrl-C, and so would what it starts.
+    """
+    signal.signal(signal.SIGINT, signal.default_int_handler)
     with subprocess.Popen([*PYTHON, *typed], **settings) as process:
         try:
             yield process
