@@ -9,10 +9,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
+from pyspark_checkpoint.errors import RefusedError
+
 FACT_PREFIX = "__ckpt."
 _QUERY_ID = "sql.streaming.queryId"
 _RUN_ID = "spark.jobGroup.id"
 _BATCH_ID = "streaming.sql.batchId"
+_CONTINUOUS = "__is_continuous_processing"
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,7 +91,15 @@ class TaskFacts:
 
 
 def task_facts(properties: Mapping[str, str | None], *, partition: int, task_attempt_id: int) -> TaskFacts:
-    """Read the facts from a task's local properties; ``batch_id`` is -1 outside of a stream."""
+    """Read the facts from a task's local properties; ``batch_id`` is -1 outside of a stream.
+
+    Refused in continuous mode, which has no batches.
+    """
+    if properties.get(_CONTINUOUS) == "true":
+        raise RefusedError(
+            "ckpt-sink commits micro-batches, and this query runs in continuous mode",
+            hint="use a processingTime or availableNow trigger",
+        )
     return TaskFacts(
         partition=partition,
         task_attempt_id=task_attempt_id,

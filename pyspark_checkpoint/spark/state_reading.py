@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass, field
 
-from pyspark_checkpoint.capture.location import CheckpointLocation, RememberingLocation
+from pyspark_checkpoint.capture.location import CheckpointLocation, FileGone, RememberingLocation
 from pyspark_checkpoint.capture.uploads import KnownFile
 from pyspark_checkpoint.errors import RefusedError
 from pyspark_checkpoint.format.artifact import ArtifactRef
@@ -146,7 +146,13 @@ def _list_all(
         known=known,
         together=logs.written_together(listing, number + 1),
     )
-    return _plan(batch, watched, head, look)
+    try:
+        return _plan(batch, watched, head, look)
+    except FileGone:
+        raise
+    except RefusedError as error:
+        hint = f"{error.hint}; or set the option state to off, and rows alone are committed"
+        raise RefusedError(error.message, hint=hint) from error
 
 
 def _put_together(

@@ -83,14 +83,8 @@ def current_task() -> TaskFacts:
     context = TaskContext.get()
     if context is None:
         raise RefusedError("ckpt-sink writes in Spark tasks only")
-    properties = context._localProperties or {}
-    if properties.get("__is_continuous_processing") == "true":
-        raise RefusedError(
-            "ckpt-sink commits micro-batches, and this query runs in continuous mode",
-            hint="use a processingTime or availableNow trigger",
-        )
     return task_facts(
-        properties,
+        context._localProperties or {},
         partition=context.partitionId(),
         task_attempt_id=context.taskAttemptId(),
     )

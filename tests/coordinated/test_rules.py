@@ -11,15 +11,18 @@ from pyspark_checkpoint.capture.location import LocationSpec
 from pyspark_checkpoint.errors import RefusedError
 from pyspark_checkpoint.format.artifact import ArtifactRef
 from pyspark_checkpoint.format.manifest import CheckpointManifest
+from pyspark_checkpoint.spark.facts import task_facts
 from pyspark_checkpoint.spark.state_plan import StatePlan
 from pyspark_checkpoint.sparkstate.capture import CapturedFile
 from pyspark_checkpoint.sparkstate.chain import FileFacts
 from pyspark_checkpoint.sparkstate.coordinated import (
     DeclaredStore,
     StateRecord,
+    check_committable,
     find_state_record,
     plan_store_chains,
 )
+from pyspark_checkpoint.sparkstate.directory import sort_listing
 from pyspark_checkpoint.sparkstate.divergence import find_divergence
 from pyspark_checkpoint.sparkstate.fit import check_fit
 from pyspark_checkpoint.sparkstate.logs import CommitLog, OperatorInfo, StoreInfo
@@ -197,6 +200,24 @@ def test_state_partitions_are_shared_among_the_tasks_and_nobody_takes_one_twice(
     assert set(in_a_run.prefixes(0, "run")) == shares[0] - shares[1], "the operators are known by then"
     assert replace(plan, tasks=0).is_for(1, 1)
     assert not replace(plan, tasks=0).is_for(1, 3)
+
+
+@pytest.mark.parametrize("gone", ["metadata", "offsets/2", "offsets/1", "commits/1"])
+def test_a_batch_whose_logs_are_not_there_is_refused_and_the_option_is_named(gone: str) -> None:
+    """Asynchronous progress tracking writes them later, or never; without them nothing can be restored."""
+    names = ("metadata", "offsets/1", "offsets/2", "commits/1")
+    check_committable(sort_listing({name: FileFacts(1, 1) for name in names}), 2)
+    fewer = sort_listing({name: FileFacts(1, 1) for name in names if name != gone})
+    with pytest.raises(RefusedError, match=f"no {gone}.*set the option state to off"):
+        check_committable(fewer, 2)
+
+
+def test_continuous_mode_is_refused_and_the_cure_is_named() -> None:
+    """It has no batches to commit."""
+    properties = {"__is_continuous_processing": "true", "streaming.sql.batchId": "3"}
+    with pytest.raises(RefusedError, match="processingTime or availableNow"):
+        task_facts(properties, partition=0, task_attempt_id=1)
+    assert task_facts({**properties, "__is_continuous_processing": None}, partition=0, task_attempt_id=1)
 
 
 def test_a_location_that_went_another_way_is_told_by_its_bytes_or_its_ids() -> None:

@@ -85,7 +85,7 @@ def test_an_interrupted_write_is_an_interruption(
     jvm: Jvm, s3_manager: Manager, proxy: FaultProxy, overwrite: bool
 ) -> None:
     """Spark stops a query by interrupting its thread, and takes nothing else for a stop."""
-    proxy.add(Rule(Fault.STALL, method="PUT", contains="7.file", seconds=20))
+    proxy.add(Rule(Fault.STALL, method="PUT", contains="7.file", seconds=3))
     stream = s3_manager.create("7.file", overwrite=overwrite)
     stream.write(bytearray(b"x"))
     assert jvm.access.interruptedClose(stream, 1000) == "java.io.InterruptedIOException"
