@@ -1,4 +1,4 @@
-"""Runs of one query that follow each other: one captures at a time, and none speaks for another. No Spark."""
+"""Runs of one query that follow each other: one captures at a time, none speaks for another. No Spark."""
 
 from __future__ import annotations
 
