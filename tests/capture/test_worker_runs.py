@@ -1,0 +1,108 @@
+"""Runs of one query that follow each other: one captures at a time, none speaks for another. No Spark."""
+
+from __future__ import annotations
+
+import threading
+from pathlib import Path
+
+import pytest
+
+from pyspark_checkpoint.clock import SYSTEM_CLOCK
+from pyspark_checkpoint.format.manifest import CheckpointManifest
+from pyspark_checkpoint.spark.runs import CapturedRuns
+from pyspark_checkpoint.spark.worker import QueryWorker, WorkerSettings
+from tests.capture.made import MadeLocation, taker
+from tests.capture.test_worker import LONG, PATIENCE, Watch, wait_until, watching
+
+
+class Slow:
+    """A capture that takes until it is let go."""
+
+    def __init__(self, watch: Watch) -> None:
+        self.go, self.reached = threading.Event(), threading.Event()
+        self.capture = watch.capture.capture
+        watch.capture.capture = self  # type: ignore[method-assign,assignment]
+
+    def __call__(self, epoch: int | None = None) -> CheckpointManifest | None:
+        self.reached.set()
+        assert self.go.wait(PATIENCE)
+        return self.capture(epoch)
+
+
+@pytest.mark.parametrize("concurrency", [1, 4])
+def test_the_worker_of_an_earlier_run_gives_way_before_the_next_one_begins(
+    tmp_path: Path, concurrency: int
+) -> None:
+    """Its capture is late: it ends first, or it would be fenced by the run that follows, or fence it."""
+    gate = threading.Semaphore(concurrency)
+    with watching(tmp_path, 0, gate=gate) as old:
+        assert old.worker.flush(PATIENCE)
+        slow = Slow(old)
+        old.location.commit(1)
+        old.worker.end()
+        assert slow.reached.wait(PATIENCE)
+        new = Watch(old.location, old.url, WorkerSettings(0.0, LONG), gate, after=old.worker)
+        assert not new.begun.wait(0.3), "it has begun before the other has ended"
+        slow.go.set()
+        old.location.commit(2)
+        assert new.worker.flush(PATIENCE)
+        new.worker.finish(PATIENCE)
+        assert (old.epochs(), new.epochs()[-1]) == ([0, 1], 2)
+        assert old.fenced == new.fenced == []
+
+
+def test_a_run_that_ended_before_it_began_takes_nothing_over(tmp_path: Path) -> None:
+    """The store was away all its life. Its query runs again; what is left of it claims nothing."""
+    location = MadeLocation(tmp_path / "location").commit(0)
+    url, gate = str(tmp_path / "store"), threading.Semaphore(1)
+    first = Watch(location, url, WorkerSettings(0.0, LONG))
+    first.worker.finish(PATIENCE)
+    with gate:  # nobody gets anywhere
+        old = Watch(location, url, WorkerSettings(0.0, LONG), gate, after=first.worker)
+        old.worker.end()
+        new = Watch(location, url, WorkerSettings(0.0, LONG), gate, after=old.worker)
+        SYSTEM_CLOCK.sleep(0.1)
+    assert new.worker.flush(PATIENCE)
+    location.commit(1)
+    assert new.worker.flush(PATIENCE)
+    new.worker.finish(PATIENCE)
+    assert not old.begun.is_set()
+    assert (old.epochs(), new.epochs()[-1], new.fenced) == ([], 1, [])
+
+
+def test_nothing_is_told_about_a_query_that_is_another_runs(tmp_path: Path) -> None:
+    """One that is fenced after its query was started again would stop the new run, if so configured."""
+    with watching(tmp_path, 0) as old:
+        assert old.worker.flush(PATIENCE)
+        slow = Slow(old)
+        old.location.commit(1)
+        old.worker.notify()
+        assert slow.reached.wait(PATIENCE)
+        old.worker.give_way()
+        taker(old.location, old.url)
+        slow.go.set()
+        wait_until(lambda: old.worker.is_done)
+        assert old.worker.status.fenced
+        assert old.fenced == []
+
+
+def test_one_worker_a_run_and_one_run_a_history(tmp_path: Path) -> None:
+    """A second listener steps aside; a later run follows; one that has ended is forgotten."""
+    location, url = MadeLocation(tmp_path / "location").commit(0), str(tmp_path / "store")
+    runs, made = CapturedRuns(), []
+
+    def make(after: QueryWorker | None) -> QueryWorker:
+        made.append(Watch(location, url, WorkerSettings(0.0, LONG), after=after))
+        return made[-1].worker
+
+    first = runs.begin(url, "one", make)
+    assert first is not None
+    assert runs.begin(url, first.run_id, make) is None
+    second = runs.begin(url, "two", make)
+    assert second is not None
+    assert second.flush(PATIENCE)
+    assert first.is_done
+    second.finish(PATIENCE)
+    assert runs.begin(url, second.run_id, make) is not None, "what has ended captures nothing"
+    for watch in made:
+        watch.worker.finish(PATIENCE)
