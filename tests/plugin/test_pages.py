@@ -53,6 +53,7 @@ def test_metrics_are_shown_and_secrets_are_not(submitter: Submitter, home: Path,
         "spark.logConf": "true",
         "spark.eventLog.enabled": "true",
         "spark.eventLog.dir": f"file:{home}/events",
+        "spark.eventLog.compress": "false",
     }
     with submitter.submit(home, submitter.java_app(home, 1.0), conf=conf) as application:
         wait_until(lambda: metric(port, "queries") == 1, "a query that runs")

@@ -1,10 +1,10 @@
 package io.github.pysparkcheckpoint;
 
 import java.io.File;
-import java.io.IOException;
 import java.util.Map;
 import java.util.StringJoiner;
 import org.apache.spark.SparkConf;
+import org.apache.spark.SparkEnv;
 import org.apache.spark.SparkFiles;
 import org.apache.spark.api.plugin.ExecutorPlugin;
 import org.apache.spark.api.plugin.PluginContext;
@@ -44,26 +44,27 @@ final class CheckpointExecutor implements ExecutorPlugin {
         }
     }
 
+    /** Catches everything: an exception that leaves a thread of an executor ends that executor. */
     private static void look(PluginContext plugin, String python) {
-        SparkConf conf = plugin.conf();
         try {
-            PythonEnvironment.forPlugin(
-                    "ckpt, on executors", python, path(conf), conf.get(PluginSettings.PREFIX + "url", ""));
-        } catch (IllegalStateException problem) {
-            if (!Thread.currentThread().isInterrupted()) {
-                tell(plugin, new PythonFinding(plugin.hostname(), problem.getMessage()));
+            String problem = find(plugin.conf(), python);
+            if (problem != null && !Thread.currentThread().isInterrupted()) {
+                LOG.warn("{}", problem);
+                plugin.send(new PythonFinding(SparkEnv.get().blockManager().blockManagerId().host(), problem));
             }
-        } catch (RuntimeException error) {
+        } catch (Throwable error) {
             LOG.info("ckpt: the Python of this executor could not be looked at", error);
         }
     }
 
-    private static void tell(PluginContext plugin, PythonFinding finding) {
-        LOG.warn("{}", finding.problem());
+    /** What is wrong with the Python here; null if nothing is. */
+    private static String find(SparkConf conf, String python) {
         try {
-            plugin.send(finding);
-        } catch (IOException | RuntimeException error) {
-            LOG.warn("ckpt: the driver could not be told of it", error);
+            String url = conf.get(PluginSettings.PREFIX + "url", "");
+            PythonEnvironment.forPlugin("ckpt, on executors", python, path(conf), url);
+            return null;
+        } catch (IllegalStateException problem) {
+            return problem.getMessage();
         }
     }
 

@@ -72,7 +72,7 @@ final class SideProcess {
         PluginPython python;
         try {
             python = PluginPython.of(context.conf(), settings);
-        } catch (RuntimeException error) {
+        } catch (RuntimeException | LinkageError error) {
             door.close();
             if (!stopping) {
                 LOG.warn(
