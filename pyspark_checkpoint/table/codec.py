@@ -101,7 +101,7 @@ def encode_snapshot(rows: pa.Table, compression: Compression) -> bytes:
 
 
 def _for_parquet(column: pa.ChunkedArray) -> pa.ChunkedArray:
-    """The same column with no nulls in the parts of null variants, where Spark sends some."""
+    """The same column with no nulls in the parts of null variants and places, where Spark sends some."""
     kind = column.type
     if not pa.types.is_struct(kind) or not any(
         pa.types.is_binary(part.type) and not part.nullable for part in kind
@@ -109,7 +109,10 @@ def _for_parquet(column: pa.ChunkedArray) -> pa.ChunkedArray:
         return column
     chunks = [
         pa.StructArray.from_arrays(
-            [part.fill_null(b"") if pa.types.is_binary(part.type) else part for part in chunk.flatten()],
+            [
+                part.fill_null(b"" if pa.types.is_binary(part.type) else 0) if not field.nullable else part
+                for part, field in zip(chunk.flatten(), kind, strict=True)
+            ],
             fields=list(kind),
             mask=chunk.is_null(),
         )

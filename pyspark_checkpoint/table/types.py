@@ -29,6 +29,9 @@ _DECIMAL = re.compile(r"decimal\((\d+),\s*(-?\d+)\)")
 _DAY_TIME = re.compile(r"interval (day|hour|minute|second)( to (hour|minute|second))?")
 _TIME = re.compile(r"time\(\d\)")
 _TEXT = re.compile(r"(char|varchar)\(\d+\)|string collate \S+", re.IGNORECASE)
+_PLACE = re.compile(
+    r"(geometry|geography)\((?:(?:SRID|EPSG):(\d+)|(OGC:CRS84)|(SRID:ANY))(?:,.*)?\)", re.IGNORECASE
+)
 _VARIANT = pa.struct(
     [
         pa.field("value", pa.binary(), nullable=False),
@@ -72,7 +75,16 @@ def _named_type(name: str, column: str) -> pa.DataType:
         return pa.time64("ns")
     if _TEXT.fullmatch(name):
         return pa.string()
+    if match := _PLACE.fullmatch(name):
+        return _place_type(match)
     raise _refused(name, column)
+
+
+def _place_type(match: re.Match[str]) -> pa.DataType:
+    """Geometries and geographies, with the number of the system in which their coordinates are."""
+    srid = match[2] or ("4326" if match[3] else "-1")
+    wkb = pa.field("wkb", pa.binary(), nullable=False, metadata={match[1].lower(): "true", "srid": srid})
+    return pa.struct([pa.field("srid", pa.int32(), nullable=False), wkb])
 
 
 def _struct_fields(spark_type: Mapping[str, Any], column: str) -> list[pa.Field]:
@@ -133,13 +145,13 @@ def relaxed(spark_type: Any) -> Any:
 
 def has_order(spark_type: Any) -> bool:
     """Whether values of a type can be put in an order: those of plain types, but not variants."""
-    return isinstance(spark_type, str) and spark_type not in ("variant", "void")
+    return isinstance(spark_type, str) and spark_type not in ("variant", "void") and spark_type[:3] != "geo"
 
 
 def unhashable_part(spark_type: Any) -> str | None:
     """What in a type keeps it from being a key, or None."""
     if isinstance(spark_type, str):
-        if spark_type == "variant" or spark_type.lower().startswith("string collate"):
+        if spark_type == "variant" or spark_type.lower().startswith(("string collate", "geo")):
             return spark_type
         return None
     kind = spark_type.get("type")

@@ -151,6 +151,31 @@ def test_snapshots_hold_what_parquet_has_no_form_for() -> None:
     assert decode_rows(written, "s").to_pylist() == [{"c": None}]
 
 
+@pytest.mark.parametrize(
+    ("kind", "srid", "mark"),
+    [
+        ("geometry(SRID:0)", b"0", b"geometry"),
+        ("geometry(SRID:ANY)", b"-1", b"geometry"),
+        ("geometry(EPSG:3857)", b"3857", b"geometry"),
+        ("geography(OGC:CRS84, SPHERICAL)", b"4326", b"geography"),
+    ],
+)
+def test_places_are_stored_as_spark_sends_them(kind: str, srid: bytes, mark: bytes) -> None:
+    """A struct that says what it is; also as a snapshot, where a null has parts that may not be null."""
+    schema = schema_of(("c", kind)).arrow()
+    assert schema.field(0).type.field("wkb").metadata == {mark: b"true", b"srid": srid}
+    parts = [pa.array([5, None], pa.int32()), pa.array([b"x", None])]
+    sent = pa.StructArray.from_arrays(
+        parts, fields=list(schema.field(0).type), mask=pa.array([False, True])
+    )
+    rows = pa.table({"c": sent}, schema=schema)
+    written = encode_snapshot(rows, Compression())
+    assert written[:4] == b"PAR1"
+    assert decode_rows(written, "s").to_pylist() == [{"c": {"srid": 5, "wkb": b"x"}}, {"c": None}]
+    with pytest.raises(RefusedError, match="key column c"):
+        check_keys(schema_of(("c", kind)), ["c"])
+
+
 @pytest.mark.parametrize("data", [b"", b"PAR1", b"ARROW1\0\0", b"something else"])
 def test_damaged_artifacts_are_an_error_of_ours(data: bytes) -> None:
     """No exception of pyarrow's leaves."""
