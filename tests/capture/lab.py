@@ -21,6 +21,7 @@ from pyspark_checkpoint.capture.take import QueryCapture
 from pyspark_checkpoint.format.manifest import QueryInfo
 from pyspark_checkpoint.history.checkpoint_store import CheckpointStore
 from pyspark_checkpoint.sparkstate.logs import decode_query_id
+from tests.harness.inputs import give_turn
 
 SCHEMA = "id long, k long, ts long"
 ROWS = 30
@@ -53,6 +54,7 @@ def write_inputs(directory: Path, numbers: Iterable[int]) -> None:
         )
         hidden = directory / f".{number:03d}.json"
         hidden.write_text("\n".join(lines))
+        give_turn(hidden, number)
         hidden.rename(directory / f"{number:03d}.json")
 
 

@@ -20,6 +20,7 @@ from pyspark_checkpoint.capture.roots import list_queries, root_url
 from pyspark_checkpoint.clock import SYSTEM_CLOCK
 from pyspark_checkpoint.format.manifest import CheckpointManifest
 from pyspark_checkpoint.store.open import open_object_store
+from tests.harness.inputs import give_turn
 from tests.servers.hadoop import TEST_JAR
 
 COORDINATES = "io.github.pyspark-checkpoint:ckpt-spark_2.13:0.1.0"
@@ -207,7 +208,7 @@ def write_input(home: Path, files: int, words: int = 40) -> None:
     for number in range(files):
         path = home / "input" / f"{number:03d}.txt"
         path.write_text("\n".join(WORDS[(number * 3 + word * word) % len(WORDS)] for word in range(words)))
-        os.utime(path, (1_700_000_000 + number, 1_700_000_000 + number))
+        give_turn(path, number)
 
 
 def expected_batches(home: Path) -> dict[str, list[str]]:

@@ -15,6 +15,7 @@ from pyspark.sql.streaming.query import StreamingQuery
 from pyspark_checkpoint import open_object_store
 from pyspark_checkpoint.format.manifest import CheckpointManifest
 from pyspark_checkpoint.history.head import find_head
+from tests.harness.inputs import give_turn
 
 Shape = Callable[[DataFrame], DataFrame]
 
@@ -41,7 +42,10 @@ class Lab:
         table = rows if isinstance(rows, pa.Table) else pa.Table.from_pylist(list(rows), schema=schema)
         directory = self.root / "input"
         directory.mkdir(exist_ok=True)
-        pq.write_table(table, directory / f"{self._files:05d}.parquet")
+        hidden = directory / f".{self._files:05d}.parquet"
+        pq.write_table(table, hidden)
+        give_turn(hidden, self._files)
+        hidden.rename(directory / f"{self._files:05d}.parquet")
         self._files += 1
 
     def input(self, *, stream: bool = True) -> DataFrame:
