@@ -44,7 +44,10 @@ PROVIDERS = {
 
 
 def write_inputs(directory: Path, numbers: Iterable[int]) -> None:
-    """One file a number; event times move on by ten seconds from file to file."""
+    """One file a number; event times move on by ten seconds from file to file.
+
+    So do the files' own times: Spark reads files in their order, and those of one millisecond in any.
+    """
     for number in numbers:
         lines = (
             json.dumps(

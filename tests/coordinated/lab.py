@@ -14,6 +14,7 @@ from pyspark.sql.streaming.query import StreamingQuery
 from pyspark_checkpoint.history.checkpoint_store import CheckpointStore
 from tests.capture.lab import QUERIES, write_inputs
 from tests.capture.lab import Counter as Processor
+from tests.sink.kit import forget_everything, read_rows
 
 KEYS = {
     "aggregation": "window,k",
@@ -39,6 +40,19 @@ def _two_branches(lab: Lab) -> DataFrame:
     return _totals(lab).unionByName(_totals(lab).withColumn("k", F.col("k") + 1000))
 
 
+def _three_branches(lab: Lab) -> DataFrame:
+    """Three operators and no sink partition that is a state partition: a shuffle, a coalesce, one alone."""
+    alone = events(lab).groupBy().agg(F.count("*").alias("n"), F.sum("id").alias("s"))
+    gathered = _totals(lab).withColumn("k", F.col("k") + 1000).coalesce(1)
+    branches = _totals(lab).repartition(3).unionByName(gathered)
+    return branches.unionByName(alone.withColumn("k", F.lit(-1).cast("long")))
+
+
+def _limited(lab: Lab) -> DataFrame:
+    """An operator that keeps its state in one partition, beside rows that need no state."""
+    return events(lab).limit(70).select("id").unionByName(events(lab).select("id"))
+
+
 def _processor(lab: Lab) -> DataFrame:
     """Values, lists, maps and timers; a key whose timer ends has a second row in that batch."""
     late = events(lab).withColumn("t", F.timestamp_seconds("ts"))
@@ -54,6 +68,8 @@ SHAPES = {
     "shuffled": (lambda lab: _totals(lab).repartition(3), "update"),
     "gathered": (lambda lab: _totals(lab).coalesce(1), "update"),
     "union": (_two_branches, "complete"),
+    "branches": (_three_branches, "complete"),
+    "limited": (_limited, "append"),
 }
 STORES: dict[str, list[dict[str, str]]] = {
     "join": [
@@ -63,6 +79,7 @@ STORES: dict[str, list[dict[str, str]]] = {
     ],
     "two-operators": [{"operatorId": "0"}, {"operatorId": "1"}],
     "union": [{"operatorId": "0"}, {"operatorId": "1"}],
+    "branches": [{"operatorId": "0"}, {"operatorId": "1"}, {"operatorId": "2"}],
     "transform-with-state": [
         {"stateVarName": "count"},
         {"stateVarName": "seen"},
@@ -135,6 +152,11 @@ class Lab:
         """The rows of a table."""
         found = self.spark.read.format("ckpt-sink").options(**options).load(self.path(name))
         return Counter(row[0] for row in found.select(F.to_json(F.struct("*"))).collect())
+
+    def rows(self, name: str, epoch: int) -> Counter[str]:
+        """The rows of a table at an epoch, read without Spark, which takes a second for it."""
+        forget_everything()
+        return Counter(map(repr, read_rows(self.path(name), epoch=str(epoch))))
 
     def state(self, query: str, location: str) -> list[Counter[str]]:
         """The state of a location after its newest batch, as Spark's own reader shows it."""

@@ -38,6 +38,7 @@ def make_spec(name: str, kind: str, conf: dict[str, str], root: Path, **options:
     )
 
 
+@pytest.mark.soak
 @pytest.mark.timeout(600)
 def test_executors_that_are_lost_before_and_after_their_tasks_ended(jar: Path, tmp_path: Path) -> None:
     """One dies when its task has drained its rows; another when its task is done and the batch is not.

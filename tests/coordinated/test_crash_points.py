@@ -13,6 +13,8 @@ from hypothesis import strategies as st
 
 from tests.coordinated.made_stream import STEPS, Killed, MadeStream, totals_after
 
+MEMORY = "/dev/shm" if Path("/dev/shm").is_dir() else None
+"""Nothing here is about a machine that dies, so that no disk has to be waited for."""
 Life = tuple[int, str, str, bool, bool]
 LIVES = st.lists(
     st.tuples(
@@ -73,7 +75,7 @@ def make(root: Path, kind: str, chance: random.Random | None = None) -> MadeStre
 
 def check_same(lives: list[Life], kind: str) -> None:
     """Every checkpoint has exactly what one run would have."""
-    with tempfile.TemporaryDirectory() as root:
+    with tempfile.TemporaryDirectory(dir=MEMORY) as root:
         stream = make(Path(root), kind)
         live(stream, lives)
         last = stream.next_batch() - 1
@@ -83,7 +85,7 @@ def check_same(lives: list[Life], kind: str) -> None:
 
 def check_different(lives: list[Life], kind: str, seed: int) -> None:
     """The table has what the state has, although no attempt is like another."""
-    with tempfile.TemporaryDirectory() as root:
+    with tempfile.TemporaryDirectory(dir=MEMORY) as root:
         stream = make(Path(root), kind, random.Random(seed))
         live(stream, lives)
         assert stream.rows() == stream.whole_state(stream.next_batch())

@@ -49,6 +49,7 @@ def listed(proxy: FaultProxy, location: str) -> list[str]:
     return found
 
 
+@pytest.mark.soak
 @pytest.mark.timeout(900)
 def test_a_location_on_s3_is_listed_once_a_run_and_restored(
     jar: Path, s3_server: S3Server, tmp_path: Path
