@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import json
 import re
-from pathlib import Path
+from collections.abc import Iterable
+from pathlib import Path, PurePosixPath
 
 import pytest
 
@@ -152,8 +153,15 @@ def test_a_location_that_was_removed_is_a_new_one_for_the_next_start(
         spec = total("removed", s3_root, tmp_path / str(life), 2 + life, HDFS)
         workbench.run(spec)
         assert_totals(spec)
-        forget(s3_server, spec, *objects(s3_server, spec, ""))
+        names = objects(s3_server, spec, "")
+        forget(s3_server, spec, *names, *directories_of(names))
         assert objects(s3_server, spec, "") == []
+
+
+def directories_of(names: Iterable[str]) -> list[str]:
+    """The directories above the names, the deepest first: SeaweedFS keeps them, where S3 has none."""
+    found = {f"{above}/" for name in names for above in PurePosixPath(name).parents if above.name}
+    return sorted(found, key=lambda name: (-name.count("/"), name))
 
 
 def test_a_query_whose_log_cannot_be_written_stops(
