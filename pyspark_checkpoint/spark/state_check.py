@@ -26,8 +26,10 @@ def refuse_divergence(
     """Rule 7 for state: a location that went another way than the table must not go on with it."""
     if head.record is None or head.head_run == run.run_id or run.head is None:
         return
-    found = {**refs, **_unneeded(run, batch, head, reading, refs)}
-    told = find_divergence(batch.batch_id, head.held, found, reading.record.operators(), reading.commits)
+    # After a batch that split the state, what it was split from counts.
+    version = min(batch.batch_id, head.record.batch + 1)
+    found = {**refs, **_unneeded(run, version, head, reading, refs)}
+    told = find_divergence(version, head.held, found, head.record.operators(), reading.commits)
     if told is not None:
         raise RefusedError(
             f"the checkpoint location is not the one that this table was written from: {told}",
@@ -50,10 +52,10 @@ def only_split_since(manifest: CheckpointManifest, batch: Batch, logs: LocationL
 
 
 def _unneeded(
-    run: Run, batch: Batch, head: StatePlan, reading: StateReading, refs: Mapping[str, ArtifactRef]
+    run: Run, version: int, head: StatePlan, reading: StateReading, refs: Mapping[str, ArtifactRef]
 ) -> dict[str, ArtifactRef]:
     """The decisive files that the batch does not name, since a snapshot has made them superfluous."""
-    decisive = decisive_files(parsed_files(head.held), batch.batch_id)
+    decisive = decisive_files(parsed_files(head.held), version)
     paths = [path for path in decisive if path not in refs and path in reading.listing.facts]
     if not paths or run.head is None:
         return {}
@@ -63,6 +65,6 @@ def _unneeded(
     for path in paths:
         held, data = head.held[path], reading.location.read(path)
         same = reader.has_bytes(WantedArtifact(held, *owners[path]), data)
-        other = ArtifactRef.of_inline(data, is_delta=held.is_delta, epoch=batch.epoch, name=held.name)
+        other = ArtifactRef.of_inline(data, is_delta=held.is_delta, epoch=held.epoch, name=held.name)
         found[path] = held if same else other
     return found

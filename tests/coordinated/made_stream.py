@@ -169,9 +169,11 @@ class MadeStream:
         head = json.loads((self.location / "offsets" / str(last)).read_text().split("\n")[1])
         head["conf"][PARTITIONS] = str(partitions)
         self.write(f"offsets/{last + 1}", "\n".join([version, json.dumps(head), source]))
-        for partition in range(partitions):
+        self.ids = [SYSTEM_CLOCK.uuid7() for _ in range(partitions)]
+        for partition, uid in enumerate(self.ids):
             part = {key: value for key, value in totals.items() if key % partitions == partition}
-            self._write_snapshot(Path(f"state/0/{partition}/{last + 2}.delta"), part)
+            name = f"{last + 2}_{uid}" if self.version == 2 else f"{last + 2}"
+            self._write_snapshot(Path(f"state/0/{partition}/{name}.delta"), part)
         self.finish(last + 1)
 
     @contextmanager

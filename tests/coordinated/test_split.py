@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from dataclasses import replace
 from pathlib import Path
 
@@ -19,9 +20,12 @@ FOUR = replace(TWO, conf={**TWO.conf, PARTITIONS: "4"})
 
 
 @pytest.mark.parametrize("partitions", [4, 1])
-def test_a_table_goes_on_after_its_querys_state_was_split(tmp_path: Path, partitions: int) -> None:
+@pytest.mark.parametrize("version", [1, 2])
+def test_a_table_goes_on_after_its_querys_state_was_split(
+    tmp_path: Path, version: int, partitions: int
+) -> None:
     """The batch that splits has no rows and no epoch in the table; both later points restore."""
-    stream = MadeStream(tmp_path, zips=True)
+    stream = MadeStream(tmp_path, version=version, zips=version == 1)
     stream.run(4)
     stream.restore(epoch=2)
     stream.split(partitions)
@@ -40,6 +44,22 @@ def test_a_table_goes_on_after_its_querys_state_was_split(tmp_path: Path, partit
     stream.restore(epoch=4)
     stream.run(1)
     assert stream.rows() == expected
+
+
+@pytest.mark.parametrize("kind", ["v1", "v2", "zips"])
+def test_an_old_disk_may_not_go_on_because_its_state_was_split(tmp_path: Path, kind: str) -> None:
+    """Its state belongs to rows that the table has replaced since, in whatever number of partitions."""
+    chance = random.Random(1)
+    stream = MadeStream(tmp_path, version=2 if kind == "v2" else 1, zips=kind == "zips", chance=chance)
+    stream.run(3)
+    old = stream.location
+    stream.restore(point="before")
+    stream.batch()
+    stream.location = old
+    stream.split(4)
+    stream.start()
+    with pytest.raises(RefusedError, match="not the one that this table was written from"):
+        stream.batch()
 
 
 def counted(*batches: int) -> dict[int, int]:
