@@ -106,6 +106,10 @@ class Lab:
         """A directory of this test."""
         return str(self.directory / name)
 
+    def lose(self, location: str) -> None:
+        """Take a location away at once: Spark's maintenance may still write into what it was."""
+        Path(location).rename(f"{location}.lost")
+
     def start(
         self, query: str, name: str, confs: dict[str, str], location: str = "", **options: str
     ) -> StreamingQuery:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 
 import pytest
 
@@ -44,12 +43,12 @@ def check_both_points(lab: Lab, query: str, confs: dict[str, str], files: int = 
     """
     lab.put(*range(files - 2))
     lab.run(query, "table", confs)
-    shutil.rmtree(lab.path("table-location"))
+    lab.lose(lab.path("table-location"))
     newest = restore(lab.path("table"), lab.path("newest"))
     assert newest.point is RestorePoint.BEFORE
     lab.put(files - 2, files - 1)
     lab.run(query, "table", confs, lab.path("newest"))
-    shutil.rmtree(lab.path("newest"))
+    lab.lose(lab.path("newest"))
     earlier = restore(lab.path("table"), lab.path("earlier"), epoch=files - 4)
     assert earlier.point is RestorePoint.AFTER
     lab.run_all(query, confs, {"table": lab.path("earlier"), "undisturbed": ""})
@@ -85,7 +84,7 @@ def test_batches_without_data_are_committed_like_any_other(lab: Lab) -> None:
         first = lab.history("table").load_latest()
         assert first is not None
         assert first.epoch == 4, "four files, and a batch without data"
-        shutil.rmtree(lab.path("table-location"))
+        lab.lose(lab.path("table-location"))
         restore(lab.path("table"), lab.path("restored"))
         lab.put(4, 5)
         lab.run("aggregation-append", "table", confs, lab.path("restored"))

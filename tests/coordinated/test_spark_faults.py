@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import shutil
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -53,7 +52,7 @@ def test_a_query_with_rand_has_rows_that_fit_its_state(
     assert (newest.kind, newest.epoch) == (ManifestKind.REPLACEMENT, 2)
     assert lab.table("table") != first, "the attempts must differ, or nothing is shown"
     assert state_totals(lab, location) == totals_of(dict(lab.table("table")))
-    shutil.rmtree(location)
+    lab.lose(location)
     restore(lab.path("table"), lab.path("again"))
     lab.put(3)
     lab.run("luck", "table", confs, lab.path("again"))
@@ -95,7 +94,7 @@ def test_a_task_that_fails_and_runs_again_changes_nothing(
     lab.put(0, 1, 2)
     lab.run("flaky", "table", HDFS)
     assert list(Path(marks).iterdir()), "no task failed"
-    shutil.rmtree(lab.path("table-location"))
+    lab.lose(lab.path("table-location"))
     restore(lab.path("table"), lab.path("restored"), epoch=1)
     lab.run("flaky", "table", HDFS, lab.path("restored"))
     lab.run("flaky", "undisturbed", HDFS)
@@ -107,7 +106,7 @@ def test_state_that_is_split_anew_goes_on_with_its_table(lab: Lab) -> None:
     """Spark's own offline repartition adds a batch that never reaches the table."""
     lab.put(0, 1, 2, 3)
     lab.run("aggregation", "table", ROCKSDB_CHANGELOG)
-    shutil.rmtree(lab.path("table-location"))
+    lab.lose(lab.path("table-location"))
     report = restore(lab.path("table"), lab.path("split"), epoch=2, partitions=3, spark=lab.spark)
     assert report.point is RestorePoint.AFTER
     lab.run("aggregation", "table", ROCKSDB_CHANGELOG, lab.path("split"))
@@ -138,5 +137,5 @@ def test_a_listener_uploads_nothing_and_seals_the_last_checkpoint(lab: Lab) -> N
     stored = [info.key for info in open_object_store(lab.path("store")).list()]
     assert all(key.startswith(("names/", "apps/")) for key in stored), stored
     assert find_seal(lab.history("table").store, newest) is not None
-    shutil.rmtree(lab.path("table-location"))
+    lab.lose(lab.path("table-location"))
     assert restore(lab.path("table"), lab.path("restored")).point is RestorePoint.AFTER
