@@ -50,10 +50,10 @@ def installed(submitter: Submitter, home: Path) -> Submitter:
 @pytest.mark.timeout(600)
 def test_spark_sql_runs_under_the_plugin_that_maven_has_installed(installed: Submitter, home: Path) -> None:
     """``--packages`` finds the jar. There are no streaming queries; nothing is disturbed or left behind."""
-    arguments = ["-e", "select 40 + 2 as answer"]
+    arguments = ["-e", "select 40 + 2 as answer; set spark.sql.streaming.streamingQueryListeners"]
     with installed.submit(home, arguments, program="spark-sql") as application:
         assert application.wait() == 0
         assert f"found {'#'.join(COORDINATES.split(':')[:2])};0.1.0 in local-m2-cache" in application.log
-        assert "Initialized driver component for plugin io.github.pysparkcheckpoint" in application.log
+        assert "io.github.pysparkcheckpoint.QueryEvents" in application.log, "the plugin has not begun"
         assert "\n42\n" in application.log
         wait_until(lambda: not application.children(), "the end of all processes", 20)
