@@ -17,6 +17,8 @@ from pyspark_checkpoint.format.sealed import FORMAT_VERSION
 
 DEFAULT_VNODE_COUNT = 256
 MAX_VNODE_COUNT = 65_535
+COURSE_FIELD = "course"
+"""The field of ``table`` that says which epochs its rows follow on."""
 SIDECAR_NAME = "state.bin"
 """The name of the state sidecar among a manifest's files."""
 

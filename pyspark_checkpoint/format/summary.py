@@ -6,12 +6,12 @@ A large manifest has thousands of artifacts but few objects; a summary is read i
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from pyspark_checkpoint.errors import FormatError
 from pyspark_checkpoint.format.keys import check_artifact_path, parse_attempt_key
-from pyspark_checkpoint.format.manifest import CheckpointManifest, ManifestKind
+from pyspark_checkpoint.format.manifest import COURSE_FIELD, CheckpointManifest, ManifestKind
 from pyspark_checkpoint.format.sealed import check_version, decode_sealed
 
 
@@ -34,6 +34,8 @@ class ManifestSummary:
     sink_names: tuple[str, ...]
     paths: frozenset[str]
     encryption_key_id: str | None = None
+    course: Mapping[str, Any] | None = field(default=None, repr=False, compare=False)
+    """What the table says of its course, as it is stored."""
 
 
 def summarize_manifest(manifest: CheckpointManifest) -> ManifestSummary:
@@ -54,6 +56,7 @@ def summarize_manifest(manifest: CheckpointManifest) -> ManifestSummary:
         encryption_key_id=manifest.encryption_key_id,
         sink_names=manifest.sink_names,
         paths=manifest.paths(),
+        course=(manifest.table or {}).get(COURSE_FIELD),
     )
 
 
@@ -78,10 +81,11 @@ def decode_summary(data: bytes, name: str) -> ManifestSummary:
             encryption_key_id=fields["encryption_key_id"],
             sink_names=tuple(str(sink) for sink in fields["sink_names"]),
             paths=frozenset(check_artifact_path(path) for path in fields["objects"]),
+            course=(fields["table"] or {}).get(COURSE_FIELD),
         )
     except FormatError as error:
         raise FormatError(f"{name}: {error.message}") from None
-    except (KeyError, TypeError, ValueError):
+    except (KeyError, TypeError, ValueError, AttributeError):
         raise FormatError(f"{name} lacks a field, or has one of another type") from None
 
 

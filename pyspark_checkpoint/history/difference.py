@@ -11,6 +11,7 @@ import orjson
 
 from pyspark_checkpoint.format.artifact import ArtifactRef
 from pyspark_checkpoint.format.manifest import (
+    COURSE_FIELD,
     CheckpointManifest,
     ConnectorCheckpoint,
     OperatorSnapshotEntry,
@@ -245,7 +246,9 @@ def _plain_facts(manifest: CheckpointManifest) -> dict[str, str]:
 
 
 def _texts(table: Mapping[str, Any] | None) -> dict[str, str]:
-    return {name: orjson.dumps(value).decode() for name, value in (table or {}).items()}
+    """What is recorded of a table, without its course, which is another one for every epoch."""
+    facts = {name: value for name, value in (table or {}).items() if name != COURSE_FIELD}
+    return {name: orjson.dumps(value).decode() for name, value in facts.items()}
 
 
 def _whole(text: str | None) -> int | None:

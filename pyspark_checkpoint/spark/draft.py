@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from pyspark_checkpoint.errors import RefusedError, StaleAttempt
 from pyspark_checkpoint.format.artifact import ArtifactRef
 from pyspark_checkpoint.format.manifest import (
+    COURSE_FIELD,
     DEFAULT_VNODE_COUNT,
     CheckpointManifest,
     ConnectorCheckpoint,
@@ -22,6 +23,7 @@ from pyspark_checkpoint.spark.messages import DriverFacts, StagedPartition
 from pyspark_checkpoint.spark.plan import BATCH_QUERY_ID, SinkPlan
 from pyspark_checkpoint.sparkstate.coordinated import STATE_FIELD, StateRecord
 from pyspark_checkpoint.sparkstate.logs import decode_offset_log
+from pyspark_checkpoint.table.course import Course, find_course, next_course
 from pyspark_checkpoint.table.info import TABLE_KIND
 
 
@@ -82,6 +84,7 @@ def draft_manifest(batch: Batch, head: Head | None, *, is_split: bool = False) -
     table = replace(plan.table, replaces=plan.replaces)
     if not plan.follows and batch.batch_id >= 0:
         table = replace(table, first_epoch=batch.epoch - batch.batch_id)
+    course = _course(batch, manifest)
     sources, watermark = _sources(batch, manifest)
     return CheckpointManifest(
         checkpoint_id=plan.number,
@@ -95,7 +98,7 @@ def draft_manifest(batch: Batch, head: Head | None, *, is_split: bool = False) -
         sink_epochs={plan.table.operator: batch.epoch},
         vnode_count=plan.table.vnodes or DEFAULT_VNODE_COUNT,
         partition_count=len(operator.partitions),
-        table=table.to_json(),
+        table={**table.to_json(), COURSE_FIELD: course.to_json()},
         requests=_requests(batch.parts),
     )
 
@@ -176,6 +179,13 @@ def _base_chains(batch: Batch, manifest: CheckpointManifest | None) -> dict[int,
         part.partition_id: tuple(ref for ref in part.artifacts if ref.epoch < batch.epoch)
         for part in (entry.partitions if entry is not None else ())
     }
+
+
+def _course(batch: Batch, manifest: CheckpointManifest | None) -> Course:
+    """Which epochs the batch's rows follow on."""
+    parent = find_course(None if manifest is None else manifest.table)
+    rows = [(part.task.partition, part.ref.sha256) for part in batch.parts if part.ref is not None]
+    return next_course(parent, batch.plan.number, batch.epoch, rows, replaces=batch.plan.replaces)
 
 
 def _sources(

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from pyspark_checkpoint.errors import FormatError
+from pyspark_checkpoint.format.manifest import ManifestKind
 from pyspark_checkpoint.history.head import Head, find_head
 from pyspark_checkpoint.history.living import find_summary
 from pyspark_checkpoint.history.seal import find_seal
 from pyspark_checkpoint.history.status import origins
 from pyspark_checkpoint.spark.session import OpenTable
+from pyspark_checkpoint.table.course import Course, find_course, read_course
 from pyspark_checkpoint.table.feed import FeedEntry, FeedPosition
 from pyspark_checkpoint.table.info import TableInfo
 
@@ -31,33 +33,64 @@ class FeedHistory:
         return self._head is not None
 
     def entries(self, after: FeedPosition) -> list[FeedEntry]:
-        """Every entry above ``after`` that still exists, oldest first."""
+        """Every entry above ``after`` that still exists, oldest first, without a hole."""
         opened = self._opened
         head = find_head(opened.store, cached=self._head, mac=opened.mac, store_id=opened.store_id)
         self._head = head
         if head is None:
             return []
         first = max(head.control.floor, after.checkpoint_id + 1)
-        entries = [self._entry(number) for number in range(first, head.number)]
+        entries: list[FeedEntry] = []
+        for number in range(first, head.number):
+            entry = self._find_entry(number)
+            if entry is None:
+                # Pruned since the head was read, and with it all before it, also what is remembered
+                # here; a consumer that needed it is told so by the plan.
+                entries.clear()
+            else:
+                entries.append(entry)
         if head.number >= first:
-            kind, epoch = head.manifest.kind, head.manifest.epoch
-            entries.append(FeedEntry(head.number, epoch, kind, final=self._is_final(head)))
-        return [entry for entry in entries if entry is not None]
+            manifest, final = head.manifest, self._is_final(head)
+            course = find_course(manifest.table)
+            entries.append(_entry(head.number, manifest.epoch, manifest.kind, course, final=final))
+        return entries
 
-    def _entry(self, number: int) -> FeedEntry | None:
+    def before_newest(self) -> FeedPosition | None:
+        """The epoch before the newest one, whether it is still there or not; None if nobody knows.
+
+        Also None if the newest epoch has replaced all rows: then nothing is left of what was before.
+        """
+        head = self._head
+        if head is None or _table(head).replaces:
+            return None
+        course = find_course(head.manifest.table)
+        return None if course is None else course.before
+
+    def _find_entry(self, number: int) -> FeedEntry | None:
         if number not in self._known:
-            summary = find_summary(self._opened.store, number)
-            if summary is None:
-                # Pruned since the head was read; a consumer that needed it is told so by the plan.
+            found = find_summary(self._opened.store, number)
+            if found is None:
                 return None
-            self._known[number] = FeedEntry(number, summary.epoch, summary.kind)
+            self._known[number] = _entry(number, found.epoch, found.kind, read_course(found.course))
         return self._known[number]
 
     def _is_final(self, head: Head) -> bool:
-        if head.manifest.table is None:
-            raise FormatError(f"checkpoint {head.number} has no table")
-        if TableInfo.from_json(head.manifest.table).batch:
+        if _table(head).batch:
             return True
         # A claim is sealed a moment after it was made; what it says again has been sealed all the time.
         store = self._opened.store
         return any(find_seal(store, said) is not None for said in origins(store, head.manifest))
+
+
+def _table(head: Head) -> TableInfo:
+    if head.manifest.table is None:
+        raise FormatError(f"checkpoint {head.number} has no table")
+    return TableInfo.from_json(head.manifest.table)
+
+
+def _entry(
+    number: int, epoch: int, kind: ManifestKind, course: Course | None, *, final: bool = False
+) -> FeedEntry:
+    if course is None:
+        return FeedEntry(number, epoch, kind, final=final)
+    return FeedEntry(number, epoch, kind, final, course.position.course, course.before)

@@ -27,11 +27,14 @@ class FoundTable:
     opened: OpenTable
     manifest: CheckpointManifest
     table: TableInfo
+    own_epoch: bool = True
+    """Whether the rows of the checkpoint's own epoch are wanted too, and not only those before it."""
 
     def chains(self) -> list[Chain]:
         """The chains of all partitions."""
         entry = self.manifest.operators.get(self.table.operator)
-        return [Chain(part.partition_id, part.artifacts) for part in (entry.partitions if entry else ())]
+        chains = [Chain(part.partition_id, part.artifacts) for part in (entry.partitions if entry else ())]
+        return chains if self.own_epoch else [chain.before(self.manifest.epoch) for chain in chains]
 
 
 def open_table(shared: SharedOptions) -> OpenTable:

@@ -7,7 +7,7 @@ as it is at the newest final epoch and then every later epoch, or it names the e
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import pyarrow as pa
@@ -19,10 +19,11 @@ from pyspark_checkpoint.history.lookup import find_checkpoint
 from pyspark_checkpoint.history.reading import ArtifactReader
 from pyspark_checkpoint.spark.chain import Chain, ChainReader
 from pyspark_checkpoint.spark.feed_history import FeedHistory
-from pyspark_checkpoint.spark.locate import FoundTable, found_table, open_table
+from pyspark_checkpoint.spark.locate import FoundTable, found_table, open_table, read_table
 from pyspark_checkpoint.spark.options import ReadOptions
 from pyspark_checkpoint.spark.reader import TableSplit, as_batches, read_split, table_splits
 from pyspark_checkpoint.spark.session import open_store
+from pyspark_checkpoint.table.course import find_course
 from pyspark_checkpoint.table.feed import (
     NOTHING_SERVED,
     PRUNED_HINT,
@@ -66,7 +67,7 @@ class ChangeReader(DataSourceStreamReader):
     def initialOffset(self) -> dict[str, Any]:
         """Where a new consumer begins."""
         if self._start == "latest":
-            return self._encoded(self._newest())
+            return self._encoded(self._newest_known())
         if self._start in ("snapshot", "earliest"):
             return {**encode_offset(NOTHING_SERVED), "start": self._start}
         return encode_offset(FeedPosition(0, int(self._start) - 1))
@@ -76,9 +77,10 @@ class ChangeReader(DataSourceStreamReader):
 
         Spark before 4.2 gives neither start nor limit: there, what this reader was asked for last counts.
         """
-        known = start or self._last or self.initialOffset()
+        told = start or self._last
+        known = told or self.initialOffset()
         self._refuse_another_table(known)
-        newest, given = self._newest(), decode_offset(known)
+        newest, given = self._newest() if told else self._newest_known(), decode_offset(known)
         if newest != NOTHING_SERVED and not newest.is_behind(given):
             return self._encoded(newest)
         if given.checkpoint_id:
@@ -94,7 +96,7 @@ class ChangeReader(DataSourceStreamReader):
         if start.get("start") == "snapshot":
             if upto == NOTHING_SERVED:
                 return []
-            found = self._found(upto.checkpoint_id, upto.epoch)
+            found = self._found_at(upto)
             return [ChangeSplit(split, upto.epoch, True) for split in table_splits(found, None)]
         after = decode_offset(start)
         oldest_left = start.get("start") == "earliest"
@@ -134,6 +136,16 @@ class ChangeReader(DataSourceStreamReader):
     def _newest(self) -> FeedPosition:
         return find_newest(self._feed().entries(NOTHING_SERVED))
 
+    def _newest_known(self) -> FeedPosition:
+        """The newest final epoch, also one that is pruned, if a consumer that begins can do without it.
+
+        Who is not told where it is may have been given that epoch before it was started again.
+        """
+        newest = self._newest()
+        if newest == NOTHING_SERVED and self._start in ("snapshot", "latest"):
+            return self._feed().before_newest() or newest
+        return newest
+
     def _encoded(self, position: FeedPosition) -> dict[str, Any]:
         return encode_offset(position, self._feed().store_id if position.checkpoint_id else "")
 
@@ -145,6 +157,16 @@ class ChangeReader(DataSourceStreamReader):
                 f"given epoch {offset['epoch']} of the old one",
                 hint=START_OVER,
             )
+
+    def _found_at(self, position: FeedPosition) -> FoundTable:
+        """The table as it was after an epoch; if that is pruned, by what the newest one has kept of it."""
+        opened = open_table(self._options.shared)
+        if find_checkpoint(opened.store, position.checkpoint_id, mac=opened.mac) is None:
+            newest = read_table(self._options)
+            course = find_course(newest.manifest.table)
+            if course is not None and course.before == position and not newest.table.replaces:
+                return replace(newest, own_epoch=False)
+        return self._found(position.checkpoint_id, position.epoch)
 
     def _found(self, number: int, epoch: int) -> FoundTable:
         opened = open_table(self._options.shared)
@@ -187,12 +209,13 @@ def with_change_columns(rows: pa.Table, table: TableInfo, epoch: int, *, replace
 def encode_offset(position: FeedPosition, table: str = "") -> dict[str, Any]:
     """A position in the ``table`` of that id, as Spark writes it into its log."""
     offset: dict[str, Any] = {"checkpoint_id": position.checkpoint_id, "epoch": position.epoch}
-    return {**offset, "table": table} if table else offset
+    more = {"table": table, "course": position.course}
+    return {**offset, **{name: value for name, value in more.items() if value}}
 
 
 def decode_offset(offset: Mapping[str, Any]) -> FeedPosition:
     """Read a position back."""
-    return FeedPosition(int(offset["checkpoint_id"]), int(offset["epoch"]))
+    return FeedPosition(int(offset["checkpoint_id"]), int(offset["epoch"]), str(offset.get("course") or ""))
 
 
 def check_start(text: str | None) -> str:

@@ -5,7 +5,9 @@ again (sealed, or written by a batch job). Until then it may be replaced. What i
 when the later epoch is taken back; so the end of a stream never moves back.
 
 A rollback takes epochs back: those not yet served are left out; if one was served already, the consumer
-has seen what never happened, and only it can decide what to do, so that is an error.
+has seen what never happened, and only it can decide what to do, so that is an error. If checkpoints after
+what was served are pruned, there may have been a rollback among them: then the first one that is left must
+follow on the very rows that were served, by its course.
 """
 
 from __future__ import annotations
@@ -26,17 +28,23 @@ class FeedEntry:
     kind: ManifestKind
     final: bool = False
     """Whether no run can commit this epoch again, even while it is the newest."""
+    course: str = ""
+    """The digest of its rows and of all epochs before; empty if nobody has said."""
+    before: FeedPosition | None = None
+    """The epoch that it follows on, if that is recorded."""
 
 
 @dataclass(frozen=True, slots=True)
 class FeedPosition:
     """How far a consumer is: the last epoch that it was given and the checkpoint that it came from.
 
-    Without a checkpoint it was given nothing, and does not want the epochs up to ``epoch``.
+    Without a checkpoint it was given nothing, and does not want the epochs up to ``epoch``. ``course`` is
+    a digest of what it was given and of all epochs before; empty if nobody has said.
     """
 
     checkpoint_id: int
     epoch: int
+    course: str = ""
 
     def is_behind(self, other: FeedPosition) -> bool:
         """Whether a consumer that went from ``other`` to here would go back."""
@@ -52,7 +60,10 @@ PRUNED_HINT = f"{START_OVER}, and keep more epochs with the option retain of the
 def find_newest(history: Sequence[FeedEntry]) -> FeedPosition:
     """The newest final epoch, or ``NOTHING_SERVED``."""
     served = plan_feed(history, NOTHING_SERVED, oldest_left=True)
-    return FeedPosition(served[-1].checkpoint_id, served[-1].epoch) if served else NOTHING_SERVED
+    if not served:
+        return NOTHING_SERVED
+    newest = served[-1]
+    return FeedPosition(newest.checkpoint_id, newest.epoch, newest.course)
 
 
 def plan_feed(
@@ -73,7 +84,7 @@ def plan_feed(
     if upto is not None:
         _refuse_going_back(history, after, upto)
     if history and not oldest_left:
-        _refuse_gap(history[0], after)
+        _refuse_gap(history, after)
     if upto is None:
         surviving = _survivors(history, after)
         return tuple(surviving[:-1] if surviving and not _is_final(surviving[-1], history) else surviving)
@@ -96,9 +107,16 @@ def _survivors(history: Sequence[FeedEntry], after: FeedPosition) -> list[FeedEn
             continue
         if not surviving or surviving[-1].epoch < entry.epoch:
             surviving.append(entry)
-        elif entry.kind in _NEW_ROWS or surviving[-1].kind is ManifestKind.TOMBSTONE:
+        elif _has_other_rows(entry, surviving[-1]):
             surviving[-1] = entry
     return surviving
+
+
+def _has_other_rows(entry: FeedEntry, earlier: FeedEntry) -> bool:
+    """Whether ``entry`` counts for its epoch: its rows are new, of another course, or all that is left."""
+    if entry.kind in _NEW_ROWS or earlier.kind is ManifestKind.TOMBSTONE:
+        return True
+    return bool(entry.course and earlier.course) and entry.course != earlier.course
 
 
 def _is_final(entry: FeedEntry, history: Sequence[FeedEntry]) -> bool:
@@ -111,6 +129,9 @@ def _is_final(entry: FeedEntry, history: Sequence[FeedEntry]) -> bool:
 
 def _refuse_other_course(entry: FeedEntry, after: FeedPosition) -> None:
     """What was served is not what the table has: it went back, or ran a final epoch again all the same."""
+    known = bool(entry.course and after.course)
+    if known and entry.epoch == after.epoch and entry.course == after.course:
+        return
     if entry.epoch < after.epoch:
         raise RefusedError(
             f"the table was rolled back to epoch {entry.epoch} by checkpoint {entry.checkpoint_id}, "
@@ -121,6 +142,12 @@ def _refuse_other_course(entry: FeedEntry, after: FeedPosition) -> None:
         raise RefusedError(
             f"epoch {entry.epoch} was run again by checkpoint {entry.checkpoint_id}, after this stream had "
             "been given it",
+            hint=START_OVER,
+        )
+    if known:
+        raise RefusedError(
+            f"the table was rolled back to other rows of epoch {entry.epoch} (checkpoint "
+            f"{entry.checkpoint_id}) than this stream has been given",
             hint=START_OVER,
         )
 
@@ -137,10 +164,35 @@ def _refuse_going_back(history: Sequence[FeedEntry], after: FeedPosition, upto: 
     )
 
 
-def _refuse_gap(first: FeedEntry, after: FeedPosition) -> None:
-    if first.checkpoint_id > after.checkpoint_id + 1 and first.epoch > after.epoch + 1:
+def _refuse_gap(history: Sequence[FeedEntry], after: FeedPosition) -> None:
+    """What was pruned after ``after`` must have been nothing that the consumer would have to know."""
+    first = history[0]
+    if first.checkpoint_id <= after.checkpoint_id + 1 or _follows(history, after):
+        return
+    if first.epoch > after.epoch + 1:
         raise RefusedError(
             f"epoch {after.epoch + 1} was pruned: the oldest one left is epoch {first.epoch} "
             f"(checkpoint {first.checkpoint_id})",
             hint=PRUNED_HINT,
         )
+    told = first.epoch < after.epoch or (first.epoch == after.epoch and first.kind in _NEW_ROWS)
+    if after.checkpoint_id and not told:  # else the entry itself says what has happened
+        known = bool(after.course and (first.course if first.epoch == after.epoch else first.before))
+        what = "the table was rolled back since, and the rollback is pruned"
+        unsure = "nothing says whether the table was rolled back since: what was between is pruned"
+        raise RefusedError(
+            f"this stream has been given epoch {after.epoch} (checkpoint {after.checkpoint_id}), the "
+            f"oldest one left is epoch {first.epoch} (checkpoint {first.checkpoint_id}), and "
+            f"{what if known else unsure}",
+            hint=PRUNED_HINT,
+        )
+
+
+def _follows(history: Sequence[FeedEntry], after: FeedPosition) -> bool:
+    """Whether the oldest rows that are left are those of ``after``, or follow on them."""
+    oldest = next((entry for entry in history if entry.kind is not ManifestKind.TOMBSTONE), None)
+    if oldest is None or not after.course:
+        return False
+    if oldest.epoch == after.epoch:
+        return oldest.course == after.course
+    return oldest.before is not None and oldest.before.course == after.course

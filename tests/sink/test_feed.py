@@ -283,7 +283,7 @@ def test_a_batch_that_was_planned_is_given_whatever_happens_to_the_table(path: s
 @pytest.mark.parametrize("told", [True, False])
 @pytest.mark.parametrize("restarted", [True, False])
 def test_with_one_epoch_left_nothing_is_served_twice(path: str, told: bool, restarted: bool) -> None:
-    """Nothing final is left then; a consumer that had come so far waits, or is told that it cannot."""
+    """Nothing final is left then; a consumer that had come so far waits, also on Spark before 4.2."""
     query, consumer = Query(path), Consumer(path, told_its_start=told)
     for batch_id in range(4):
         query.epoch(batch_id, [(batch_id, 0)])
@@ -291,13 +291,118 @@ def test_with_one_epoch_left_nothing_is_served_twice(path: str, told: bool, rest
     CheckpointStore.open(path).prune(keep=1)
     if restarted:
         consumer.restart()
-    if restarted and not told:
-        with pytest.raises(RefusedError, match=r"given epoch 2 .*it would end with epoch -1.*retain"):
-            consumer.batch()
-        return
     assert consumer.batch() == []
     query.epoch(4, [(4, 0)])
     assert consumer.batch() == [(3, 0, "upsert", 3)]
+
+
+def new_course(path: str, target: int, epochs: range) -> None:
+    """Roll the table back to checkpoint ``target`` and write other rows of ``epochs``."""
+    rollback(open_object_store(path), target)
+    forget_everything()
+    query = Query(path)
+    for batch_id in epochs:
+        query.epoch(batch_id, [(batch_id, 9)])
+
+
+@pytest.mark.parametrize(
+    ("told", "restarted", "left"), [(True, True, 2), (False, True, 3), (False, False, 2)]
+)
+def test_a_rollback_that_was_pruned_meanwhile_is_noticed(
+    path: str, told: bool, restarted: bool, left: int
+) -> None:
+    """The next epoch that is left follows on rows that the consumer was never given."""
+    query, consumer = Query(path), Consumer(path, told_its_start=told)
+    for batch_id in range(6):
+        query.epoch(batch_id, [(batch_id, 0)])
+    assert len(consumer.batch()) == 5
+    new_course(path, 3, range(3, 5 + left))
+    CheckpointStore.open(path).prune(keep=left)
+    if restarted:
+        consumer.restart()
+    with pytest.raises(RefusedError, match=r"given epoch 4 .*was rolled back.* is pruned") as caught:
+        consumer.batch()
+    assert "start the consumer over" in str(caught.value)
+
+
+@pytest.mark.parametrize("told", [True, False])
+def test_a_writer_that_was_started_again_is_no_rollback(path: str, told: bool) -> None:
+    """The claims behind a consumer are pruned, and it goes on: nothing was taken back."""
+    query, consumer = Query(path), Consumer(path, told_its_start=told)
+    for batch_id in range(4):
+        query.epoch(batch_id, [(batch_id, 0)])
+    assert len(consumer.batch()) == 3
+    for batch_id in range(3, 7):
+        forget_everything()
+        again = Query(path)
+        again.epoch(batch_id, [(batch_id, 1)])
+        if batch_id == 3:
+            CheckpointStore.open(path).prune(keep=1)
+            consumer.restart()
+    assert consumer.batch() == [(n, 1, "upsert", n) for n in range(3, 6)]
+
+
+def test_claims_of_the_epoch_that_was_served_may_be_all_that_is_left_of_it(path: str) -> None:
+    """What they say is what the consumer has; the same from another course is not."""
+    query = Query(path)
+    same, other = Consumer(path, startingEpoch="0"), Consumer(path, startingEpoch="0")
+    for batch_id in range(3):
+        query.epoch(batch_id, [(batch_id, 0)])
+    assert len(same.batch()) == len(other.batch()) == 2
+    rollback(open_object_store(path), 2)
+    for _ in range(2):
+        forget_everything()
+        Query(path).plan()  # claims
+    store = CheckpointStore.open(path)
+    store.prune(keep=1)
+    assert same.batch() == []
+    new_course(path, store.list_ids()[-1], range(2, 4))
+    store.prune(keep=2)
+    assert same.batch() == [(2, 9, "upsert", 2)]
+    assert other.batch() == [(2, 9, "upsert", 2)]
+
+
+def test_a_rollback_to_rows_that_were_replaced_stops_the_consumer(path: str) -> None:
+    """The epoch has the same number, and not the rows that were served."""
+    first = Query(path)
+    first.epoch(0, [(0, 0)])
+    first.epoch(1, [(1, 0)])
+    forget_everything()
+    again = Query(path)
+    again.epoch(1, [(1, 1)])
+    again.epoch(2, [(2, 0)])
+    ahead, behind = Consumer(path, startingEpoch="0"), Consumer(path, startingEpoch="0")
+    assert ahead.batch() == [(0, 0, "upsert", 0), (1, 1, "upsert", 1)]
+    new_course(path, 2, range(2, 3))
+    with pytest.raises(RefusedError, match="rolled back"):
+        ahead.batch()
+    assert behind.batch() == [(0, 0, "upsert", 0), (1, 0, "upsert", 1)]
+
+
+def test_a_consumer_of_an_older_release_is_not_sure_of_what_was_pruned(path: str) -> None:
+    """Its offset says nothing of the rows; without a hole in the numbers it goes on all the same."""
+    query, consumer = Query(path), Consumer(path)
+    for batch_id in range(3):
+        query.epoch(batch_id, [(batch_id, 0)])
+    consumer.batch()
+    assert consumer.offset is not None
+    del consumer.offset["course"]
+    query.epoch(3, [(3, 0)])
+    before = dict(consumer.offset)
+    assert consumer.batch() == [(2, 0, "upsert", 2)]
+    consumer.offset = before
+    forget_everything()
+    again = Query(path)
+    again.epoch(3, [(3, 0)])
+    again.epoch(4, [(4, 0)])
+    assert consumer.batch() == [(2, 0, "upsert", 2), (3, 0, "upsert", 3)]
+    del consumer.offset["course"]
+    for batch_id in range(4, 6):
+        forget_everything()
+        Query(path).epoch(batch_id, [(batch_id, 0)])
+    CheckpointStore.open(path).prune(keep=2)
+    with pytest.raises(RefusedError, match="nothing says whether"):
+        consumer.batch()
 
 
 @pytest.mark.parametrize("told", [True, False])
@@ -325,3 +430,18 @@ def test_options_that_a_stream_cannot_have_are_refused(path: str) -> None:
         Consumer(path, startingEpoch="soon")
     with pytest.raises(SettingsError, match="changes"):
         ChangeReader(parse_read_options({"path": path}), SCHEMA.to_json())
+
+
+@pytest.mark.parametrize("told", [True, False])
+@pytest.mark.parametrize("start", ["snapshot", "latest"])
+def test_a_consumer_may_begin_while_nothing_final_is_left(path: str, start: str, told: bool) -> None:
+    """What the newest epoch builds on is still there, though its own checkpoint is not."""
+    query = Query(path, options={"maxDeltas": "1"})
+    for batch_id in range(4):
+        query.epoch(batch_id, [(batch_id, 0)])
+    CheckpointStore.open(path).prune(keep=1)
+    consumer = Consumer(path, startingEpoch=start, told_its_start=told)
+    rows = consumer.batch()
+    query.epoch(4, [(4, 0)])
+    rows += consumer.batch()
+    assert [row[0] for row in rows] == ([3] if start == "latest" else [0, 1, 2, 3])
