@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 from pyspark_checkpoint.errors import FormatError
 from pyspark_checkpoint.format.manifest import ManifestKind
 from pyspark_checkpoint.history.head import Head, find_head
@@ -10,8 +12,15 @@ from pyspark_checkpoint.history.seal import find_seal
 from pyspark_checkpoint.history.status import origins
 from pyspark_checkpoint.spark.session import OpenTable
 from pyspark_checkpoint.table.course import Course, find_course, read_course
-from pyspark_checkpoint.table.feed import FeedEntry, FeedPosition
+from pyspark_checkpoint.table.feed import (
+    NOTHING_SERVED,
+    FeedEntry,
+    FeedPosition,
+    find_newest_backwards,
+)
 from pyspark_checkpoint.table.info import TableInfo
+
+_KEPT = 8
 
 
 class FeedHistory:
@@ -32,11 +41,19 @@ class FeedHistory:
         """Whether anything was committed when we looked; until then the table may still begin encrypted."""
         return self._head is not None
 
+    @property
+    def remembered(self) -> int:
+        """How many manifests this holds in memory."""
+        return len(self._known)
+
+    def newest(self) -> FeedPosition:
+        """The newest final epoch that is left; reads the end of the history only."""
+        head = self._look()
+        return NOTHING_SERVED if head is None else find_newest_backwards(self._newest_first(head))
+
     def entries(self, after: FeedPosition) -> list[FeedEntry]:
         """Every entry above ``after`` that still exists, oldest first, without a hole."""
-        opened = self._opened
-        head = find_head(opened.store, cached=self._head, mac=opened.mac, store_id=opened.store_id)
-        self._head = head
+        head = self._look()
         if head is None:
             return []
         first = max(head.control.floor, after.checkpoint_id + 1)
@@ -50,9 +67,8 @@ class FeedHistory:
             else:
                 entries.append(entry)
         if head.number >= first:
-            manifest, final = head.manifest, self._is_final(head)
-            course = find_course(manifest.table)
-            entries.append(_entry(head.number, manifest.epoch, manifest.kind, course, final=final))
+            entries.append(self._head_entry(head))
+        self._forget_below(first)
         return entries
 
     def before_newest(self) -> FeedPosition | None:
@@ -65,6 +81,28 @@ class FeedHistory:
             return None
         course = find_course(head.manifest.table)
         return None if course is None else course.before
+
+    def _look(self) -> Head | None:
+        opened = self._opened
+        head = find_head(opened.store, cached=self._head, mac=opened.mac, store_id=opened.store_id)
+        self._head = head
+        return head
+
+    def _newest_first(self, head: Head) -> Iterator[FeedEntry]:
+        yield self._head_entry(head)
+        for number in range(head.number - 1, head.control.floor - 1, -1):
+            entry = self._find_entry(number)
+            if entry is None:
+                return
+            yield entry
+
+    def _head_entry(self, head: Head) -> FeedEntry:
+        manifest, final = head.manifest, self._is_final(head)
+        return _entry(head.number, manifest.epoch, manifest.kind, find_course(manifest.table), final=final)
+
+    def _forget_below(self, first: int) -> None:
+        """What a consumer has behind it is asked for no more, but for the last few."""
+        self._known = {number: entry for number, entry in self._known.items() if number >= first - _KEPT}
 
     def _find_entry(self, number: int) -> FeedEntry | None:
         if number not in self._known:

@@ -191,7 +191,7 @@ def _number(values: Mapping[str, str], name: str, minimum: int) -> int | None:
     text = values.get(name)
     if text is None:
         return None
-    if not text.strip().lstrip("-").isdigit() or int(text) < minimum:
+    if not text.strip().removeprefix("-").isdecimal() or int(text) < minimum:
         raise SettingsError(f"option {name} is a whole number of at least {minimum}, not {text!r}")
     return int(text)
 

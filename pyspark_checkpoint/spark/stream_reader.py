@@ -29,7 +29,6 @@ from pyspark_checkpoint.table.feed import (
     PRUNED_HINT,
     START_OVER,
     FeedPosition,
-    find_newest,
     plan_feed,
 )
 from pyspark_checkpoint.table.info import TableInfo, TableMode
@@ -134,7 +133,7 @@ class ChangeReader(DataSourceStreamReader):
         return self._history
 
     def _newest(self) -> FeedPosition:
-        return find_newest(self._feed().entries(NOTHING_SERVED))
+        return self._feed().newest()
 
     def _newest_known(self) -> FeedPosition:
         """The newest final epoch, also one that is pruned, if a consumer that begins can do without it.
@@ -221,7 +220,7 @@ def decode_offset(offset: Mapping[str, Any]) -> FeedPosition:
 def check_start(text: str | None) -> str:
     """Where to begin: the table as it is, the oldest epoch left, only what comes, or an epoch."""
     start = (text or "snapshot").strip().lower()
-    if start not in STARTS and not start.isdigit():
+    if start not in STARTS and not start.isdecimal():
         raise SettingsError(f"startingEpoch is {', '.join(STARTS)} or the number of an epoch, not {text!r}")
     return start
 

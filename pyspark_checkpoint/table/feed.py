@@ -12,7 +12,7 @@ follow on the very rows that were served, by its course.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from pyspark_checkpoint.errors import RefusedError
@@ -64,6 +64,18 @@ def find_newest(history: Sequence[FeedEntry]) -> FeedPosition:
         return NOTHING_SERVED
     newest = served[-1]
     return FeedPosition(newest.checkpoint_id, newest.epoch, newest.course)
+
+
+def find_newest_backwards(newest_first: Iterable[FeedEntry]) -> FeedPosition:
+    """The same from a history that is read from its end, no further than to the rows that are served."""
+    history: list[FeedEntry] = []
+    newest = NOTHING_SERVED
+    for entry in newest_first:
+        history.insert(0, entry)
+        newest = find_newest(history)
+        if newest.checkpoint_id == entry.checkpoint_id and entry.kind in _NEW_ROWS:
+            break
+    return newest
 
 
 def plan_feed(

@@ -309,6 +309,8 @@ def test_any_course_of_events_gives_what_an_undisturbed_run_gives(
         ({"checkpointId": "3"}, "option checkpointId is not for writing"),
         ({"retain": "0"}, "retain is a whole number of at least 1"),
         ({"partitions": "x"}, "partitions is a whole number"),
+        ({"partitions": "--5"}, "partitions is a whole number"),
+        ({"retain": "\u00b2"}, "retain is a whole number"),
         ({"state": "maybe"}, "state is one of auto, off, on"),
         ({"takeOver": "si"}, "takeOver is true or false"),
         ({"path": "memory://x"}, "lives in one process"),

@@ -13,6 +13,7 @@ from pyspark_checkpoint.table.feed import (
     FeedEntry,
     FeedPosition,
     find_newest,
+    find_newest_backwards,
     plan_feed,
 )
 
@@ -205,3 +206,24 @@ def test_a_rollback_to_other_rows_of_an_epoch_counts_for_it() -> None:
     assert served(entries) == [(0, 1), (1, 5)]
     with pytest.raises(RefusedError, match="rolled back to other rows of epoch 1"):
         served(entries[3:], FeedPosition(3, 1, "c"))
+
+
+@settings(deadline=None)
+@given(
+    st.lists(
+        st.tuples(st.sampled_from(["epoch", "again", "claim", "back"]), st.integers(0, 3)), max_size=20
+    )
+)
+def test_the_newest_final_epoch_is_the_same_from_the_end(steps: list[tuple[str, int]]) -> None:
+    """Reading back stops where more would change nothing, whatever happened to the table."""
+    entries: list[FeedEntry] = []
+    epoch = -1
+    for step, amount in steps:
+        if step == "epoch" or epoch < 0:
+            epoch, kind = epoch + 1, E
+        elif step == "back":
+            epoch, kind = max(0, epoch - amount), B
+        else:
+            kind = R if step == "again" else C
+        entries.append(FeedEntry(len(entries) + 1, epoch, kind))
+    assert find_newest_backwards(reversed(entries)) == find_newest(entries)
