@@ -1,13 +1,15 @@
-"""ckpt-sink beside an empty Python Arrow sink (the floor), and beside Spark's Parquet file sink.
+"""ckpt-sink beside an empty Python Arrow sink (the floor), Spark's Parquet file sink, and Delta Lake.
 
 One session on one machine; the contenders take turns in rounds, so that both sides of a ratio were
-measured in the same minutes. Times are Spark's own ``addBatch``: medians over all rounds.
+measured in the same minutes. Times are Spark's own ``addBatch``: medians over all rounds. About a quarter
+of an hour on two idle cores; the aims, each with its verdict, come last.
 
-    python -m benchmarks.bench_sink [--rows 100000,1000000] [--rounds 3] [--batches 5] [--epochs 1000]
+    python -m benchmarks.bench_sink [--rows 100000,1000000] [--rounds 2] [--batches 5] [--epochs 1000]
         [--partitions 2] [--delta COORDINATES]
 
-The environment variables ROWS, ROUNDS, BATCHES, EPOCHS and PARTITIONS give the defaults. Delta Lake is
-measured only if its coordinates are given and Spark can load it; otherwise the report says so.
+The environment variables ROWS, ROUNDS, BATCHES, EPOCHS, PARTITIONS and DELTA give the defaults. Delta Lake
+is measured if a release is known to fit this Spark, or its coordinates are given, and Spark can load it;
+otherwise the report says why not.
 """
 
 from __future__ import annotations
@@ -25,11 +27,30 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+import pyspark
+from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.datasource import DataSource, DataSourceStreamArrowWriter, WriterCommitMessage
 from pyspark.sql.streaming.query import StreamingQuery
 
+from benchmarks.sink_aims import (
+    AFTER_GROUPS,
+    APPEND,
+    DELTA,
+    EMPTY,
+    GROUPED,
+    KEYED,
+    PARQUET,
+    SHOWN,
+    SHUFFLED,
+    Times,
+    aim_line,
+    by_mark,
+    delta_for,
+    judge_sink,
+    ratio,
+)
 from tests.servers.hadoop import build_jar
 
 WARM_UP_BATCHES = 2
@@ -71,21 +92,20 @@ class Contender:
     options: dict[str, str] = field(default_factory=dict)
 
 
+BY_KEY = {"keyColumns": "key"}
 CONTENDERS = (
-    Contender("empty", "empty-arrow", "append", "plain"),
-    Contender("ckpt-sink append", "ckpt-sink", "append", "plain"),
-    Contender("parquet files", "parquet", "append", "plain"),
-    Contender("empty behind the shuffle", "empty-arrow", "append", "shuffled"),
-    Contender("ckpt-sink keyed append", "ckpt-sink", "append", "plain", {"keyColumns": "key"}),
-    Contender("empty behind the aggregation", "empty-arrow", "complete", "totals"),
-    Contender("ckpt-sink keyed after it", "ckpt-sink", "update", "totals", {"keyColumns": "key"}),
+    Contender(EMPTY, "empty-arrow", "append", "plain"),
+    Contender(APPEND, "ckpt-sink", "append", "plain"),
+    Contender(PARQUET, "parquet", "append", "plain"),
+    Contender(SHUFFLED, "empty-arrow", "append", "shuffled"),
+    Contender(KEYED, "ckpt-sink", "append", "plain", BY_KEY),
+    Contender(GROUPED, "empty-arrow", "complete", "totals"),
+    Contender(AFTER_GROUPS, "ckpt-sink", "update", "totals", BY_KEY),
 )
-RATIOS = (
-    ("ckpt-sink append", "empty"),
-    ("ckpt-sink append", "parquet files"),
-    ("ckpt-sink keyed append", "empty behind the shuffle"),
-    ("ckpt-sink keyed after it", "empty behind the aggregation"),
-)
+DELTA_CONFS = {
+    "spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension",
+    "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
+}
 
 
 def shapes(partitions: int) -> dict[str, Shape]:
@@ -134,16 +154,15 @@ class Bench:
         return [event["durationMs"]["addBatch"] / 1000 for event in events[WARM_UP_BATCHES:]]
 
     def by_epoch(self, rows: int, epochs: int) -> tuple[dict[int, float], float]:
-        """Median batch time around epochs 10, 100 and so on, and bytes written a changed row."""
-        keyed = Contender("keyed", "ckpt-sink", "append", "plain", {"keyColumns": "key"})
+        """Batch times around epochs 10, 100 and so on, and all bytes that were written, by changed row."""
+        keyed = Contender("keyed", "ckpt-sink", "append", "plain", BY_KEY)
         query, home = self.start(keyed, rows, retain="all")
         events = _wait(query, epochs)
         query.stop()
         seconds = [event["durationMs"]["addBatch"] / 1000 for event in events]
-        marks = [mark for mark in (10, 100, 1000) if mark <= epochs]
-        found = {mark: statistics.median(seconds[max(0, mark - 10) : mark + 10]) for mark in marks}
-        written = sum(p.stat().st_size for p in (home / "table" / "checkpoints").rglob("*") if p.is_file())
-        return found, written / (rows * len(events))
+        committed = sum(1 for _ in (home / "table" / "manifests").glob("manifest-??????????.json"))
+        written = sum(path.stat().st_size for path in (home / "table").rglob("*") if path.is_file())
+        return by_mark(seconds), written / (rows * max(1, committed))
 
 
 def _wait(query: StreamingQuery, batches: int) -> list[dict[str, Any]]:
@@ -163,7 +182,7 @@ def _wait(query: StreamingQuery, batches: int) -> list[dict[str, Any]]:
     return [seen[number] for number in sorted(seen)]
 
 
-def session(jar: Path, partitions: int, delta: str | None) -> SparkSession:
+def session(jar: Path, partitions: int, delta: str) -> SparkSession:
     """A session with two slots."""
     os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
     builder = (
@@ -178,60 +197,87 @@ def session(jar: Path, partitions: int, delta: str | None) -> SparkSession:
         .config("spark.ui.showConsoleProgress", "false")
     )
     if delta:
-        builder = builder.config("spark.jars.packages", delta)
+        builder = builder.config("spark.jars.packages", delta).config(map=DELTA_CONFS)
     spark = builder.getOrCreate()
     spark.sparkContext.setLogLevel("OFF")
     spark.dataSource.register(EmptySink)
     return spark
 
 
-def compare(bench: Bench, contenders: Sequence[Contender], rows: int, rounds: int, batches: int) -> None:
-    """Print times, rows a second and ratios for one number of rows."""
+def open_session(jar: Path, partitions: int, delta: str) -> tuple[SparkSession, list[Contender]]:
+    """The session and who takes part; without Delta Lake it says why."""
+    coordinates, why_not = (delta, "") if delta else delta_for(pyspark.__version__)
+    if coordinates:
+        try:
+            with_delta = Contender(DELTA, "delta", "append", "plain")
+            return session(jar, partitions, coordinates), [*CONTENDERS, with_delta]
+        except PySparkException as error:
+            why_not = f"Spark could not load {coordinates}: {type(error).__name__}"
+    print(f"Delta Lake: not measured: {why_not}", flush=True)
+    return session(jar, partitions, ""), list(CONTENDERS)
+
+
+def measure(
+    bench: Bench, contenders: Sequence[Contender], rows: int, rounds: int, batches: int
+) -> dict[str, list[float]]:
+    """Batch times of every contender, in turns."""
     times: dict[str, list[float]] = {contender.name: [] for contender in contenders}
     for _ in range(rounds):
         for contender in contenders:
             seconds = bench.batch_seconds(contender, rows, batches)
             times[contender.name] += seconds
-            print(
-                f"  ... {contender.name}: {statistics.median(seconds):.3f} s", file=sys.stderr, flush=True
-            )
-    print(f"\n{rows:,} rows a batch, {rounds} rounds of {batches} batches")
+            told = f"  ... {contender.name}: {statistics.median(seconds):.3f} s"
+            print(told, file=sys.stderr, flush=True)
+    return times
+
+
+def print_times(times: Times, rows: int) -> None:
+    """Times, rows a second and ratios for one number of rows."""
+    print(f"\n{rows:,} rows a batch, {max(map(len, times.values()))} batches each")
     print(f"  {'sink':32} {'batch s':>8} {'best':>8} {'rows/s':>12}")
     for name, values in times.items():
         middle = statistics.median(values)
         print(f"  {name:32} {middle:8.3f} {min(values):8.3f} {rows / middle:12,.0f}")
-    for ours, other in RATIOS:
-        middle = statistics.median(times[ours]) / statistics.median(times[other])
-        best = min(times[ours]) / min(times[other])
-        print(f"  {ours} / {other}: {middle:.2f} (best batches {best:.2f})")
+    for ours, other in SHOWN:
+        middle = ratio(times, ours, other)
+        if middle is not None:
+            best = min(times[ours]) / min(times[other])
+            print(f"  {ours} / {other}: {middle:.2f} (best batches {best:.2f})", flush=True)
 
 
-def main() -> None:
+def arguments() -> argparse.Namespace:
+    """What was typed, or is in the environment."""
     parser = argparse.ArgumentParser()
     parser.add_argument("--rows", default=os.environ.get("ROWS", "100000,1000000"))
-    parser.add_argument("--rounds", type=int, default=int(os.environ.get("ROUNDS", "3")))
+    parser.add_argument("--rounds", type=int, default=int(os.environ.get("ROUNDS", "2")))
     parser.add_argument("--batches", type=int, default=int(os.environ.get("BATCHES", "5")))
     parser.add_argument("--epochs", type=int, default=int(os.environ.get("EPOCHS", "1000")))
     parser.add_argument("--partitions", type=int, default=int(os.environ.get("PARTITIONS", "2")))
     parser.add_argument("--delta", default=os.environ.get("DELTA", ""))
-    given = parser.parse_args()
-    contenders = list(CONTENDERS)
+    return parser.parse_args()
+
+
+def main() -> None:
+    given = arguments()
+    times: dict[int, Times] = {}
+    marks: dict[int, float] = {}
     with tempfile.TemporaryDirectory(prefix="bench-sink-") as root:
-        spark = session(build_jar(Path(root) / "jar"), given.partitions, given.delta)
+        jar = build_jar(Path(root) / "jar")
+        spark, contenders = open_session(jar, given.partitions, given.delta)
         bench = Bench(spark, Path(root), given.partitions)
-        if given.delta:
-            contenders.append(Contender("delta lake", "delta", "append", "plain"))
-        else:
-            print("Delta Lake: not measured (give --delta with coordinates that fit this Spark)")
         for rows in map(int, given.rows.split(",")):
-            compare(bench, contenders, rows, given.rounds, given.batches)
+            times[rows] = measure(bench, contenders, rows, given.rounds, given.batches)
+            print_times(times[rows], rows)
         if given.epochs:
-            seconds, size = bench.by_epoch(1000, given.epochs)
+            marks, size = bench.by_epoch(1000, given.epochs)
             print(f"\nkeyed append, 1,000 rows a batch, {given.epochs} epochs")
-            for mark, value in seconds.items():
+            for mark, value in marks.items():
                 print(f"  batch at epoch {mark}: {value:.3f} s")
             print(f"  bytes written a changed row, everything included: {size:.1f}")
         spark.stop()
+    print("\naims")
+    for judged in judge_sink(times, marks):
+        print(f"  {aim_line(judged)}")
 
 
 if __name__ == "__main__":
