@@ -66,15 +66,14 @@ def test_a_part_that_fails_fails_the_file(in_parts: Manager, proxy: FaultProxy, 
     assert not in_parts.exists("9.snapshot")
 
 
-@pytest.mark.parametrize("overwrite", [False, True])
 @pytest.mark.parametrize("where", ["partNumber=1", "partNumber=2", "uploadId="])
 def test_an_interrupted_upload_is_an_interruption(
-    jvm: Jvm, in_parts: Manager, proxy: FaultProxy, overwrite: bool, where: str
+    jvm: Jvm, in_parts: Manager, proxy: FaultProxy, where: str
 ) -> None:
     """Spark stops a query by interrupting its thread; nobody may take that for a written file."""
     method = "POST" if where == "uploadId=" else "PUT"
     proxy.add(Rule(Fault.STALL, method=method, contains=where, seconds=3))
-    stream = in_parts.create("9.snapshot", overwrite=overwrite)
+    stream = in_parts.create("9.snapshot", overwrite=True)
     stream.write(bytearray(CONTENT))
     assert jvm.access.interruptedClose(stream, 1500) == "java.io.InterruptedIOException"
     assert jvm.access.reservedBytes() == 0
