@@ -8,9 +8,9 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from benchmarks.aims import MISSED, Judged, judge
+from benchmarks.aims import MISSED, TOTAL, WINDOWED, Judged, judge
 from benchmarks.machine import LOAD
-from benchmarks.markdown import duration, table, times
+from benchmarks.markdown import duration, measured, table
 from benchmarks.other_tables import (
     commit_table,
     contest_table,
@@ -33,7 +33,15 @@ from benchmarks.records import (
     Transcript,
     load_runs,
 )
-from benchmarks.tables import compared, cost_cells, cost_table, lag_table, phase_table, price_table
+from benchmarks.tables import (
+    compared,
+    cost_cells,
+    cost_table,
+    lag_table,
+    manager_table,
+    phase_table,
+    price_table,
+)
 
 HERE = Path(__file__).parent
 RESULTS_PAGE = HERE / "RESULTS.md"
@@ -44,6 +52,7 @@ COST_BATCH_SECONDS = 10.0
 
 PARTS = {
     "side-by-side": "Spark's checkpoints on S3 and ours, side by side",
+    "file-manager": "Our file manager alone",
     "listener-cost": "A query with the listener and without any capture",
     "purging": "Batches that purge",
     "two-drivers": "Two drivers on one location",
@@ -87,12 +96,12 @@ def aim_table(judged: Sequence[Judged]) -> list[str]:
     rows = []
     for found in judged:
         sign = "at least" if found.at_least else "at most"
-        value = "-" if found.value is None else times(found.value)
+        value = "-" if found.value is None else measured(found.value, found.unit)
         rows.append(
             [
                 found.aim,
                 found.situation,
-                f"{sign} {found.bound:g}x",
+                f"{sign} {found.bound:g}{found.unit}",
                 value,
                 found.verdict,
                 found.detail or "-",
@@ -147,6 +156,16 @@ def all_cells(runs: Runs) -> list[Cell]:
 
 def _cells(run: Run) -> list[Cell]:
     return [row for row in run.rows if isinstance(row, Cell)]
+
+
+def file_manager(runs: Runs) -> list[str]:
+    """The managers beside each other and beside local disk, with the least query that has state."""
+    lines: list[str] = []
+    for run in runs.of("file-manager"):
+        cells = _cells(run)
+        lines += [f"`{run.command}`", "", *compared(cells), "", *manager_table(cells), ""]
+        lines += [*phase_table(cells), ""]
+    return lines[:-1] or NOT_RUN
 
 
 def listener_cost(runs: Runs) -> list[str]:
@@ -213,6 +232,7 @@ def two_drivers(runs: Runs) -> list[str]:
 
 SECTIONS: dict[str, Callable[[Runs], list[str]]] = {
     "side-by-side": side_by_side,
+    "file-manager": file_manager,
     "listener-cost": listener_cost,
     "purging": purging,
     "two-drivers": two_drivers,
@@ -251,7 +271,8 @@ def reasons(runs: Runs, judged: Sequence[Judged]) -> list[str]:
         profile = "the phases below" if "p50" in found.aim else "the requests by verb above"
         if found.aim.startswith("restore"):
             profile = "the rows of the raw download that hash, and that wait for the disk"
-        text = f"{found.aim}, {found.situation}: {times(found.value or 0)} instead of {found.bound:g}x"
+        value = measured(found.value or 0, found.unit)
+        text = f"{found.aim}, {found.situation}: {value} instead of {found.bound:g}{found.unit}"
         lines.append(f"- {text}; see {profile}.")
     return [*lines, *missed_profiles(runs, missed)]
 
@@ -261,10 +282,10 @@ def missed_profiles(runs: Runs, missed: Sequence[Judged]) -> list[str]:
     where = {found.situation for found in missed if "p50" in found.aim}
     cells = [
         cell
-        for part in ("side-by-side", "listener-cost")
+        for part in ("side-by-side", "listener-cost", "file-manager")
         for run in runs.of(part)
         for cell in _cells(run)
-        if cell.query == "windowed"
+        if cell.query in (WINDOWED, TOTAL)
         and f"{cell.provider}, {cell.partitions} partitions, {cell.delay_ms} ms" in where
     ]
     return ["", *phase_table(cells)] if cells else []

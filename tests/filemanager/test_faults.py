@@ -92,6 +92,18 @@ def test_an_interrupted_write_is_an_interruption(
     assert jvm.access.reservedBytes() == 0
 
 
+def test_a_stop_while_the_writer_is_looked_up_is_an_interruption(
+    jvm: Jvm, s3_manager: Manager, proxy: FaultProxy
+) -> None:
+    """The query is told to stop between the refused create and the HEAD that tells whose the file is."""
+    proxy.add(Rule(Fault.LOSE_RESPONSE, method="PUT", contains="offsets/0"))
+    proxy.add(Rule(Fault.STALL, method="HEAD", contains="offsets/0", seconds=8))
+    stream = s3_manager.create("offsets/0")
+    stream.write(bytearray(b"x"))
+    assert jvm.access.interruptedClose(stream, 3000) == "java.io.InterruptedIOException"
+    assert jvm.access.reservedBytes() == 0
+
+
 @pytest.mark.parametrize("overwrite", [False, True])
 def test_a_denied_write_is_an_error(s3_manager: Manager, proxy: FaultProxy, overwrite: bool) -> None:
     """403 reaches Spark as what it is, and nothing is written."""

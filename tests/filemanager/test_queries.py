@@ -134,6 +134,35 @@ def test_the_state_reader_reads_what_was_written(workbench: Driver, s3_root: str
         assert state_of(workbench, spec, batch_id) == total_after(batch_id, spec.rows)
 
 
+def test_arbitrary_state_and_limits_go_on_after_a_restart(
+    workbench: Driver, s3_root: str, tmp_path: Path
+) -> None:
+    """The operators that no other test has here: state by a function of the user, and rows counted."""
+    providers = {"hdfs": HDFS, "v2": ROCKSDB_V2}
+    for batches in (2, 5):
+        specs = {
+            (kind, name): QuerySpec(
+                f"{kind}-{name}",
+                kind,
+                f"{s3_root}/{kind}-{name}",
+                str(tmp_path / f"{kind}-{name}"),
+                batches,
+                conf,
+                rows=20,
+            )
+            for kind in ("grouped", "first")
+            for name, conf in providers.items()
+        }
+        workbench.run(*specs.values())
+    for name in providers:
+        assert_totals(specs["grouped", name])
+        found = outcome.batches(specs["first", name])
+        assert [len(found[batch_id]) for batch_id in range(5)] == [20, 20, 10, 0, 0]
+        values = [json.loads(row)["value"] for batch_id in range(5) for row in found[batch_id]]
+        assert sorted(values)[:40] == list(range(40))
+        assert len(set(values)) == 50 and set(values) < set(range(60))
+
+
 @pytest.mark.parametrize("provider", [HDFS, ROCKSDB_V2], ids=["hdfs", "rocksdb-v2"])
 def test_a_location_goes_from_the_stock_manager_to_ours_and_back(
     workbench: Driver, s3_root: str, tmp_path: Path, provider: dict[str, str]

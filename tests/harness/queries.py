@@ -14,10 +14,12 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
+import pandas
 from pyspark import TaskContext
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.streaming import StatefulProcessor, StatefulProcessorHandle
+from pyspark.sql.streaming.state import GroupState, GroupStateTimeout
 
 _STATE = "spark.sql.streaming.stateStore."
 _PROVIDERS = "org.apache.spark.sql.execution.streaming.state."
@@ -209,6 +211,25 @@ def _processor(session: SparkSession, spec: QuerySpec) -> DataFrame:
     )
 
 
+def _add_up(key: tuple[int], frames: Iterator[Any], state: GroupState) -> Iterator[Any]:
+    total = (state.get[0] if state.exists else 0) + sum(int(frame["value"].sum()) for frame in frames)
+    state.update((total,))
+    yield pandas.DataFrame({"key": [key[0]], "sum": [total]})
+
+
+def _grouped(session: SparkSession, spec: QuerySpec) -> DataFrame:
+    """The totals of ``total``, kept by arbitrary state in Python."""
+    numbers = rates(session, spec.rows).select((F.col("value") % spec.rows).alias("key"), "value")
+    return numbers.groupBy("key").applyInPandasWithState(
+        _add_up, "key LONG, sum LONG", "sum LONG", "update", GroupStateTimeout.NoTimeout
+    )
+
+
+def _first(session: SparkSession, spec: QuerySpec) -> DataFrame:
+    """The first numbers, two batches and a half; how many there were is state."""
+    return rates(session, spec.rows).limit(5 * spec.rows // 2).select("value")
+
+
 def _files(session: SparkSession, spec: QuerySpec) -> DataFrame:
     """One file a batch from ``options["input"]``; the names of the files say which."""
     source = session.readStream.format("text").option("maxFilesPerTrigger", 1)
@@ -235,6 +256,8 @@ KINDS: dict[str, tuple[Callable[[SparkSession, QuerySpec], DataFrame], str]] = {
     "join": (_join, "append"),
     "sessions": (_sessions, "append"),
     "processor": (_processor, "update"),
+    "grouped": (_grouped, "update"),
+    "first": (_first, "append"),
     "files": (_files, "update"),
     "changes": (_changes, "append"),
 }

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from benchmarks.file_manager import PART as FILE_MANAGER
 from benchmarks.growth import stretches
 from benchmarks.lab import Tally, verb
 from benchmarks.part import Argument, Part, Settings, run_part
@@ -146,3 +147,14 @@ def test_large_situations_and_joins_are_measured_for_less_long() -> None:
     assert {(one.rounds, one.pace.batches) for one in small} == {(2, 6)}
     assert {one.rounds for one in found if one not in small} == {1}
     assert {one.pace.batches for one in found if one.load.partitions == 64} == {3}
+
+
+def test_the_file_manager_has_every_situation_at_the_pace_of_the_side_by_side() -> None:
+    """Stock takes the better part of a minute a batch with many partitions and a slow store."""
+    settings = FILE_MANAGER.parse([])[0]
+    found = list(situations(settings))
+    assert settings.names("ways") == ["alone", "stock", "tuned", "ours"]
+    assert {one.load.query for one in found} == {"total"}
+    assert len({(one.load.partitions, one.load.provider, one.delay_ms) for one in found}) == 2 * 2 * 3
+    assert {(one.load.partitions, one.rounds, one.pace.batches) for one in found} == {(4, 2, 6), (64, 1, 3)}
+    assert {one.pace.longest_seconds for one in found} == {40}
