@@ -44,6 +44,8 @@ from pyspark_checkpoint.spark.worker import CaptureStatus, QueryWorker, WorkerSe
 from pyspark_checkpoint.store.open import open_object_store
 
 _LOG = logging.getLogger(__name__)
+MAX_ENDED = 100
+"""How many queries that have ended, and are captured, ``statuses`` goes on to show."""
 PLUGIN = "the driver plugin"
 """How the plugin's side process is called in manifests, also when it is started again."""
 
@@ -146,6 +148,11 @@ class CheckpointListener(StreamingQueryListener):
         """Whether every query that it watched has ended and is captured as far as it can be."""
         return all(worker.is_done for worker in self._watched())
 
+    @property
+    def has_ended(self) -> bool:
+        """Whether every query that it watched has ended, captured or not."""
+        return all(worker.has_ended for worker in self._watched())
+
     def flush(self, timeout_seconds: float = 60.0) -> bool:
         """Wait until everything committed so far is durable; False if some capture failed or is late.
 
@@ -244,7 +251,7 @@ class CheckpointListener(StreamingQueryListener):
             options=self._settings.options,
             clock=self._clock,
         )
-        if not start.allow(lambda: self._history(facts).load_latest()):
+        if not start.allow(lambda: self._history(facts)):
             return
         worker = RUNS.begin(url, run_id, lambda before: self._make_worker(facts, location, start, before))
         if worker is None:
@@ -253,7 +260,8 @@ class CheckpointListener(StreamingQueryListener):
         with self._lock:
             self._left.pop(query_id, None)
             past = [run for run, other in self._workers.items() if other.status.query_id == query_id]
-            for run in past:
+            ended = [run for run, other in self._workers.items() if other.is_done]
+            for run in {*past, *ended[:-MAX_ENDED]}:
                 del self._workers[run]
             self._workers[run_id] = worker
 
@@ -277,6 +285,7 @@ class CheckpointListener(StreamingQueryListener):
             on_captured=lambda manifest: self._captured(query_id, manifest),
             on_fenced=lambda error: self._fenced(query_id, error),
             on_health=lambda problem: self._note_health(query_id, problem),
+            on_done=lambda: self._forget(query_id),
             describe=lambda: self._describe(query_id),
             gate=self._gate,
             after=before,
@@ -310,7 +319,7 @@ class CheckpointListener(StreamingQueryListener):
         history = self._history(facts)
         run = history.writer()
         head = run.refresh()
-        start.check_again(None if head is None else head.manifest)
+        start.check_again(history, None if head is None else head.manifest)
         claim_alone(run)
         self._histories[facts.query.id] = history
         url, plain = root_url(self._url, facts.query.id), plain_options(self._settings.options)
@@ -354,6 +363,11 @@ class CheckpointListener(StreamingQueryListener):
             history.prune(self._settings.retain)
         except CheckpointError as error:
             _LOG.warning("query %s is captured, but pruning failed: %s", query_id, error)
+
+    def _forget(self, query_id: str) -> None:
+        """A run has ended; the next one of its query begins afterwards."""
+        self._histories.pop(query_id, None)
+        self._looked.pop(query_id, None)
 
     def _fenced(self, query_id: str, error: FencedError) -> None:
         if self._settings.stop_when_fenced:
