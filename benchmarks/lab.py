@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import contextlib
 import json
+import re
 import statistics
 import time
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
+from urllib.parse import unquote
 
 from benchmarks.records import Cell
 from benchmarks.ways import TUNED_BUCKET, Load, Place, driver_conf, query_spec
@@ -25,6 +27,7 @@ from tests.servers.proxy import FaultProxy, Request
 
 LONGEST_SECONDS = 120.0
 PATIENCE_SECONDS = 600.0
+_PARTS = re.compile("[/?&=]")
 PHASES = ("addBatch", "queryPlanning", "walCommit", "commitOffsets", "latestOffset", "getBatch")
 
 
@@ -36,6 +39,16 @@ def verb(request: Request) -> str:
     return "DELETES" if request.method == "POST" and query.startswith("delete") else request.method
 
 
+def requests_of(name: str, others: Iterable[str], requests: Sequence[Request]) -> list[Request]:
+    """Those made for the query ``name``, or for none in particular.
+
+    Spark looks after the state of queries that have ended, once a minute: on S3 with a LIST for every
+    partition, which whoever is measured at that moment must not pay for.
+    """
+    strangers = set(others) - {name}
+    return [one for one in requests if strangers.isdisjoint(_PARTS.split(unquote(one.target)))]
+
+
 @dataclass(frozen=True)
 class Lab:
     """A running server with a proxy before it, and the files of this run."""
@@ -44,6 +57,8 @@ class Lab:
     proxy: FaultProxy
     place: Place
     jar: Path
+    names: set[str] = field(default_factory=set)
+    """The queries that were measured: each has its name in the targets of its requests."""
 
     @property
     def home(self) -> Path:
@@ -152,6 +167,7 @@ def measure(lab: Lab, driver: Driver, spec: QuerySpec, pace: Pace, tally: Tally)
 
 def measure_on(lab: Lab, driver: Driver, spec: QuerySpec, pace: Pace, tally: Tally) -> None:
     """The same for a query that runs already; its warm-up counts from batch 0 on."""
+    lab.names.add(spec.name)
     wait_for(driver, spec.name, pace.warm_up)
     lab.proxy.clear()
     begun = count_committed(driver, spec.name)
@@ -160,7 +176,7 @@ def measure_on(lab: Lab, driver: Driver, spec: QuerySpec, pace: Pace, tally: Tal
     while done < begun + pace.batches and (done == begun or time.monotonic() < until):
         time.sleep(0.1)
         done = count_committed(driver, spec.name)
-    tally.add_requests(lab.proxy.requests)
+    tally.add_requests(requests_of(spec.name, lab.names, lab.proxy.requests))
     result: dict[str, Any] = driver.call("stop", 600, name=spec.name)
     tally.batches += done - begun
     tally.batch_ms += result["batch_ms"][begun:done]

@@ -14,6 +14,10 @@ Four ways to get the bytes, in turns, each eight at a time, from the same store:
 A ratio is the restore's speed over the other's. The processor's seconds of this process are given beside
 the seconds that passed: on few cores they are what a restore costs more. The first round is not counted.
 
+The last line is arithmetic: where the processor is what limits both, nothing that hashes every byte can be
+faster, beside the plain download, than its seconds over the sum of its seconds and the hash's. Where the
+network limits both, hashing costs no time, because it goes on while bytes are awaited.
+
     python -m benchmarks.restores
 
 Environment: RESTORE_MB (128), ROUNDS (9), STORES (file,s3).
@@ -144,11 +148,24 @@ def measure(name: str, place: Place, directory: Path) -> None:
                 seconds.setdefault(what, []).append(took)
     middle = {what: statistics.median(took[0] for took in taken) for what, taken in seconds.items()}
     busy = {what: statistics.median(took[1] for took in taken) for what, taken in seconds.items()}
-    for line in report(name, place.size_bytes / 1e6, middle, busy):
+    for line in report(name, place.size_bytes / 1e6, middle, busy, hash_seconds(place.size_bytes)):
         print(line)
 
 
-def report(name: str, size_mb: float, middle: dict[str, float], busy: dict[str, float]) -> Iterator[str]:
+def hash_seconds(size_bytes: int) -> float:
+    """What SHA-256 of so many bytes takes of one processor, from its cache: the median of five."""
+    piece, taken = os.urandom(256 * 1024), []
+    for _ in range(5):
+        digest, busy = hashlib.sha256(), time.process_time()
+        for _ in range(size_bytes // len(piece)):
+            digest.update(piece)
+        taken.append(time.process_time() - busy)
+    return statistics.median(taken)
+
+
+def report(
+    name: str, size_mb: float, middle: dict[str, float], busy: dict[str, float], hashing: float
+) -> Iterator[str]:
     """The figures, with what each of them means."""
     plain = min("tool", "client", key=lambda what: middle[what])
     yield (
@@ -165,6 +182,11 @@ def report(name: str, size_mb: float, middle: dict[str, float], busy: dict[str, 
             f"  {middle[what] / middle['restore']:.2f} of {text}: {size_mb / middle[what]:.0f} MB/s, "
             f"{busy[what]:.2f} s of the processor"
         )
+    most = busy[plain] / (busy[plain] + hashing)
+    yield (
+        f"  SHA-256 alone: {hashing:.2f} s of the processor. Beside the plain download "
+        f"{busy[plain]:.2f} / ({busy[plain]:.2f} + {hashing:.2f}) = {most:.2f} is the most that is possible"
+    )
 
 
 def measure_restores(directory: Path) -> None:

@@ -12,6 +12,7 @@ from pyspark_checkpoint.capture.roots import (
     is_history,
     list_queries,
     plain_options,
+    read_names,
     register,
     resolve_root,
     root_url,
@@ -54,7 +55,7 @@ def plan_histories(request: CopyRequest, options: Options | None = None) -> list
     parent = open_object_store(request.source_url, plain_options(options))
     if request.query is None and is_history(parent):
         return [HistoryCopy(request.source_url, request.target_url)]
-    roots = list_queries(parent)
+    roots = list_queries(parent) if request.query is None else read_names(parent).roots
     wanted = [root for root in roots if request.query in (None, root.name, root.query_id)]
     if not wanted and request.query is not None:
         url = resolve_root(

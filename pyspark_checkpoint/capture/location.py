@@ -21,6 +21,10 @@ class FileGone(RefusedError):
     """A file that was listed is gone, or is another one: Spark purged or rewrote it. List again."""
 
 
+class LocationGone(RefusedError):
+    """There is nothing at all at the location although its query has run: removed, or elsewhere."""
+
+
 Opener = Callable[[str], ObjectStore]
 """Opens a location that only Hadoop's file systems know; ``spark.hadoop`` has it."""
 

@@ -11,6 +11,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
+from urllib.parse import unquote
 
 from pyspark_checkpoint.errors import (
     AlreadyExists,
@@ -33,6 +34,10 @@ NAMES_PREFIX = "names/"
 APPS_PREFIX = "apps/"
 HISTORY_OPTIONS = ("encryptionKeyFile",)
 _UUID = re.compile(r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}\Z")
+DAMAGED_HINT = (
+    "the history itself is at {URL}/{query id}, and can be given by that URL; the next start of the query "
+    "writes the record anew"
+)
 _MAX_NAME = 150
 _RACES = 20
 _UNSAFE = re.compile(r"[^A-Za-z0-9_=-]")
@@ -51,6 +56,27 @@ class QueryRoot:
     checkpoint_location: str = ""
 
 
+@dataclass(frozen=True, slots=True)
+class DamagedName:
+    """A name whose record cannot be read. The history that it led to may be there, and whole."""
+
+    key: str
+    name: str
+    problem: str
+
+    def error(self) -> FormatError:
+        """What to raise where just this name is asked for."""
+        return FormatError(self.problem, hint=DAMAGED_HINT)
+
+
+@dataclass(frozen=True, slots=True)
+class QueryNames:
+    """All names below a URL: the queries that they lead to, and those that lead nowhere now."""
+
+    roots: tuple[QueryRoot, ...] = ()
+    damaged: tuple[DamagedName, ...] = ()
+
+
 def plain_options(options: Mapping[str, str] | None) -> dict[str, str]:
     """The options of the store itself, without those of the history in it."""
     return {name: value for name, value in (options or {}).items() if name not in HISTORY_OPTIONS}
@@ -66,6 +92,11 @@ def root_url(url: str, query_id: str) -> str:
 def name_key(name: str) -> str:
     """Where the pointer of a query name is; characters that not every store holds are spelled out."""
     return f"{NAMES_PREFIX}{_spelled(name)}.json"
+
+
+def parse_name_key(key: str) -> str:
+    """The name of a pointer; of a very long one what its key has of it."""
+    return unquote(key.removeprefix(NAMES_PREFIX).removesuffix(".json"))
 
 
 def app_prefix(app_name: str) -> str:
@@ -133,9 +164,24 @@ def _timestamp_ms(data: bytes, key: str) -> int:
         return -1
 
 
+def read_names(parent: ObjectStore) -> QueryNames:
+    """The queries that have a history below a URL, by name. One damaged record does not hide the others."""
+    roots: list[QueryRoot] = []
+    damaged: list[DamagedName] = []
+    for info in parent.list(NAMES_PREFIX):
+        try:
+            roots.append(_decode(read_record(parent, info.key), info.key))
+        except FormatError as error:
+            damaged.append(DamagedName(info.key, parse_name_key(info.key), error.message))
+    return QueryNames(tuple(roots), tuple(damaged))
+
+
 def list_queries(parent: ObjectStore) -> list[QueryRoot]:
-    """The queries that have a history below a URL, by name."""
-    return [_decode(read_record(parent, info.key), info.key) for info in parent.list(NAMES_PREFIX)]
+    """All queries that have a history below a URL, by name; an error if one of them cannot be told."""
+    names = read_names(parent)
+    for damaged in names.damaged:
+        raise damaged.error()
+    return list(names.roots)
 
 
 def find_query(parent: ObjectStore, name: str) -> QueryRoot | None:
@@ -148,7 +194,10 @@ def find_query(parent: ObjectStore, name: str) -> QueryRoot | None:
 
 
 def list_app_queries(parent: ObjectStore, app_name: str) -> list[QueryRoot]:
-    """The queries that an application of this name has run with checkpoints below a URL."""
+    """The queries that an application of this name has run with checkpoints below a URL.
+
+    One that cannot be told is an error: whoever restores by itself must not leave it out.
+    """
     return [_decode(read_record(parent, info.key), info.key) for info in parent.list(app_prefix(app_name))]
 
 
@@ -160,18 +209,28 @@ def resolve_root(url: str, query: str | None, options: Mapping[str, str] | None 
     parent = open_object_store(url, plain_options(options))
     if query is None and is_history(parent):
         return url
-    found = list_queries(parent)
-    chosen = [root for root in found if query in (None, root.name, root.query_id)]
-    if len(chosen) == 1:
+    names = read_names(parent)
+    chosen = [root for root in names.roots if query in (None, root.name, root.query_id)]
+    if len(chosen) == 1 and (query is not None or not names.damaged):
         return history_url(url, chosen[0], options)
-    if query is not None and _UUID.match(query) is not None:
+    return _resolve_unnamed(url, query, names, parent.url)
+
+
+def _resolve_unnamed(url: str, query: str | None, names: QueryNames, where: str) -> str:
+    """The history of an id that no name leads to. What is damaged is never taken for absent."""
+    is_id = query is not None and _UUID.match(query) is not None
+    for damaged in names.damaged:
+        if is_id or not names.roots or (query is not None and damaged.key == name_key(query)):
+            raise damaged.error()
+    if query is not None and is_id:
         return root_url(url, query)
-    if not found:
-        raise RefusedError(f"{parent.url} has no checkpoints", hint="look at the URL once more")
-    names = ", ".join(sorted(root.name or root.query_id for root in found)[:20])
+    known = [root.name or root.query_id for root in names.roots]
+    if not known:
+        raise RefusedError(f"{where} has no checkpoints", hint="look at the URL once more")
+    choices = ", ".join(sorted([*known, *(damaged.name for damaged in names.damaged)])[:20])
     raise RefusedError(
-        f"{parent.url} holds the histories of several queries" if query is None else f"no query {query!r}",
-        hint=f"name one of: {names}",
+        f"{where} holds the histories of several queries" if query is None else f"no query {query!r}",
+        hint=f"name one of: {choices}",
     )
 
 

@@ -3,16 +3,28 @@
 A location that is behind would write again what is written; one that went another way would put its
 batches after those of somebody else. Both are told by what the location had when the query started: once
 it has run on, nothing tells them any more.
+
+Right after a rollback the location of before it is ahead of the history, as one is whose last batches were
+not captured. It is told by the batches that it has: the very files of a checkpoint that was given up.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 from pyspark_checkpoint.capture.location import CheckpointLocation, FileGone
-from pyspark_checkpoint.format.manifest import CheckpointManifest
+from pyspark_checkpoint.errors import FormatError
+from pyspark_checkpoint.format.artifact import ArtifactRef
+from pyspark_checkpoint.format.manifest import CheckpointManifest, ManifestKind
+from pyspark_checkpoint.history.checkpoint_store import CheckpointStore
+from pyspark_checkpoint.history.lookup import find_checkpoint
+from pyspark_checkpoint.history.reading import ArtifactReader, WantedArtifact
 from pyspark_checkpoint.history.rules import source_positions
 from pyspark_checkpoint.sparkstate.logs import OffsetLog, decode_offset_log
+
+_MAX_CLAIMS = 50
+"""How many starts without a capture are looked behind."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,6 +56,40 @@ class Standing:
             )
         return None
 
+    def find_rolled_back(
+        self, history: CheckpointStore, head: CheckpointManifest | None, run_id: str
+    ) -> str | None:
+        """Whether the location has batches that a rollback has given up, and which; None if not.
+
+        Costs nothing unless the history was just rolled back, and nothing was captured since.
+        """
+        if head is None or head.run_id == run_id or self.newest is None or self.newest <= head.epoch:
+            return None
+        if not _follows_rollback(history, head):
+            return None
+        reader = history.reader()
+        for given_up in _given_up(history, head):
+            for ref in given_up.files:
+                if self._has_later_batch(ref, head.epoch, reader):
+                    return (
+                        f"its checkpoint location has {ref.name} of checkpoint {given_up.checkpoint_id}, "
+                        f"and its history was rolled back to batch {head.epoch}: running on would undo that"
+                    )
+        return None
+
+    def _has_later_batch(self, ref: ArtifactRef, epoch: int, reader: ArtifactReader) -> bool:
+        """Whether a checkpoint's offset log of a batch after ``epoch`` is the location's too, to the byte.
+
+        It has the time at which the batch was planned, so that a batch that ran again has another one.
+        """
+        folder, _, batch = ref.name.partition("/")
+        if folder != "offsets" or not batch.isdigit() or int(batch) <= epoch:
+            return False
+        try:
+            return reader.has_bytes(WantedArtifact(ref), self.location.read(ref.name))
+        except FileGone:
+            return False
+
     def _offsets(self, batch: int) -> OffsetLog | None:
         """An offset log; None if Spark has purged it since."""
         name = f"offsets/{batch}"
@@ -51,6 +97,30 @@ class Standing:
             return decode_offset_log(self.location.read(name), name)
         except FileGone:
             return None
+
+
+def _follows_rollback(history: CheckpointStore, head: CheckpointManifest) -> bool:
+    """Whether nothing but claims came after the last rollback."""
+    manifest = head
+    for _ in range(_MAX_CLAIMS):
+        if manifest.kind is not ManifestKind.CLAIM:
+            return manifest.kind is ManifestKind.ROLLBACK
+        before = find_checkpoint(history.store, manifest.parent_id, mac=history.authenticator())
+        if before is None:
+            return False
+        manifest = before.manifest
+    return False
+
+
+def _given_up(history: CheckpointStore, head: CheckpointManifest) -> Iterator[CheckpointManifest]:
+    """What is left of checkpoints of later epochs than the head's: epochs fall only by a rollback."""
+    for number in reversed(history.list_ids()):
+        try:
+            found = find_checkpoint(history.store, number, mac=history.authenticator())
+        except FormatError:
+            continue  # it proves nothing
+        if found is not None and found.manifest.epoch > head.epoch:
+            yield found.manifest
 
 
 def _recorded(manifest: CheckpointManifest) -> list[str]:

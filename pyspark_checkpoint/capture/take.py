@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from pyspark_checkpoint.capture.describe import CapturedLogs, QueryFacts, described_by, draft_manifest
-from pyspark_checkpoint.capture.location import CheckpointLocation, FileGone
+from pyspark_checkpoint.capture.location import CheckpointLocation, FileGone, LocationGone
 from pyspark_checkpoint.capture.location_logs import LocationLogs
 from pyspark_checkpoint.capture.server_copy import ServerCopier
 from pyspark_checkpoint.capture.upload import UploadedGroup, UploadTarget, upload_group
@@ -81,7 +81,8 @@ class QueryCapture:
         self._seen = self.location.listing()
         newest = self._seen.newest_committed
         if newest is None and self.facts.finished_batch is not None:
-            raise RefusedError(
+            kind = RefusedError if self._seen.facts else LocationGone
+            raise kind(
                 f"Spark has finished batch {self.facts.finished_batch}, and {self.location.url} has no "
                 "batch: it is not the place that Spark writes to",
                 hint="give location_options that lead where Spark's own settings lead; a file: path must "

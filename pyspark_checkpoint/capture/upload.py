@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
+from pyspark_checkpoint.capture.large_files import is_large, upload_large
 from pyspark_checkpoint.capture.location import CheckpointLocation, FileGone
 from pyspark_checkpoint.capture.server_copy import COPY_BYTES, ServerCopier
 from pyspark_checkpoint.capture.uploads import UploadItem
@@ -86,17 +87,24 @@ def upload_group(
 ) -> UploadedGroup:
     """Read a group's files, stage those whose bytes the store does not have, and say where all are.
 
+    Large ones pass piece by piece, except into an encrypted store: a file is encrypted as a whole.
     Each call stages under an attempt of its own, so that a task that runs twice overwrites nothing.
     """
     copied = _copy_large(target, group, clock)
-    read = read_group(location, target, [item for item in group if item.file.path not in copied])
+    left = [item for item in group if item.file.path not in copied]
+    large = [item for item in left if is_large(item)] if target.cipher is None else []
+    attempt = CheckpointId(target.number, clock.uuid7())
+    sent, cost = upload_large(location, target.store, attempt, large, clock)
+    read = read_group(location, target, [item for item in left if item.file.path not in sent])
     new = upload_bytes(
         target, read.items, read.staged, clock=clock, bounds=bounds, inline_used_bytes=inline_used_bytes
     )
     requests = RequestCount(
-        new.requests.puts + len(copied), new.requests.gets + len(copied), new.requests.bytes
+        new.requests.puts + cost.puts + len(copied),
+        new.requests.gets + len(copied),
+        new.requests.bytes + cost.bytes,
     )
-    return UploadedGroup((*copied.items(), *read.reused, *new.refs), requests)
+    return UploadedGroup((*copied.items(), *sent.items(), *read.reused, *new.refs), requests)
 
 
 def upload_bytes(

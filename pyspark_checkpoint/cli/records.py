@@ -33,14 +33,18 @@ def checkpoint_record(entry: Entry) -> dict[str, Any]:
     }
 
 
-def query_record(root: QueryRoot, url: str, overview: Overview) -> dict[str, Any]:
-    """One query below a URL: its newest checkpoint, and whose it is."""
+def query_record(
+    root: QueryRoot, url: str | None, overview: Overview, problem: str | None = None
+) -> dict[str, Any]:
+    """One query below a URL: its newest checkpoint, and whose it is; ``problem`` is what hides that."""
     newest = overview.newest or Entry(0, kind=None)
     record = checkpoint_record(newest)
     if overview.newest is None:
-        record |= {"checkpoint_id": None, "kind": None}
+        record |= {"checkpoint_id": None, "kind": None if problem is None else "damaged"}
+    if problem is not None:
+        record["problem"] = problem
     return record | {
-        "query_id": root.query_id,
+        "query_id": root.query_id or None,
         "name": root.name,
         "app_name": root.app_name,
         "url": url,

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from pyspark_checkpoint.capture.roots import (
-    QueryRoot,
+    QueryNames,
     is_history,
-    list_queries,
     plain_options,
+    read_names,
     resolve_root,
 )
 from pyspark_checkpoint.cli.arguments import Place
@@ -32,18 +32,23 @@ def open_parent(place: Place) -> ObjectStore:
     return open_object_store(place.url, plain_options(place.options))
 
 
-def find_queries(place: Place) -> list[QueryRoot] | None:
+def find_queries(place: Place) -> QueryNames | None:
     """The queries below the URL; None if one is chosen, or if the URL is a history itself."""
-    return None if place.query is not None else find_roots(place)[1] or None
+    names = QueryNames() if place.query is not None else find_names(place)[1]
+    return names if names.roots or names.damaged else None
 
 
-def find_roots(place: Place) -> tuple[ObjectStore, list[QueryRoot]]:
+def find_names(place: Place) -> tuple[ObjectStore, QueryNames]:
     """What is at the URL, and the queries below it that are meant; none if it is a history itself."""
     parent = open_parent(place)
     if place.query is None and is_history(parent):
-        return parent, []
-    roots = list_queries(parent)
-    return parent, [root for root in roots if place.query in (None, root.name, root.query_id)]
+        return parent, QueryNames()
+    names = read_names(parent)
+    if place.query is None:
+        return parent, names
+    return parent, QueryNames(
+        tuple(root for root in names.roots if place.query in (root.name, root.query_id))
+    )
 
 
 def find_number(history: CheckpointStore, typed: str) -> int:

@@ -89,6 +89,18 @@ class Watched:
         return Look(entries, pins, control.floor)
 
 
+@dataclass(frozen=True, slots=True)
+class Unreadable:
+    """A query whose name cannot be followed: it is shown among the others, with the reason."""
+
+    label: str
+    problem: str
+
+    def look(self) -> Look:
+        """Say why."""
+        return Look(problem=self.problem)
+
+
 def changes(before: Look | None, after: Look) -> Iterator[tuple[str, Entry | str]]:
     """What is new since the look before, and of what kind it is. Pure."""
     if before is None:

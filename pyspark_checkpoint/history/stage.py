@@ -6,8 +6,11 @@ Everything is created, never replaced, under names that only this attempt uses.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import hashlib
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from functools import partial
+from typing import IO
 
 from pyspark_checkpoint.clock import SYSTEM_CLOCK, Clock
 from pyspark_checkpoint.errors import AlreadyExists, NotFound, OutcomeUnknown, RefusedError, Unavailable
@@ -18,7 +21,8 @@ from pyspark_checkpoint.format.manifest import RequestCount
 from pyspark_checkpoint.format.pack import DEFAULT_BOUNDS, PackBounds, Part, build_pack, plan_packs
 from pyspark_checkpoint.format.sealed import sha256_hex
 from pyspark_checkpoint.history.parallel import DEFAULT_CONCURRENCY, run_bounded
-from pyspark_checkpoint.store.base import ObjectStore
+from pyspark_checkpoint.store.base import Body, ObjectStore
+from pyspark_checkpoint.store.body import rewind_body
 
 _PUT_ATTEMPTS = 10
 NO_PARTITION = -1
@@ -99,22 +103,56 @@ def artifact_context(
 
 def put_artifact(store: ObjectStore, path: str, data: bytes, clock: Clock) -> None:
     """Create an artifact's object. If it is there with the same bytes, it was an earlier try of ours."""
+
+    def find_digest() -> str | None:
+        there = find_bytes(store, path, len(data) + 1)
+        return None if there is None else sha256_hex(there)
+
+    _put_settled(store, path, data, clock, digest=lambda: sha256_hex(data), find_digest=find_digest)
+
+
+def put_artifact_file(store: ObjectStore, path: str, file: IO[bytes], sha256: str, clock: Clock) -> None:
+    """The same for a file, from its beginning, of which ``sha256`` is the digest; memory is bounded."""
+    found = partial(_find_stream_digest, store, path)
+    _put_settled(store, path, file, clock, digest=lambda: sha256, find_digest=found)
+
+
+def _put_settled(
+    store: ObjectStore,
+    path: str,
+    body: Body,
+    clock: Clock,
+    *,
+    digest: Callable[[], str],
+    find_digest: Callable[[], str | None],
+) -> None:
     nonce = clock.nonce()
     for attempt in range(_PUT_ATTEMPTS):
+        rewind_body(body, 0)
         try:
-            store.put(path, data, if_absent=True, nonce=nonce)
+            store.put(path, body, if_absent=True, nonce=nonce)
             return
         except OutcomeUnknown:
             if attempt == _PUT_ATTEMPTS - 1:
                 raise
         except AlreadyExists:
-            there = find_bytes(store, path, len(data) + 1)
+            there = find_digest()
             if there is None:
                 continue  # collected as an orphan just now: the number is taken, and publishing will say so
-            if sha256_hex(there) != sha256_hex(data):
+            if there != digest():
                 raise RefusedError(f"{path} is there with other bytes", hint="stage it once") from None
             return
     raise Unavailable(f"{path} was deleted as often as it was created", key=path)
+
+
+def _find_stream_digest(store: ObjectStore, path: str) -> str | None:
+    digest = hashlib.sha256()
+    try:
+        for chunk in store.stream(path):
+            digest.update(chunk)
+    except NotFound:
+        return None
+    return digest.hexdigest()
 
 
 def find_bytes(store: ObjectStore, path: str, limit: int) -> bytes | None:

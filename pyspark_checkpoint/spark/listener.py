@@ -44,6 +44,8 @@ from pyspark_checkpoint.spark.worker import CaptureStatus, QueryWorker, WorkerSe
 from pyspark_checkpoint.store.open import open_object_store
 
 _LOG = logging.getLogger(__name__)
+MAX_ENDED = 100
+"""How many queries that have ended, and are captured, ``statuses`` goes on to show."""
 PLUGIN = "the driver plugin"
 """How the plugin's side process is called in manifests, also when it is started again."""
 
@@ -131,6 +133,7 @@ class CheckpointListener(StreamingQueryListener):
         self._workers: dict[str, QueryWorker] = {}
         self._left: dict[str, CaptureStatus] = {}
         self._looked: dict[str, int] = {}
+        self._histories: dict[str, CheckpointStore] = {}
         self._lock = threading.Lock()
         open_object_store(self._url, plain)  # a bad URL or option fails here, where it was typed
 
@@ -144,6 +147,11 @@ class CheckpointListener(StreamingQueryListener):
     def is_done(self) -> bool:
         """Whether every query that it watched has ended and is captured as far as it can be."""
         return all(worker.is_done for worker in self._watched())
+
+    @property
+    def has_ended(self) -> bool:
+        """Whether every query that it watched has ended, captured or not."""
+        return all(worker.has_ended for worker in self._watched())
 
     def flush(self, timeout_seconds: float = 60.0) -> bool:
         """Wait until everything committed so far is durable; False if some capture failed or is late.
@@ -243,7 +251,7 @@ class CheckpointListener(StreamingQueryListener):
             options=self._settings.options,
             clock=self._clock,
         )
-        if not start.allow(lambda: self._history(facts).load_latest()):
+        if not start.allow(lambda: self._history(facts)):
             return
         worker = RUNS.begin(url, run_id, lambda before: self._make_worker(facts, location, start, before))
         if worker is None:
@@ -252,7 +260,8 @@ class CheckpointListener(StreamingQueryListener):
         with self._lock:
             self._left.pop(query_id, None)
             past = [run for run, other in self._workers.items() if other.status.query_id == query_id]
-            for run in past:
+            ended = [run for run, other in self._workers.items() if other.is_done]
+            for run in {*past, *ended[:-MAX_ENDED]}:
                 del self._workers[run]
             self._workers[run_id] = worker
 
@@ -276,6 +285,7 @@ class CheckpointListener(StreamingQueryListener):
             on_captured=lambda manifest: self._captured(query_id, manifest),
             on_fenced=lambda error: self._fenced(query_id, error),
             on_health=lambda problem: self._note_health(query_id, problem),
+            on_done=lambda: self._forget(query_id),
             describe=lambda: self._describe(query_id),
             gate=self._gate,
             after=before,
@@ -306,10 +316,12 @@ class CheckpointListener(StreamingQueryListener):
         )
 
     def _begin_capture(self, facts: QueryFacts, location: LocationSpec, start: Start) -> QueryCapture:
-        run = self._history(facts).writer()
+        history = self._history(facts)
+        run = history.writer()
         head = run.refresh()
-        start.check_again(None if head is None else head.manifest)
+        start.check_again(history, None if head is None else head.manifest)
         claim_alone(run)
+        self._histories[facts.query.id] = history
         url, plain = root_url(self._url, facts.query.id), plain_options(self._settings.options)
         kind = HadoopUploader if location.is_foreign else ExecutorUploader
         copier = find_server_copier(location, url, plain)
@@ -341,13 +353,21 @@ class CheckpointListener(StreamingQueryListener):
         """Retention. A run takes a number for its claim before it takes one for its first batch."""
         before = self._looked.get(query_id, manifest.checkpoint_id - 2)
         self._looked[query_id] = manifest.checkpoint_id
-        if manifest.table is not None or not self._settings.prunes_at(manifest.checkpoint_id, before):
+        history = self._histories.get(query_id)
+        if manifest.table is not None or history is None:
             return  # a table's checkpoints are its sink's to prune
+        history.remember(manifest)
+        if not self._settings.prunes_at(manifest.checkpoint_id, before):
+            return
         try:
-            url = root_url(self._url, query_id)
-            CheckpointStore.open(url, self._settings.options).prune(self._settings.retain)
+            history.prune(self._settings.retain)
         except CheckpointError as error:
             _LOG.warning("query %s is captured, but pruning failed: %s", query_id, error)
+
+    def _forget(self, query_id: str) -> None:
+        """A run has ended; the next one of its query begins afterwards."""
+        self._histories.pop(query_id, None)
+        self._looked.pop(query_id, None)
 
     def _fenced(self, query_id: str, error: FencedError) -> None:
         if self._settings.stop_when_fenced:

@@ -24,6 +24,8 @@ from pyspark_checkpoint.spark.worker import CaptureStatus
 _LOG = logging.getLogger("pyspark_checkpoint.spark.sidecar")
 TICK_SECONDS = 1.0
 STOP = "stop"
+MAX_ENDED = 100
+"""How many runs that have ended are tried again for as long as their captures fail."""
 SETTINGS_STATUS = 2
 """The exit status that says: another start would not help."""
 
@@ -36,6 +38,7 @@ class SideCar:
         self._settings = settings
         self._listeners: dict[str, CheckpointListener] = {}
         self._reported: dict[str, CaptureStatus] = {}
+        self._given_up: set[str] = set()
 
     def run(self) -> None:
         """Work until the driver says stop; then capture what is left."""
@@ -65,10 +68,20 @@ class SideCar:
         self._report()
 
     def _forget_ended(self) -> None:
-        """An application may start queries for months; what has ended and was reported is over."""
+        """An application may start queries for months; what has ended and was reported is over.
+
+        What could not be captured is tried again, but not of any number of runs: the oldest give up.
+        """
+        ended = [run_id for run_id, listener in self._listeners.items() if listener.has_ended]
+        for run_id in ended[:-MAX_ENDED]:
+            if run_id not in self._given_up:
+                self._given_up.add(run_id)
+                _LOG.warning("run %s has ended, and its last batches could not be checkpointed", run_id)
+                self._listeners[run_id].close(0.0)
         for run_id in [run_id for run_id, listener in self._listeners.items() if listener.is_done]:
             self._report()
             del self._listeners[run_id]
+            self._given_up.discard(run_id)
             self._reported.pop(run_id, None)
 
     def _handle(self, event: Mapping[str, str]) -> None:

@@ -20,6 +20,7 @@ from pyspark_checkpoint.capture.standing import Standing
 from pyspark_checkpoint.clock import Clock
 from pyspark_checkpoint.errors import CheckpointError, FormatError, RefusedError, StoreError
 from pyspark_checkpoint.format.manifest import CheckpointManifest
+from pyspark_checkpoint.history.checkpoint_store import CheckpointStore
 from pyspark_checkpoint.spark.gateway import stop_query, stop_starting_query
 
 _LOG = logging.getLogger(__name__)
@@ -52,15 +53,17 @@ class Start:
         self._standing: Standing | None = None
         self._is_settled = False
 
-    def allow(self, find_newest: Callable[[], CheckpointManifest | None]) -> bool:
+    def allow(self, open_history: Callable[[], CheckpointStore]) -> bool:
         """Whether the query may run; if not, it is stopped. Its ``start()`` has not returned yet."""
         try:
             opened = self._location.open()
             if _is_unfinished(opened):
                 return self._stop("a restore into its location was not finished: repeat it")
             self._standing = Standing.of(opened)
-            newest = None if self._has_state_in_table() else find_newest()
-            problem = self._standing.find_problem(newest, self._facts.run_id)
+            problem = None
+            if not self._has_state_in_table():
+                history = open_history()
+                problem = self._find_problem(self._standing, history, history.load_latest())
         except (StoreError, FormatError) as error:
             _LOG.warning("query %s: its history cannot be read yet: %s", self._facts.query.id, error)
             return True
@@ -74,14 +77,20 @@ class Start:
             return self._replace(problem)
         return self._stop(f"{problem}. Run ckpt restore, or set stale=restore or stale=warn")
 
-    def check_again(self, newest: CheckpointManifest | None) -> None:
+    def _find_problem(
+        self, standing: Standing, history: CheckpointStore, newest: CheckpointManifest | None
+    ) -> str | None:
+        run_id = self._facts.run_id
+        return standing.find_problem(newest, run_id) or standing.find_rolled_back(history, newest, run_id)
+
+    def check_again(self, history: CheckpointStore, newest: CheckpointManifest | None) -> None:
         """Before the first capture: somebody else may have gone on, or the start could not be looked at.
 
         Refused, and the query stopped, if its location was behind when it started.
         """
         if self._standing is None or (self._is_settled and self._stale == WARN):
             return
-        problem = self._standing.find_problem(newest, self._facts.run_id)
+        problem = self._find_problem(self._standing, history, newest)
         if problem is None:
             return
         if self._stale == WARN:

@@ -14,11 +14,14 @@ from functools import partial
 
 from pyspark_checkpoint.capture.covered import Captures
 from pyspark_checkpoint.capture.describe import QueryFacts
+from pyspark_checkpoint.capture.location import LocationGone
 from pyspark_checkpoint.clock import Clock
 from pyspark_checkpoint.errors import CheckpointError, FencedError, StepAside
 from pyspark_checkpoint.format.manifest import CheckpointManifest
 
 _LOG = logging.getLogger(__name__)
+GONE_SECONDS = 600.0
+"""How long the location of a query that has ended may be away before it is taken for removed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,6 +66,7 @@ class QueryWorker:
         on_captured: Callable[[CheckpointManifest], None],
         on_fenced: Callable[[FencedError], None],
         on_health: Callable[[str | None], None] | None = None,
+        on_done: Callable[[], None] = lambda: None,
         describe: Callable[[], tuple[tuple[str, ...], str] | None] | None = None,
         gate: threading.Semaphore | None = None,
         after: QueryWorker | None = None,
@@ -70,7 +74,8 @@ class QueryWorker:
         """``begin`` opens the store and claims it; it is called on the worker's own thread.
 
         ``on_health`` is told after the first capture, and whenever it changes, why captures fail; None
-        if they work. ``describe`` is asked for sources and sink as long as no event has told them.
+        if they work. ``on_done`` is called when nothing will be captured any more. ``describe`` is asked
+        for sources and sink as long as no event has told them.
 
         Workers that share a ``gate`` capture no more at once than it lets through. ``after`` is the worker
         of an earlier run of the query: it gives way, and nothing begins before it has ended.
@@ -82,6 +87,7 @@ class QueryWorker:
         self._on_captured = on_captured
         self._on_fenced = on_fenced
         self._on_health = on_health
+        self._on_done = on_done
         self._describe = describe
         self._after = after
         self._told: tuple[str | None] | None = None
@@ -97,6 +103,8 @@ class QueryWorker:
         self._done = False
         self._rounds = 0
         self._last_began = float("-inf")
+        self._gone_since: float | None = None
+        self._gave_up = False
         self.status = CaptureStatus(facts.query.id, facts.query.name)
         self._thread = threading.Thread(target=self._run, name=f"ckpt-{facts.query.id[:8]}", daemon=True)
         self._thread.start()
@@ -158,6 +166,12 @@ class QueryWorker:
     def _has_lost(self) -> bool:
         return self.status.fenced or self.status.aside
 
+    @property
+    def has_ended(self) -> bool:
+        """Whether the query has ended."""
+        with self._changed:
+            return self._ended
+
     def _run(self) -> None:
         try:
             if self._after is not None:
@@ -166,6 +180,8 @@ class QueryWorker:
                 self._after = None
             self._work()
         finally:
+            self._capture = None  # what it knows of the location is much, and of no use any more
+            self._tell(self._on_done)
             with self._changed:
                 self._done = True
                 self._changed.notify_all()
@@ -178,7 +194,7 @@ class QueryWorker:
                 if not self._gives_way:
                     self._round()
                     self._tell_health()
-            is_last = is_closing or (has_ended and self.status.last_error is None)
+            is_last = is_closing or self._gave_up or (has_ended and self.status.last_error is None)
             with self._changed:
                 self._rounds += 1
                 self._in_round = False
@@ -229,10 +245,30 @@ class QueryWorker:
         except StepAside as error:
             self.status = replace(self.status, aside=True, last_error=str(error))
             _LOG.warning("query %s is left alone: %s", self._facts.query.id, error)
+        except LocationGone as error:
+            self._location_gone(error, began)
         except CheckpointError as error:
             self._failed(error)
         except Exception as error:  # noqa: BLE001 - a capture never fails the query; it is counted and retried
             self._failed(error)
+
+    def _location_gone(self, error: LocationGone, now: float) -> None:
+        """After the end of its query a location may be removed; what it had is captured, or is lost."""
+        with self._changed:
+            ended, finished = self._ended, self._facts.finished_batch
+        captured = self.status.captured_epoch
+        if ended and captured is not None and (finished is None or finished <= captured):
+            self._succeeded(None, now)
+            return
+        self._failed(error)
+        self._gone_since = now if self._gone_since is None else self._gone_since
+        if ended and now - self._gone_since >= GONE_SECONDS:
+            self._gave_up = True
+            _LOG.warning(
+                "query %s: its location is gone; what was committed after batch %s is not captured",
+                self._facts.query.id,
+                captured,
+            )
 
     def _tell_health(self) -> None:
         on_health, now = self._on_health, (self.status.last_error,)
@@ -247,6 +283,7 @@ class QueryWorker:
             _LOG.warning("query %s: %s", self._facts.query.id, type(error).__name__)
 
     def _succeeded(self, manifest: CheckpointManifest | None, began: float) -> None:
+        self._gone_since = None
         if manifest is None:
             self.status = replace(self.status, last_error=None)
             return

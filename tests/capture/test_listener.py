@@ -134,11 +134,16 @@ def test_executors_upload_what_is_large_and_old_epochs_go(
 
 
 def test_a_location_behind_its_history_stops_its_query(lab: Lab, caplog: pytest.LogCaptureFixture) -> None:
-    """An old copy of the location comes back: running on would double what was written."""
+    """An old copy of the location comes back: running on would double what was written.
+
+    So does the location itself after its history was rolled back: running on would undo that.
+    """
     url, location = str(lab.directory / "store"), lab.directory / "location"
     with listening(lab.spark, url) as listener:
         query = counted(lab, location, "stale")
-        wait_for_batch(query, 3)
+        wait_for_batch(query, 1)
+        assert listener.flush(120)
+        wait_for_batch(query, max(3, (listener.statuses[0].captured_epoch or 0) + 1))
         assert listener.flush(120)
         query.stop()
     old = set_back(lab, url, query, lab.directory / "old")
@@ -149,6 +154,11 @@ def test_a_location_behind_its_history_stops_its_query(lab: Lab, caplog: pytest.
         assert behind.exception() is None
     assert "running on would repeat batches" in caplog.text
     assert contents(old) == before, "it was stopped before it wrote anything"
+    history = CheckpointStore.open(root_url(url, str(query.id)))
+    history.rollback(min(history.list_ids()))
+    with caplog.at_level(logging.ERROR), listening(lab.spark, url):
+        assert counted(lab, location, "stale").awaitTermination(60)
+    assert "running on would undo that" in caplog.text
 
 
 def test_a_location_behind_its_history_is_brought_up_to_date_on_request(

@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+import shutil
 import threading
 from pathlib import Path
+from typing import cast
 
 import pytest
 
 from pyspark_checkpoint.clock import SYSTEM_CLOCK
+from pyspark_checkpoint.config import PluginSettings
 from pyspark_checkpoint.format.manifest import CheckpointManifest
+from pyspark_checkpoint.spark import sidecar, worker
+from pyspark_checkpoint.spark.gateway import SideDoor
+from pyspark_checkpoint.spark.listener import CheckpointListener
 from pyspark_checkpoint.spark.runs import CapturedRuns
 from pyspark_checkpoint.spark.worker import QueryWorker, WorkerSettings
 from tests.capture.made import MadeLocation, taker
@@ -106,3 +112,72 @@ def test_one_worker_a_run_and_one_run_a_history(tmp_path: Path) -> None:
     assert runs.begin(url, second.run_id, make) is not None, "what has ended captures nothing"
     for watch in made:
         watch.worker.finish(PATIENCE)
+
+
+def test_a_query_whose_location_is_removed_after_its_end_is_done(tmp_path: Path) -> None:
+    """As Spark does with temporary ones: all of it is captured, and nothing is wrong."""
+    with watching(tmp_path, 0, 1, poll_seconds=0.05) as watch:
+        watch.worker.notify_described(("source",), "test", 1)
+        assert watch.worker.flush(PATIENCE)
+        shutil.rmtree(watch.location.path)
+        watch.worker.end()
+        wait_until(lambda: watch.worker.is_done)
+        assert watch.worker.status.last_error is None
+        assert watch.worker.has_ended
+
+
+def test_a_location_that_is_gone_before_all_was_captured_is_waited_for_and_given_up(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A disk may come back, so not at once; but a thread for ever for each such query is no help."""
+    with watching(tmp_path, 0, poll_seconds=0.05) as watch:
+        assert watch.worker.flush(PATIENCE)
+        watch.worker.notify_described(("source",), "test", 1)
+        watch.location.path.rename(tmp_path / "away")
+        watch.worker.end()
+        wait_until(lambda: watch.worker.status.failures > 3)
+        assert not watch.worker.is_done
+        monkeypatch.setattr(worker, "GONE_SECONDS", 0.0)
+        wait_until(lambda: watch.worker.is_done)
+        assert "has no batch" in (watch.worker.status.last_error or "")
+        assert "what was committed after batch 0 is not captured" in caplog.text
+
+
+def test_a_worker_that_is_done_keeps_only_its_status(tmp_path: Path) -> None:
+    """It is shown for long; what it knew of location and store is much."""
+    with watching(tmp_path, 0) as watch:
+        assert watch.worker.flush(PATIENCE)
+        watch.worker.end()
+        wait_until(lambda: watch.worker.is_done)
+        assert watch.worker._capture is None
+        assert watch.worker.status.captured_epoch == 0
+
+
+class FakeListener:
+    """A listener of one run, as the side process sees it."""
+
+    def __init__(self, *, has_ended: bool) -> None:
+        self.has_ended, self.is_done, self.statuses = has_ended, False, []  # type: ignore[var-annotated]
+        self.closed = 0
+
+    def close(self, _: float) -> None:
+        self.closed += 1
+
+
+def test_the_side_process_tries_again_for_a_bounded_number_of_ended_runs(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The oldest give up, once, with a warning; those that run, and those that are done, cost nothing."""
+    monkeypatch.setattr(sidecar, "MAX_ENDED", 2)
+    car = sidecar.SideCar(cast("SideDoor", None), PluginSettings("/x", "app"))
+    listeners = {f"run-{number}": FakeListener(has_ended=number != 1) for number in range(5)}
+    car._listeners.update(cast("dict[str, CheckpointListener]", listeners))
+    car._forget_ended()
+    car._forget_ended()
+    assert [listener.closed for listener in listeners.values()] == [1, 0, 1, 0, 0]
+    assert "run run-0 has ended" in caplog.text
+    for listener in listeners.values():
+        listener.is_done = True
+    car._forget_ended()
+    assert not car._listeners
+    assert not car._given_up

@@ -15,7 +15,7 @@ import pytest
 from pyspark_checkpoint import savepoint
 from pyspark_checkpoint.capture import auto_restore as module
 from pyspark_checkpoint.capture.auto_restore import auto_restore, main
-from pyspark_checkpoint.capture.roots import QueryRoot, register, root_url
+from pyspark_checkpoint.capture.roots import QueryRoot, app_prefix, register, root_url
 from pyspark_checkpoint.config import PluginSettings
 from pyspark_checkpoint.errors import FormatError, RefusedError
 from pyspark_checkpoint.history.checkpoint_store import CheckpointStore
@@ -179,3 +179,14 @@ def test_a_location_that_only_hadoop_reaches_is_for_the_driver_to_find(
     register(open_object_store(url), root)
     assert auto_restore(of(url)) == []
     assert capsys.readouterr().out == "LOCATION hdfs://name/location\n"
+
+
+def test_a_query_that_cannot_be_told_fails_the_restore(url: str, tmp_path: Path) -> None:
+    """Its record is damaged: to begin without it would begin it anew. Nothing is restored."""
+    ran(url, tmp_path / "location")
+    ran(url, tmp_path / "other", name="other", query_id=OTHER_ID)
+    record = tmp_path / "store" / f"{app_prefix('app')}{OTHER_ID}.json"
+    record.write_bytes(record.read_bytes()[:-20])
+    with pytest.raises(FormatError, match=OTHER_ID):
+        auto_restore(of(url))
+    assert not (tmp_path / "location").exists()

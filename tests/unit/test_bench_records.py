@@ -8,7 +8,7 @@ import pytest
 
 from benchmarks.file_manager import PART as FILE_MANAGER
 from benchmarks.growth import stretches
-from benchmarks.lab import Tally, verb
+from benchmarks.lab import Tally, requests_of, verb
 from benchmarks.part import Argument, Part, Settings, run_part
 from benchmarks.records import (
     CommitSize,
@@ -99,6 +99,16 @@ def test_lists_and_deletes_of_many_have_verbs_of_their_own() -> None:
     assert named("POST", "/bucket/?delete") == "DELETES"
     assert named("POST", "/bucket/key?uploads") == "POST"
     assert named("HEAD", "/bucket/key") == "HEAD"
+
+
+def test_a_query_is_not_charged_for_what_spark_asks_for_another() -> None:
+    """The maintenance of state that a query before it left on S3 is no cost of the listener."""
+    own = ["/bucket/stores/s0-listener-1/names/q.json", "/bucket/?delete", "/bucket?list-type=2&prefix=x"]
+    others = ["/bucket?list-type=2&prefix=s0-ours-1%2Fstate%2F0%2F0%2F", "/bucket/s0-listener-0/metadata"]
+    requests = [Request("GET", target, 200, 0, 0, None) for target in (*others, *own)]
+    names = ("s0-ours-1", "s0-listener-0", "s0-listener-1", "s0-listener")
+    found = requests_of("s0-listener-1", names, requests)
+    assert [request.target for request in found] == own
 
 
 def test_a_tally_counts_batches_requests_and_bytes_of_all_rounds() -> None:

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Iterator
+from dataclasses import dataclass, field
 
-from pyspark_checkpoint.capture.roots import QueryRoot, history_url
+from pyspark_checkpoint.capture.roots import QueryNames, QueryRoot, history_url, root_url
 from pyspark_checkpoint.cli import exits, text
 from pyspark_checkpoint.cli.arguments import Place, add_json, add_store, place_of
 from pyspark_checkpoint.cli.console import Console
 from pyspark_checkpoint.cli.records import checkpoint_record, query_record
 from pyspark_checkpoint.cli.target import find_queries, open_history
-from pyspark_checkpoint.errors import SettingsError
+from pyspark_checkpoint.errors import FormatError, SettingsError
 from pyspark_checkpoint.history.checkpoint_store import CheckpointStore
 from pyspark_checkpoint.history.overview import Entry, Overview
 
@@ -22,6 +22,16 @@ ckpt list s3://bucket/checkpoints                  the queries below it
 ckpt list s3://bucket/checkpoints --query orders   the checkpoints of one of them
 ckpt list /data/ckpt --last 5 --json               the newest five, and every savepoint
 """
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """A query below a URL, and what its history is, or what is wrong with it."""
+
+    root: QueryRoot
+    url: str | None = None
+    overview: Overview = field(default_factory=Overview)
+    problem: str | None = None
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -36,9 +46,9 @@ def run(args: argparse.Namespace, console: Console) -> int:
     if args.last is not None and args.last < 1:
         raise SettingsError(f"--last is {args.last}", hint="give at least 1")
     place = place_of(args)
-    queries = find_queries(place)
-    if queries is not None:
-        return _show_queries(place, queries, args, console)
+    names = find_queries(place)
+    if names is not None:
+        return _show_queries(place, names, args, console)
     overview = open_history(place).overview(args.last)
     if args.json:
         console.json([checkpoint_record(entry) for entry in overview.entries])
@@ -77,27 +87,36 @@ def _row(entry: Entry, now_ms: int) -> tuple[str, ...]:
     )
 
 
-def _show_queries(
-    place: Place, queries: list[QueryRoot], args: argparse.Namespace, console: Console
-) -> int:
-    found = list(_overviews(place, queries))
+def _show_queries(place: Place, names: QueryNames, args: argparse.Namespace, console: Console) -> int:
+    found = [_look(place, root) for root in names.roots]
+    found += [Found(QueryRoot(one.name, "", "", 0), problem=one.problem) for one in names.damaged]
+    wrong = [one for one in found if one.problem is not None]
     if args.json:
-        console.json([query_record(root, url, overview) for root, url, overview in found])
-        return exits.DONE
+        console.json([query_record(one.root, one.url, one.overview, one.problem) for one in found])
+        return exits.FOUND if wrong else exits.DONE
     now_ms = console.clock.now_ms()
     heads = ("query", "id", "app", ">newest", ">epoch", ">age", ">size", "savepoints")
-    rows = []
-    for root, _, overview in found:
-        newest = overview.newest or Entry(0)
-        row = _row(newest, now_ms)
-        names = ", ".join(overview.savepoint_names)
-        number = str(newest.number) if overview.newest is not None else "none"
-        rows.append((root.name, root.query_id, root.app_name, number, row[1], row[4], row[5], names))
-    console.table(heads, rows)
-    return exits.DONE
+    console.table(heads, (_query_row(one, now_ms) for one in found))
+    for one in wrong:
+        console.line(console.bad(f"query {one.root.name or one.root.query_id}: {one.problem}"))
+    return exits.FOUND if wrong else exits.DONE
 
 
-def _overviews(place: Place, queries: list[QueryRoot]) -> Iterator[tuple[QueryRoot, str, Overview]]:
-    for root in queries:
+def _query_row(found: Found, now_ms: int) -> tuple[str, ...]:
+    root, overview = found.root, found.overview
+    row = _row(overview.newest or Entry(0), now_ms)
+    number = "none" if overview.newest is None else str(overview.newest.number)
+    if found.problem is not None:
+        number = "damaged"
+    names = ", ".join(overview.savepoint_names)
+    return (root.name, root.query_id, root.app_name, number, row[1], row[4], row[5], names)
+
+
+def _look(place: Place, root: QueryRoot) -> Found:
+    """A query's newest checkpoint; what is wrong with one query does not hide the others."""
+    url = root_url(place.url, root.query_id)
+    try:
         url = history_url(place.url, root, place.options)
-        yield root, url, CheckpointStore.open(url, place.options).overview(1)
+        return Found(root, url, CheckpointStore.open(url, place.options).overview(1))
+    except FormatError as error:
+        return Found(root, url, problem=error.message)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from pyspark_checkpoint.capture.roots import history_url
+from pyspark_checkpoint.capture.roots import QueryNames, history_url
 from pyspark_checkpoint.cli import exits
 from pyspark_checkpoint.cli.arguments import Place, add_json, add_store, place_of
 from pyspark_checkpoint.cli.console import Console
@@ -36,7 +36,9 @@ def run(args: argparse.Namespace, console: Console) -> int:
     """Write it."""
     if args.last is not None and args.last < 1:
         raise SettingsError(f"--last is {args.last}", hint="give at least 1")
-    chapters = _chapters(place_of(args), args.last)
+    place = place_of(args)
+    names = find_queries(place)
+    chapters = _chapters(place, names, args.last)
     out = Path(args.out)
     try:
         out.write_text(page(chapters, console.clock.now_ms()), encoding="utf-8")
@@ -56,12 +58,14 @@ def run(args: argparse.Namespace, console: Console) -> int:
     else:
         count = sum(len(chapter.overview.entries) for chapter in chapters)
         console.line(f"{out}: {count} checkpoints, {out.stat().st_size:,} bytes; open it in a browser")
-    return exits.DONE
+    damaged = () if names is None else names.damaged
+    for one in damaged:
+        console.note(f"query {one.name} is not on the page: {one.problem}")
+    return exits.FOUND if damaged else exits.DONE
 
 
-def _chapters(place: Place, last: int | None) -> list[Chapter]:
-    queries = find_queries(place)
-    if queries is None:
+def _chapters(place: Place, names: QueryNames | None, last: int | None) -> list[Chapter]:
+    if names is None:
         history = open_history(place)
         overview = history.overview(last)
         newest = overview.newest
@@ -70,7 +74,7 @@ def _chapters(place: Place, last: int | None) -> list[Chapter]:
             Chapter(name or history.store.url.rstrip("/").rpartition("/")[2], history.store.url, overview)
         ]
     chapters = []
-    for root in queries:
+    for root in names.roots:
         url = history_url(place.url, root, place.options)
         overview = CheckpointStore.open(url, place.options).overview(last)
         chapters.append(Chapter(root.name or root.query_id, url, overview))

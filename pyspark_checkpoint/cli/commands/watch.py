@@ -12,8 +12,8 @@ from pyspark_checkpoint.cli import exits, text
 from pyspark_checkpoint.cli.arguments import Place, add_json, add_store, parse_span_ms, place_of
 from pyspark_checkpoint.cli.console import Console
 from pyspark_checkpoint.cli.records import checkpoint_record
-from pyspark_checkpoint.cli.target import find_roots, open_history
-from pyspark_checkpoint.cli.watching import Look, Watched, changes
+from pyspark_checkpoint.cli.target import find_names, open_history
+from pyspark_checkpoint.cli.watching import Look, Unreadable, Watched, changes
 from pyspark_checkpoint.history.checkpoint_store import CheckpointStore
 from pyspark_checkpoint.history.overview import Entry
 
@@ -49,23 +49,24 @@ def run(args: argparse.Namespace, console: Console) -> int:
     return exits.DONE
 
 
-def _watched(place: Place) -> list[Watched]:
-    parent, queries = find_roots(place)
-    if not queries:
+def _watched(place: Place) -> list[Watched | Unreadable]:
+    parent, names = find_names(place)
+    if not (names.roots or names.damaged):
         return [Watched("", open_history(place))]
-    return [
+    readable: list[Watched | Unreadable] = [
         Watched(
             root.name or root.query_id if place.query is None else "",
             CheckpointStore.open(history_url(place.url, root, place.options), place.options),
             parent,
             root.query_id,
         )
-        for root in queries
+        for root in names.roots
     ]
+    return readable + [Unreadable(one.name, one.problem) for one in names.damaged]
 
 
 def _watch(
-    watched: Sequence[Watched],
+    watched: Sequence[Watched | Unreadable],
     args: argparse.Namespace,
     console: Console,
     seconds: float,
@@ -114,7 +115,7 @@ def entry_line(entry: Entry) -> str:
     )
 
 
-def view_lines(watched: Sequence[Watched], looks: Sequence[Look], now_ms: int) -> list[str]:
+def view_lines(watched: Sequence[Watched | Unreadable], looks: Sequence[Look], now_ms: int) -> list[str]:
     """The whole view. Pure."""
     if len(looks) == 1:
         return _history_lines(watched[0].label, looks[0], now_ms)

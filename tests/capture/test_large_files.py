@@ -1,0 +1,130 @@
+"""Large state files pass through a capture and a restore in pieces: memory is bounded. No Spark."""
+
+from __future__ import annotations
+
+import io
+import os
+import tracemalloc
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from pyspark_checkpoint.capture import large_files
+from pyspark_checkpoint.capture.location import FileGone
+from pyspark_checkpoint.capture.operations import restore
+from pyspark_checkpoint.capture.upload import UploadTarget, upload_group
+from pyspark_checkpoint.capture.uploads import UploadItem
+from pyspark_checkpoint.errors import OutcomeUnknown, RefusedError
+from pyspark_checkpoint.format.manifest import CheckpointManifest
+from pyspark_checkpoint.format.sealed import sha256_hex
+from pyspark_checkpoint.history.checkpoint_store import CheckpointStore
+from pyspark_checkpoint.history.stage import put_artifact_file
+from pyspark_checkpoint.sparkstate.capture import CapturedFile
+from pyspark_checkpoint.sparkstate.chain import FileFacts
+from pyspark_checkpoint.store.base import Body, Version
+from pyspark_checkpoint.store.memory import MemoryStore
+from tests.capture.made import MadeLocation, contents, needed, taker
+from tests.unit.fixed_clock import FixedClock
+
+MIB = 1024 * 1024
+STATE = "state/0/1/2.delta"
+
+
+def peak_bytes(work: Callable[[], object]) -> int:
+    """How much memory of Python's ``work`` needs at most besides what there was."""
+    tracemalloc.start()
+    try:
+        work()
+        return tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+
+
+def test_a_large_file_is_never_in_memory_whole(tmp_path: Path) -> None:
+    """Neither when it is captured nor when it is restored; small ones beside it are packed as ever."""
+    made = MadeLocation(tmp_path / "location").commit(0, 1)
+    os.truncate(made.path / STATE, 80 * MIB)
+    url = str(tmp_path / "store")
+    capturer = taker(made, url)
+    captured: list[CheckpointManifest | None] = []
+    assert peak_bytes(lambda: captured.append(capturer.capture(1))) < 24 * MIB
+    (manifest,) = captured
+    assert manifest is not None
+    assert manifest.requests.puts == 3, "the large file, a pack of other state, and one of the logs"
+    assert manifest.requests.bytes > 80 * MIB
+    assert peak_bytes(lambda: restore(url, str(tmp_path / "fresh"))) < 24 * MIB
+    assert contents(tmp_path / "fresh") == needed(made, 1)
+
+
+@pytest.fixture
+def small_limit(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Files of 30 kB count as large."""
+    monkeypatch.setattr(large_files, "LARGE_BYTES", 30_000)
+    yield
+
+
+@pytest.mark.usefixtures("small_limit")
+def test_a_large_file_that_the_store_has_is_named_again(tmp_path: Path) -> None:
+    """By another process, which has to read it to know; and what was written again goes up again."""
+    made = MadeLocation(tmp_path / "location").commit(0, 1)
+    url = str(tmp_path / "store")
+    first = taker(made, url).capture(1)
+    made.commit(2)
+    (made.path / STATE).write_bytes(b"x" * 40_000)
+    second = taker(made, url).capture(2)
+    assert first is not None
+    assert second is not None
+    assert (first.requests.puts, second.requests.puts) == (5, 4), "new, changed, and a pack of logs"
+    history = CheckpointStore.open(url)
+    assert list(history.verify()) == []
+    restore(url, str(tmp_path / "fresh"))
+    assert contents(tmp_path / "fresh") == needed(made, 2)
+
+
+@pytest.mark.usefixtures("small_limit")
+@pytest.mark.parametrize(("size_bytes", "sha256"), [(39_999, ""), (40_000, "0" * 64), (None, "")])
+def test_a_large_file_that_is_gone_or_another_is_noticed(
+    tmp_path: Path, size_bytes: int | None, sha256: str
+) -> None:
+    """Of another size than was listed, of another digest than was looked into, or not there any more."""
+    made = MadeLocation(tmp_path / "location").commit(0, 1)
+    location = taker(made, str(tmp_path / "store")).location
+    if size_bytes is None:
+        (made.path / STATE).unlink()
+    facts = FileFacts(size_bytes or 40_000, 0, "")
+    item = UploadItem(CapturedFile(STATE, facts, 1, is_delta=True), "0-x", 1, "2.delta", None, sha256)
+    store = MemoryStore(f"memory://{tmp_path.name}")
+    with pytest.raises(FileGone):
+        upload_group(location, UploadTarget(store, 1), [item])
+    assert list(store.list()) == []
+
+
+class LosesAnswers(MemoryStore):
+    """Stores what it is given, and the first answer is lost."""
+
+    lost = 0
+
+    def put(
+        self,
+        key: str,
+        data: Body,
+        *,
+        if_absent: bool = False,
+        if_match: Version | None = None,
+        nonce: str | None = None,
+    ) -> Version:
+        version = super().put(key, data, if_absent=if_absent, if_match=if_match, nonce=nonce)
+        self.lost += 1
+        if self.lost == 1:
+            raise OutcomeUnknown("no answer", key=key)
+        return version
+
+
+def test_a_lost_answer_is_settled_by_what_is_stored(tmp_path: Path) -> None:
+    """The same bytes are ours, whole; others are refused."""
+    store, data = LosesAnswers(f"memory://{tmp_path.name}"), b"state" * 1000
+    put_artifact_file(store, "a", io.BytesIO(data), sha256_hex(data), FixedClock())
+    assert store.get("a") == data
+    with pytest.raises(RefusedError, match="other bytes"):
+        put_artifact_file(store, "a", io.BytesIO(b"y"), sha256_hex(b"y"), FixedClock())
