@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
+from types import MappingProxyType
 
 from pyspark_checkpoint.capture.location import LocationSpec
 from pyspark_checkpoint.capture.uploads import KnownFile
@@ -12,10 +13,11 @@ from pyspark_checkpoint.format.manifest import CheckpointManifest, ManifestKind
 from pyspark_checkpoint.sparkstate.capture import CapturedFile
 from pyspark_checkpoint.sparkstate.coordinated import StateRecord, find_state_record
 from pyspark_checkpoint.sparkstate.logs import OperatorInfo
-from pyspark_checkpoint.sparkstate.names import StoreId, parse_state_file
+from pyspark_checkpoint.sparkstate.names import StateFileKind, StoreId, parse_state_file
 from pyspark_checkpoint.sparkstate.restore import state_operators, state_refs
 
 _BY_A_BATCH = (ManifestKind.EPOCH, ManifestKind.REPLACEMENT)
+_NOTHING_OPENED: Mapping[str, str] = MappingProxyType({})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -72,27 +74,39 @@ class StatePlan:
                 found.setdefault(file.owner, {})[file.version] = file.uid
         return found
 
-    def known(self, files: Iterable[CapturedFile], batch: int, run_id: str) -> dict[str, KnownFile]:
+    def known(
+        self,
+        files: Iterable[CapturedFile],
+        batch: int,
+        run_id: str,
+        opened: Mapping[str, str] = _NOTHING_OPENED,
+    ) -> dict[str, KnownFile]:
         """The files that are the head's without a look at their bytes.
 
         A name may be used again by a batch that runs again, so the version that ``batch`` makes is always
         looked at. The head's newest version is known by its time. Older ones cannot change while one run
-        goes on, and are looked at once when a run begins.
+        goes on, and are looked at once when a run begins; but for RocksDB's snapshots, which a second
+        executor may upload again, with other files: ``opened`` has the digests of those that were looked
+        into, and where the head's are encrypted, their times decide.
         """
         found: dict[str, KnownFile] = {}
         for file in files:
             ref = self.held.get(file.path)
-            if ref is not None and self._is_known(file, ref, batch, run_id):
+            if ref is not None and self._is_known(file, ref, batch, run_id, opened.get(file.path)):
                 found[file.path] = KnownFile(file.facts, ref)
         return found
 
-    def _is_known(self, file: CapturedFile, ref: ArtifactRef, batch: int, run_id: str) -> bool:
+    def _is_known(
+        self, file: CapturedFile, ref: ArtifactRef, batch: int, run_id: str, digest: str | None
+    ) -> bool:
         parsed = parse_state_file(file.path)
         if self.record is None or parsed is None or parsed.version > batch:
             return False
         if ref.data_key_id is None and ref.size_bytes != file.facts.size_bytes:
             return False
-        if parsed.version > self.record.batch:
+        if digest is not None and ref.data_key_id is None:
+            return digest == ref.sha256
+        if parsed.version > self.record.batch or parsed.kind is StateFileKind.ZIP:
             return self.record.modified_ms.get(file.path) == file.facts.modified_ms
         return bool(run_id) and self.head_run == run_id
 
