@@ -16,7 +16,8 @@ from pyspark_checkpoint.sparkstate.logs import OperatorInfo
 from pyspark_checkpoint.sparkstate.names import StateFileKind, StoreId, parse_state_file
 from pyspark_checkpoint.sparkstate.restore import state_operators, state_refs
 
-_BY_A_BATCH = (ManifestKind.EPOCH, ManifestKind.REPLACEMENT)
+BY_A_BATCH = (ManifestKind.EPOCH, ManifestKind.REPLACEMENT)
+"""The kinds of manifests that a batch makes."""
 _NOTHING_OPENED: Mapping[str, str] = MappingProxyType({})
 
 
@@ -121,6 +122,6 @@ def plan_state(manifest: CheckpointManifest | None, location: LocationSpec, *, t
         record=record,
         held=state_refs(manifest),
         names=state_operators(manifest),
-        head_run=manifest.run_id if manifest.kind in _BY_A_BATCH else "",
+        head_run=manifest.run_id if manifest.kind in BY_A_BATCH else "",
         tasks=tasks,
     )
