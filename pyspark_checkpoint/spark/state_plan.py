@@ -6,14 +6,16 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 
+import orjson
+
 from pyspark_checkpoint.capture.location import LocationSpec
 from pyspark_checkpoint.capture.uploads import KnownFile
-from pyspark_checkpoint.format.artifact import ArtifactRef
+from pyspark_checkpoint.format.artifact import ArtifactRef, Tables, decode_artifact, encode_artifact
 from pyspark_checkpoint.format.manifest import CheckpointManifest, ManifestKind
 from pyspark_checkpoint.sparkstate.capture import CapturedFile
 from pyspark_checkpoint.sparkstate.coordinated import StateRecord, find_state_record
 from pyspark_checkpoint.sparkstate.logs import OperatorInfo
-from pyspark_checkpoint.sparkstate.names import StateFileKind, StoreId, parse_state_file
+from pyspark_checkpoint.sparkstate.names import StateFileKind, StoreId, parse_state_file, partition_of
 from pyspark_checkpoint.sparkstate.restore import state_operators, state_refs
 
 BY_A_BATCH = (ManifestKind.EPOCH, ManifestKind.REPLACEMENT)
@@ -30,12 +32,26 @@ class StatePlan:
     """What the head says of its state; None if it has none."""
     held: Mapping[str, ArtifactRef] = field(default_factory=dict)
     """The state files that the head names, by path."""
+    shares: Mapping[int, bytes] = field(default_factory=dict)
+    """The same by task while the plan travels: a task unpacks its own alone, however many there are."""
     names: Mapping[int, str] = field(default_factory=dict)
     """How Spark calls the operators that the head has state of."""
     head_run: str = ""
     """The run that made the head by a batch; empty for a claim or a rollback."""
     tasks: int = 0
     """How many tasks the batch has; 0 if that is not known."""
+
+    def packed(self) -> StatePlan:
+        """The plan as it is sent: what the head names is cut into the tasks' shares."""
+        shares: dict[int, dict[str, ArtifactRef]] = {}
+        for path, ref in self.held.items():
+            shares.setdefault(self.task_of(partition_of(path)), {})[path] = ref
+        return replace(self, held={}, shares={task: _pack(share) for task, share in shares.items()})
+
+    def share_of(self, task: int) -> StatePlan:
+        """The plan as a task needs it."""
+        share = self.shares.get(task)
+        return replace(self, shares={}, held=self.held if share is None else _unpack(share))
 
     def operators(self, run_id: str) -> dict[int, OperatorInfo] | None:
         """What the operators are, which does not change in a run; None if that must be looked up."""
@@ -64,7 +80,11 @@ class StatePlan:
 
     def is_for(self, task: int, partition: int) -> bool:
         """Whether a task takes a partition of the state; what no task takes, the driver does."""
-        return partition % self.tasks == task if self.tasks > 0 else partition == task
+        return self.task_of(partition) == task
+
+    def task_of(self, partition: int) -> int:
+        """The task that takes a partition of the state, if there is one of that number."""
+        return partition % self.tasks if self.tasks > 0 else partition
 
     def settled(self, prefixes: tuple[str, ...] = ("",)) -> dict[StoreId, dict[int, str]]:
         """Format version 2: the ids of what the head has settled, of files below ``prefixes``."""
@@ -125,3 +145,14 @@ def plan_state(manifest: CheckpointManifest | None, location: LocationSpec, *, t
         head_run=manifest.run_id if manifest.kind in BY_A_BATCH else "",
         tasks=tasks,
     )
+
+
+def _pack(share: Mapping[str, ArtifactRef]) -> bytes:
+    tables = Tables()
+    rows = {path: encode_artifact(ref, tables) for path, ref in share.items()}
+    return orjson.dumps([tables.objects(), tables.data_keys(), rows])
+
+
+def _unpack(share: bytes) -> dict[str, ArtifactRef]:
+    objects, data_keys, rows = orjson.loads(share)
+    return {path: decode_artifact(row, objects, data_keys) for path, row in rows.items()}
