@@ -2,7 +2,8 @@
 
 One session on one machine; both take turns in rounds, so that both sides of the ratio were measured in
 the same minutes, after a run that warms the JVM up and is not counted. Times are Spark's own
-``triggerExecution``: medians over all rounds. Every batch updates every key.
+``triggerExecution``: medians over all rounds. Every batch updates every key. The ratio is judged by the
+aim, and it is told how far it differs between rounds, and whether noise may hide what state costs.
 
     python -m benchmarks.bench_coordinated [--keys 100000] [--rounds 5] [--batches 6] [--partitions 4]
 
@@ -17,11 +18,13 @@ import statistics
 import sys
 import tempfile
 import time
+from collections.abc import Sequence
 from pathlib import Path
 
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
+from benchmarks.aims import Judged, told_apart
 from pyspark_checkpoint.history.checkpoint_store import CheckpointStore
 from tests.servers.hadoop import build_jar
 
@@ -62,6 +65,20 @@ def report_sizes(home: Path) -> str:
     return f"{cost.puts} PUTs, {cost.bytes / 1e6:.2f} MB, manifest {manifest.stat().st_size / 1e3:.1f} kB"
 
 
+def judge(off: Sequence[Sequence[int]], on: Sequence[Sequence[int]]) -> list[str]:
+    """What the rounds of both sides say: medians, their ratio by the aim, and how sure that is."""
+    every = [[time for found in side for time in found] for side in (off, on)]
+    without, with_state = map(statistics.median, every)
+    detail = "" if told_apart(*every) else ", within noise"
+    judged = Judged("batch time", "state=on", AIM, False, with_state / without)
+    rounds = [statistics.median(b) / statistics.median(a) for a, b in zip(off, on, strict=True)]
+    return [
+        f"state=off {without:.0f} ms, state=on {with_state:.0f} ms, {len(every[1])} batches a side",
+        f"ratio {judged.value:.2f}, aim at most {AIM:.2f}: {judged.verdict}{detail}; "
+        f"in single rounds {min(rounds):.2f} to {max(rounds):.2f}",
+    ]
+
+
 def main() -> None:
     """Measure and print the ratio."""
     parser = argparse.ArgumentParser(
@@ -83,22 +100,19 @@ def main() -> None:
         .getOrCreate()
     )
     spark.sparkContext.setLogLevel("OFF")
-    times: dict[str, list[int]] = {"off": [], "on": []}
+    times: dict[str, list[list[int]]] = {"off": [], "on": []}
     sizes = ""
     with tempfile.TemporaryDirectory() as root:
         run(spark, Path(root) / "warm-up", "on", chosen.keys, chosen.batches)
         for turn in range(chosen.rounds):
             for state in ("off", "on") if turn % 2 == 0 else ("on", "off"):
                 home = Path(root) / f"{turn}-{state}"
-                times[state] += run(spark, home, state, chosen.keys, chosen.batches)
+                times[state].append(run(spark, home, state, chosen.keys, chosen.batches))
                 if state == "on":
                     sizes = report_sizes(home)
     spark.stop()
-    medians = {state: statistics.median(found) for state, found in times.items()}
-    ratio = medians["on"] / medians["off"]
-    sides = f"state=off {medians['off']:.0f} ms, state=on {medians['on']:.0f} ms"
-    print(f"{chosen.keys} keys, {chosen.partitions} partitions, {len(times['on'])} batches a side")
-    print(f"{sides}, ratio {ratio:.2f} (aim {AIM:.2f}), load {os.getloadavg()[0]:.1f}")
+    print(f"{chosen.keys} keys, {chosen.partitions} partitions, load {os.getloadavg()[0]:.1f}")
+    print("\n".join(judge(times["off"], times["on"])))
     print(f"a batch with state: {sizes}")
 
 

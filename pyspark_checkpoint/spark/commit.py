@@ -18,7 +18,15 @@ from pyspark_checkpoint.history.living import SummaryCache
 from pyspark_checkpoint.history.records_io import exists
 from pyspark_checkpoint.history.retain import execute_prune, plan_prune, read_recent
 from pyspark_checkpoint.history.rules import check_encryption, choose_kind
-from pyspark_checkpoint.spark.draft import Batch, add_state, draft_manifest, gather, has_gap, query_info
+from pyspark_checkpoint.spark.draft import (
+    Batch,
+    add_state,
+    draft_manifest,
+    gather,
+    has_gap,
+    is_of_last_batch,
+    query_info,
+)
 from pyspark_checkpoint.spark.facts import QueryFacts
 from pyspark_checkpoint.spark.options import WriteOptions
 from pyspark_checkpoint.spark.plan import SinkPlan, check_owner, other_owner, plan_sink
@@ -47,7 +55,11 @@ _PRUNING = threading.Lock()
 
 def plan_batch(options: WriteOptions, schema: TableSchema, *, streaming: bool, overwrite: bool) -> SinkPlan:
     """Plan the next batch on the newest head; a run that is new, and is not refused, claims the table."""
-    opened, head = open_to_plan(options.shared, begun=options.facts.begun)
+    opened, head = open_to_plan(
+        options.shared,
+        begun=options.facts.begun,
+        is_last=lambda made: is_of_last_batch(made, options.facts),
+    )
     check_encryption(head, None if opened.cipher is None else opened.cipher.key_id)
 
     def plan_on(head: Head | None) -> SinkPlan:
@@ -83,7 +95,7 @@ def _plan_on(
         refs = chain(chain.from_iterable(plan.chains.values()), held)
         keys = {ref.data_key_id for ref in refs if ref.data_key_id}
         plan = replace(plan, cipher=opened.cipher.task_cipher(sorted(keys)))
-    return plan
+    return plan if plan.state is None else replace(plan, state=plan.state.packed())
 
 
 def _find_claimant(

@@ -21,6 +21,7 @@ from pyspark_checkpoint.history.head import Head
 from pyspark_checkpoint.spark.facts import QueryFacts
 from pyspark_checkpoint.spark.messages import DriverFacts, StagedPartition
 from pyspark_checkpoint.spark.plan import BATCH_QUERY_ID, SinkPlan
+from pyspark_checkpoint.spark.state_plan import BY_A_BATCH
 from pyspark_checkpoint.sparkstate.coordinated import STATE_FIELD, StateRecord
 from pyspark_checkpoint.sparkstate.logs import decode_offset_log
 from pyspark_checkpoint.table.course import Course, find_course, next_course
@@ -138,6 +139,17 @@ def query_info(facts: QueryFacts, *, batch: bool) -> QueryInfo:
         spark_version=facts.spark_version,
         app_name=facts.app_name,
     )
+
+
+def is_of_last_batch(manifest: CheckpointManifest, facts: QueryFacts) -> bool:
+    """Whether a checkpoint is of the batch before the one that is planned, by this very run.
+
+    A run commits its batches in their order, each once: nothing of it can come after such a checkpoint.
+    """
+    if facts.batch <= 0 or manifest.run_id != facts.run_id or manifest.kind not in BY_A_BATCH:
+        return False
+    first_epoch = int((manifest.table or {}).get("first_epoch", 0))
+    return manifest.epoch == first_epoch + facts.batch - 1
 
 
 def has_gap(batch: Batch, manifest: CheckpointManifest | None) -> bool:

@@ -39,6 +39,8 @@ class QueryFacts:
     """The text of ``offsets/N``."""
     tasks: int = 0
     """How many tasks the batch has; 0 if nobody has said."""
+    batch: int = -1
+    """The number of the batch that is planned; -1 if nobody has said."""
     once: bool = False
     """Whether it is known that each task of the batch ran once: no retry, no speculation."""
 
@@ -75,6 +77,7 @@ def facts_from_fields(fields: Mapping[str, str]) -> QueryFacts:
         begun=fields.get("begun", "") == "true",
         offsets=fields.get("offsets", ""),
         tasks=int(fields.get("tasks") or 0),
+        batch=int(fields.get("batch") or -1),
         once=fields.get("once", "") == "true",
     )
 

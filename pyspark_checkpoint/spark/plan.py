@@ -68,7 +68,7 @@ class SinkPlan:
 
     def returned(self) -> SinkPlan:
         """The plan as a task sends it back: without what the driver knows better by then."""
-        state = None if self.state is None else replace(self.state, held={})
+        state = None if self.state is None else replace(self.state, held={}, shares={})
         return replace(self, chains={}, state=state)
 
     def epoch_of(self, batch_id: int) -> int:

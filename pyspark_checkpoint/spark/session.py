@@ -13,7 +13,7 @@ from typing import Generic, TypeVar
 
 from pyspark_checkpoint.clock import SYSTEM_CLOCK
 from pyspark_checkpoint.errors import FormatError
-from pyspark_checkpoint.format.manifest import QueryInfo
+from pyspark_checkpoint.format.manifest import CheckpointManifest, QueryInfo
 from pyspark_checkpoint.format.sealed import Mac
 from pyspark_checkpoint.history.cipher import StoreCipher
 from pyspark_checkpoint.history.commit import Run
@@ -100,7 +100,17 @@ def open_for_writing(shared: SharedOptions, *, store_id: str = "") -> OpenTable:
     return _TABLES.get(store_key(shared), lambda: _open_for_writing(shared))
 
 
-def open_to_plan(shared: SharedOptions, *, begun: bool) -> tuple[OpenTable, Head | None]:
+IsLast = Callable[[CheckpointManifest], bool]
+"""Whether a checkpoint is that of the batch before the one that is planned, so that none comes after it."""
+
+
+def _never(_: CheckpointManifest) -> bool:
+    return False
+
+
+def open_to_plan(
+    shared: SharedOptions, *, begun: bool, is_last: IsLast = _never
+) -> tuple[OpenTable, Head | None]:
     """The table, and the head to plan the next batch on.
 
     A table that was removed since this process saw it last is a new one for a run that starts. For a
@@ -109,13 +119,13 @@ def open_to_plan(shared: SharedOptions, *, begun: bool) -> tuple[OpenTable, Head
     remembered = _TABLES.find(store_key(shared)) is not None
     opened = open_for_writing(shared)
     try:
-        return opened, find_planning_head(shared, opened)
+        return opened, find_planning_head(shared, opened, is_last)
     except FormatError:
         if begun or not remembered:
             raise
     _forget_table(shared)
     opened = open_for_writing(shared)
-    return opened, find_planning_head(shared, opened)
+    return opened, find_planning_head(shared, opened, is_last)
 
 
 def _forget_table(shared: SharedOptions) -> None:
@@ -147,13 +157,14 @@ def _opened(shared: SharedOptions, store: ObjectStore, store_id: str, *, writing
     return OpenTable(store, store_id, cipher, None if keyless else read_with(cipher))
 
 
-def find_planning_head(shared: SharedOptions, opened: OpenTable) -> Head | None:
-    """The head to plan on, with two requests when this run has committed one batch since the last plan.
+def find_planning_head(shared: SharedOptions, opened: OpenTable, is_last: IsLast = _never) -> Head | None:
+    """The head to plan on, with one request when this run has committed one batch since the last plan.
 
-    Climbs from the head of the last plan while the next number exists; Spark may have planned batches
-    in between in another process. That nothing is above is settled by the commit, which creates the
-    next number or loses it. If there is no next number at all, the store is looked at as a whole: the
-    numbers that this process knew may have been pruned, or the table may have been removed.
+    Climbs from the head of the last plan while the next number exists, or until ``is_last`` knows that
+    none does; Spark may have planned batches in between in another process. That nothing is above is
+    settled by the commit, which creates the next number or loses it. If there is no next number at all,
+    the store is looked at as a whole: the numbers that this process knew may have been pruned, or the
+    table may have been removed.
     """
     key, mac = store_key(shared), opened.mac
     head = _HEADS.find(key)
@@ -169,6 +180,9 @@ def find_planning_head(shared: SharedOptions, opened: OpenTable) -> Head | None:
             if found.manifest.run_id != run_id:
                 break
             head = Head(found.manifest, found.sha256, head.control, found.data)
+            if is_last(found.manifest):
+                _HEADS.put(key, head)
+                return head
     head = find_head(opened.store, cached=head, mac=mac, store_id=opened.store_id)
     _HEADS.put(key, head)
     return head

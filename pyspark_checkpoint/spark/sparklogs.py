@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
-from urllib.parse import unquote, urlparse
+
+_URL = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*):(?://([^/]*))?(.*)", re.DOTALL)
 
 
 def read_offsets(checkpoint_location: str, batch_id: int) -> str:
@@ -19,8 +21,12 @@ def read_offsets(checkpoint_location: str, batch_id: int) -> str:
 
 
 def local_directory(location: str) -> Path | None:
-    """The directory that a checkpoint location names, None if it is in some other file system."""
-    parsed = urlparse(location)
-    if parsed.scheme == "file" and parsed.netloc in ("", "localhost"):
-        return Path(unquote(parsed.path))
-    return Path(location) if not parsed.scheme else None
+    """The directory that a checkpoint location names, None if it is in some other file system.
+
+    As Hadoop reads it, no letter of a path stands for another one: ``%20`` is no space, ``#`` no fragment.
+    """
+    match = _URL.fullmatch(location)
+    if match is None:
+        return Path(location)
+    scheme, host, path = match.groups()
+    return Path(path) if scheme.lower() == "file" and host in (None, "", "localhost") else None

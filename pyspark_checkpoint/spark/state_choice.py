@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-from pathlib import Path
 
 from pyspark_checkpoint.capture.location import LocationSpec
 from pyspark_checkpoint.capture.sealing import seal_head
@@ -12,11 +11,11 @@ from pyspark_checkpoint.format.manifest import CheckpointManifest
 from pyspark_checkpoint.history.checkpoint_store import CheckpointStore
 from pyspark_checkpoint.spark.options import WriteOptions
 from pyspark_checkpoint.spark.session import ProcessCache
-from pyspark_checkpoint.spark.state_plan import StatePlan, plan_state
+from pyspark_checkpoint.spark.sparklogs import local_directory
+from pyspark_checkpoint.spark.state_plan import BY_A_BATCH, StatePlan, plan_state
 from pyspark_checkpoint.spark.state_task import open_location
 from pyspark_checkpoint.sparkstate.coordinated import find_state_record
 from pyspark_checkpoint.sparkstate.names import METADATA
-from pyspark_checkpoint.store.url import SCHEMES
 
 _LOG = logging.getLogger(__name__)
 _READABLE: ProcessCache[bool] = ProcessCache()
@@ -30,7 +29,8 @@ def choose_state(
 ) -> StatePlan | None:
     """The plan of the state, None if only rows are committed.
 
-    ``auto`` commits state where it can; ``on`` refuses where it cannot, before anything is written.
+    ``auto`` commits state where it can; ``on`` refuses where it cannot, before anything is written. So
+    does ``auto`` once the run has committed state: a batch without it would be a hole that nobody sees.
     """
     if options.state == "off" or (not streaming and options.state == "auto"):
         return None
@@ -40,9 +40,13 @@ def choose_state(
     reason = "the checkpoint location is not known to the sink" if spec is None else why_unreadable(spec)
     if spec is not None and reason is None:
         return plan_state(manifest, spec, tasks=tasks)
-    if options.state == "on":
+    begun = _has_state_of(options.facts.run_id, manifest)
+    if options.state == "on" or begun:
+        what = (
+            "this run has committed its state so far, and cannot now" if begun else "state=on cannot work"
+        )
         raise SettingsError(
-            f"state=on cannot work: {reason}",
+            f"{what}: {reason}",
             hint="give the location by option('checkpointLocation', ...) or add the jar; it must be on a "
             "disk that all machines see, or on S3, GCS or Azure; or set the option state to off",
         )
@@ -50,6 +54,13 @@ def choose_state(
         _LOG.warning("ckpt-sink commits the rows only, without Spark's state: %s", reason)
         _WARNED.put((reason,), True)
     return None
+
+
+def _has_state_of(run_id: str, manifest: CheckpointManifest | None) -> bool:
+    """Whether a batch of this run has committed its state."""
+    if manifest is None or not run_id or manifest.run_id != run_id or manifest.kind not in BY_A_BATCH:
+        return False
+    return find_state_record(manifest) is not None
 
 
 def seal_before_claim(options: WriteOptions, manifest: CheckpointManifest) -> None:
@@ -74,9 +85,10 @@ def find_location(options: WriteOptions) -> LocationSpec | None:
     url = options.facts.checkpoint_location
     if not url:
         return None
-    if ":" not in url:
+    directory = local_directory(url)
+    if directory is not None:
         # Tasks run in directories of their own: a relative path is meant from where the driver is.
-        url = str(Path(url).expanduser().absolute())
+        url = str(directory.absolute())
     return LocationSpec(url, options.shared.store_options)
 
 
@@ -89,9 +101,8 @@ def why_unreadable(spec: LocationSpec) -> str | None:
     key = (spec.url, tuple(sorted(spec.options.items())))
     if _READABLE.find(key):
         return None
-    scheme, colon, _ = spec.url.partition(":")
-    if colon and scheme.lower() not in SCHEMES:
-        return f"checkpoint locations on {scheme}: are not read from Python"
+    if spec.is_foreign:
+        return f"checkpoint locations on {spec.url.partition(':')[0]}: are not read from Python"
     try:
         open_location(spec).location.read(METADATA)
     except Unavailable:

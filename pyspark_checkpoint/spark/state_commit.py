@@ -6,7 +6,7 @@ refused, and nothing is published.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
 from pyspark_checkpoint.capture.describe import operator_entries
 from pyspark_checkpoint.capture.location import CheckpointLocation, FileGone
@@ -28,7 +28,6 @@ from pyspark_checkpoint.spark.state_check import refuse_divergence
 from pyspark_checkpoint.spark.state_plan import StatePlan, plan_state
 from pyspark_checkpoint.spark.state_reading import Remembered, StateReading, read_state
 from pyspark_checkpoint.spark.state_task import add_requests, open_location
-from pyspark_checkpoint.sparkstate.capture import CapturePlan
 from pyspark_checkpoint.sparkstate.pipeline import pipeline_hash
 
 LOG_BOUNDS = PackBounds(max_inline_bytes=16 * 1024)
@@ -59,7 +58,7 @@ def commit_state(run: Run, batch: Batch) -> CommittedState | None:
 
 def _commit_state(run: Run, batch: Batch, head: StatePlan, reading: StateReading) -> CommittedState:
     captured, location = reading.captured, reading.location
-    uploads = plan_uploads(captured, *_already_there(run, batch, head, captured, reading.known))
+    uploads = plan_uploads(captured, *_already_there(run, batch, head, reading), reading.opened)
     refs, requests = _upload(uploads, run, batch, location)
     refuse_divergence(run, batch, head, reading, refs)
     files = {file.path: KnownFile(file.facts, refs[file.path]) for file in captured.files}
@@ -82,12 +81,12 @@ def _commit_state(run: Run, batch: Batch, head: StatePlan, reading: StateReading
 
 
 def _already_there(
-    run: Run, batch: Batch, head: StatePlan, captured: CapturePlan, small: Mapping[str, KnownFile]
+    run: Run, batch: Batch, head: StatePlan, reading: StateReading
 ) -> tuple[dict[str, ArtifactRef], dict[str, KnownFile]]:
     """What the store has, by path, and what of that needs no look: the head's, and what tasks took."""
     earlier = {} if run.head is None else artifacts_by_path(run.head.manifest)
-    known = dict(small)
-    known |= head.known(captured.all_files(), batch.batch_id, run.run_id)
+    known = dict(reading.known)
+    known |= head.known(reading.captured.all_files(), batch.batch_id, run.run_id, reading.opened)
     for part in batch.parts:
         for file in part.state:
             earlier[file.path] = file.ref

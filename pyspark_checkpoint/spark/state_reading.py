@@ -38,6 +38,7 @@ from pyspark_checkpoint.sparkstate.logs import (
 from pyspark_checkpoint.sparkstate.names import (
     METADATA,
     StateFile,
+    StateFileKind,
     StoreId,
     is_operator_setup,
     parse_shared_file,
@@ -74,6 +75,8 @@ class StateReading:
     """The location; what was read of it is not read again."""
     known: Mapping[str, KnownFile]
     """The small files that are the head's without a look."""
+    opened: Mapping[str, str]
+    """The digests of the snapshots of RocksDB that were looked into here."""
 
 
 def read_state(
@@ -109,9 +112,14 @@ def may_put_together(batch: Batch, head: StatePlan, before: Remembered) -> bool:
         and record.batch == number - 1
         and before.batch < number
         and head.head_run == batch.facts.run_id
-        and before.newest <= number + 1
+        and before.newest <= number
         and batch.facts.once
     )
+
+
+def _nothing(_: Sequence[StateChain]) -> Mapping[str, str]:
+    """Whoever looked into a snapshot has taken it with what it needs."""
+    return {}
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,6 +134,7 @@ class _Look:
     """What each chosen snapshot of RocksDB needs beside itself."""
     known: Mapping[str, KnownFile]
     together: Set[StateFile] = frozenset()
+    opened: Callable[[Sequence[StateChain]], Mapping[str, str]] = _nothing
 
 
 def _list_all(
@@ -143,6 +152,7 @@ def _list_all(
         newest=max((file.version for files in listing.state.values() for file in files), default=0),
         commits=commits_before(logs, listing, number, head.settled()),
         shared=lambda chains: logs.shared_files(chains, listing),
+        opened=lambda chains: logs.opened(chains, listing),
         known=known,
         together=logs.written_together(listing, number + 1),
     )
@@ -215,10 +225,15 @@ def _plan(batch: Batch, watched: WatchedLocation, head: StatePlan, look: _Look) 
     first_epoch = batch.epoch - number
     planned = plan_present(chains, listing, look.shared(chains), operators, first_epoch)
     captured = CapturePlan(batch.epoch, planned, plan_small_files(listing, number, batch.epoch, offsets))
-    newest = [file for chain in chains for file in chain.files() if file.version == number + 1]
+    changeable = [
+        file
+        for chain in chains
+        for file in chain.files()
+        if file.version == number + 1 or file.kind is StateFileKind.ZIP
+    ]
     return StateReading(
         captured,
-        record_state(number, operators, captured.all_files(), newest, partitions=pinned),
+        record_state(number, operators, captured.all_files(), changeable, partitions=pinned),
         offsets,
         operators,
         look.commits,
@@ -227,6 +242,7 @@ def _plan(batch: Batch, watched: WatchedLocation, head: StatePlan, look: _Look) 
         look.newest,
         look.location,
         look.known,
+        look.opened(chains),
     )
 
 

@@ -94,10 +94,9 @@ def take_state(plan: StatePlan, task: TaskFacts, target: UploadTarget, first_epo
     watched = open_location(plan.location, task.run_id)
     for _ in range(_ATTEMPTS):
         try:
-            captured = _plan_share(plan, task, watched, first_epoch)
-            files = list(captured.all_files())
-            known = plan.known(files, task.batch_id, task.run_id)
-            uploads = plan_uploads(captured, plan.held, known, group_bytes=MOST_BYTES_WITH_ROWS)
+            captured, opened = _plan_share(plan, task, watched, first_epoch)
+            known = plan.known(captured.all_files(), task.batch_id, task.run_id, opened)
+            uploads = plan_uploads(captured, plan.held, known, opened, group_bytes=MOST_BYTES_WITH_ROWS)
             return _read(uploads, captured, watched.location, target)
         except FileGone:
             continue
@@ -106,7 +105,8 @@ def take_state(plan: StatePlan, task: TaskFacts, target: UploadTarget, first_epo
 
 def _plan_share(
     plan: StatePlan, task: TaskFacts, watched: WatchedLocation, first_epoch: int
-) -> CapturePlan:
+) -> tuple[CapturePlan, dict[str, str]]:
+    """What there is to take, and the digests of the snapshots that were looked into for it."""
     prefixes = plan.prefixes(task.partition, task.run_id)
     listing = watched.location.listing(*prefixes)
     batch, logs, settled = task.batch_id, watched.logs, plan.settled(prefixes)
@@ -128,7 +128,7 @@ def _plan_share(
         )
     ]
     planned = plan_present(chains, listing, logs.shared_files(chains, listing), operators, first_epoch)
-    return CapturePlan(batch, planned, ())
+    return CapturePlan(batch, planned, ()), logs.opened(chains, listing)
 
 
 def plan_present(

@@ -91,7 +91,8 @@ class SinkTask:
         if plan.state is None:
             return TakenState()
         target = UploadTarget(self._store, plan.number, plan.store_id, plan.cipher)
-        return take_state(plan.state, self._task, target, self._epoch - self._task.batch_id)
+        share = plan.state.share_of(self._task.partition)
+        return take_state(share, self._task, target, self._epoch - self._task.batch_id)
 
     def _item(self, data: bytes) -> StagedItem:
         return StagedItem(

@@ -48,8 +48,9 @@ class DeclaredStore:
 class StateRecord:
     """What a manifest records of the state that it names beside the table's rows.
 
-    ``modified_ms`` has the times of the files of version ``batch + 1`` whose names may be used again: a
-    file of that name, size and time is the one that the manifest names.
+    ``modified_ms`` has the times of the files whose names may be used again, which are those of version
+    ``batch + 1`` and RocksDB's snapshots, in format version 1: a file of that name, size and time is the
+    one that the manifest names.
     """
 
     batch: int
@@ -98,11 +99,11 @@ def record_state(
     batch: int,
     operators: Mapping[int, OperatorInfo],
     files: Iterable[CapturedFile],
-    newest: Iterable[StateFile],
+    changeable: Iterable[StateFile],
     *,
     partitions: int | None,
 ) -> StateRecord:
-    """The record of what was planned. ``newest`` are the files of version ``batch + 1``."""
+    """The record of what was planned. ``changeable`` are the files that may be written again."""
     facts = {file.path: file.facts for file in files}
     return StateRecord(
         batch,
@@ -111,7 +112,7 @@ def record_state(
             for _, info in sorted(operators.items())
             for store in info.stores
         ),
-        {file.path: facts[file.path].modified_ms for file in newest if file.uid is None},
+        {file.path: facts[file.path].modified_ms for file in changeable if file.uid is None},
     )
 
 

@@ -25,13 +25,16 @@ def find_divergence(
 
     ``held`` is what the head names and ``found`` what the location has, by path; a file of ``held`` that
     is unchanged there is the same artifact in both. Only versions up to ``batch`` count, which is the
-    state that ``batch`` began from; of that one ``found`` must have the decisive files.
+    state that ``batch`` began from. Of that one ``found`` must have the decisive files: a location that
+    lacks one cannot be told from another attempt's, as where a snapshot is all that the head names.
     """
     files = parsed_files(held)
     decisive = set(decisive_files(files, batch))
     for path, file in files.items():
         is_own = path in decisive or (file.uid is None and not file.kind.is_base and file.version <= batch)
         ref = found.get(path)
+        if ref is None and path in decisive:
+            return f"{path} is not there"
         if is_own and ref is not None and ref.sha256 != held[path].sha256:
             return f"{path} has other bytes"
     return _find_other_ids(batch, list(files.values()), operators, commits)

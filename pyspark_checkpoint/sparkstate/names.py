@@ -88,6 +88,11 @@ def parse_shared_file(path: str) -> StoreId | None:
     return StoreId(int(match[1]), int(match[2]), match[3] or DEFAULT_STORE) if match else None
 
 
+def partition_of(path: str) -> int:
+    """The partition of a state file, whatever it is: ``state/<operator>/<partition>/...``."""
+    return int(path.split("/", 3)[2])
+
+
 def is_operator_setup(path: str) -> bool:
     """Whether a file describes an operator (its metadata, its schemas) rather than its state."""
     return _SETUP.match(path) is not None

@@ -170,7 +170,8 @@ def _check_files(
             f"checkpoint {manifest.checkpoint_id} does not hold {sorted(missing)[0]}",
             hint="it is not a checkpoint of a streaming query's own state"
             if manifest.table is None
-            else "it holds a table's rows only: the sink wrote it with state=off",
+            else "it holds a table's rows only: the sink wrote it with state=off, or could not read the "
+            "checkpoint location",
         )
 
 

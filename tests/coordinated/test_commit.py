@@ -321,3 +321,26 @@ def test_files_that_spark_purges_meanwhile_are_looked_for_again(tmp_path: Path, 
     assert purging.purged
     assert {"4.snapshot", "5.delta", "6.delta"} <= {ref.name for ref in manifest.artifacts()}
     assert stream.stored_state(manifest, "before") == totals_after(4)
+
+
+@pytest.mark.parametrize("encrypted", [False, True], ids=["plain", "encrypted"])
+def test_a_rocksdb_snapshot_that_was_uploaded_again_is_taken_with_what_it_names(
+    tmp_path: Path, encrypted: bool
+) -> None:
+    """Two executors may upload the snapshot of one version, each with files of its own: the second zip
+    has the name and the size of the first, and needs other files."""
+    stream = MadeStream(tmp_path, options=key_ring(tmp_path) if encrypted else {})
+    stream.run(3)
+    make_zip(stream, 2)
+    stream.run(2)
+    make_zip(stream, 2)
+    manifest = stream.batch()
+    assert [path for path in state_refs(manifest) if path.endswith("/2.zip")]
+    assert stream.stored_state(manifest, "before") == totals_after(4)
+
+
+def make_zip(stream: MadeStream, version: int) -> None:
+    """A snapshot as RocksDB makes it with a changelog, which names a file of its own."""
+    stream.zips = True
+    stream.maintain(version)
+    stream.zips = False

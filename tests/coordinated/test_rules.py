@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pickle
 from dataclasses import replace
 from pathlib import Path
 
@@ -26,7 +27,7 @@ from pyspark_checkpoint.sparkstate.directory import sort_listing
 from pyspark_checkpoint.sparkstate.divergence import find_divergence
 from pyspark_checkpoint.sparkstate.fit import check_fit
 from pyspark_checkpoint.sparkstate.logs import CommitLog, OperatorInfo, StoreInfo
-from pyspark_checkpoint.sparkstate.names import StateFile, StateFileKind, StoreId
+from pyspark_checkpoint.sparkstate.names import StateFile, StateFileKind, StoreId, partition_of
 from pyspark_checkpoint.sparkstate.points import RestorePoint, check_commit, check_state, select_state
 from tests.coordinated.made_stream import MadeStream
 
@@ -200,6 +201,22 @@ def test_state_partitions_are_shared_among_the_tasks_and_nobody_takes_one_twice(
     assert set(in_a_run.prefixes(0, "run")) == shares[0] - shares[1], "the operators are known by then"
     assert replace(plan, tasks=0).is_for(1, 1)
     assert not replace(plan, tasks=0).is_for(1, 3)
+
+
+def test_a_task_unpacks_its_own_share_of_what_the_head_names_and_no_other() -> None:
+    """With 1,000 partitions, all of it in each of 1,000 tasks would be a million references a batch."""
+    paths = [
+        f"state/{op}/{part}/{name}" for op in (0, 1) for part in range(5) for name in ("2.delta", "SSTs/x")
+    ]
+    held = {path: ref(b"x", path) for path in paths}
+    plan = StatePlan(location=LocationSpec("/x"), held=held, tasks=2)
+    sent = pickle.loads(pickle.dumps(plan.packed()))
+    assert sent.held == {}
+    shares = [sent.share_of(task).held for task in range(2)]
+    assert shares[0] | shares[1] == held
+    assert all(plan.is_for(task, partition_of(path)) for task in range(2) for path in shares[task])
+    assert sent.share_of(7).held == {}, "a task more than there is state"
+    assert plan.share_of(0).held == held, "not packed: nothing travels"
 
 
 @pytest.mark.parametrize("gone", ["metadata", "offsets/2", "offsets/1", "commits/1"])

@@ -138,6 +138,24 @@ def test_an_old_disk_that_comes_back_may_not_go_on(
     assert after.table == newest.table
 
 
+@pytest.mark.parametrize("kind", ["v1", "v2"])
+def test_an_old_disk_may_not_go_on_where_the_table_names_a_snapshot_alone(
+    tmp_path: Path, kind: str
+) -> None:
+    """The batch ran again elsewhere, and maintenance there made its change superfluous: nothing of that
+    version is in both places, so nothing shows that the old disk has the same state. It has not."""
+    stream = lucky(tmp_path, kind, {})
+    old = stream.location
+    stream.restore(point="before")
+    stream.batch()
+    stream.maintain(3)
+    stream.batch()
+    stream.location = old
+    stream.start()
+    with pytest.raises(RefusedError, match="not the one that this table was written from"):
+        stream.batch()
+
+
 def test_a_forged_successor_tells_nothing_of_an_encrypted_checkpoint(tmp_path: Path) -> None:
     """Whoever can write to the store, but has no key, cannot say that Spark finished a batch."""
     stream = MadeStream(tmp_path, options=key_ring(tmp_path))

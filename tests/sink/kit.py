@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -111,10 +111,13 @@ class Query:
         keys = {"keyColumns": self.keys} if self.keys else {}
         return parse_write_options({"path": self.path, **keys, **self.options, **facts})
 
-    def plan(self, *, overwrite: bool = False) -> SinkPlan:
-        """What the driver does before the tasks."""
+    def plan(self, *, overwrite: bool = False, batch_id: int | None = None) -> SinkPlan:
+        """What the driver does before the tasks; the jar says which batch it is."""
         overwrite = overwrite or self.output_mode == "complete"
-        return plan_batch(self.parsed(), self.schema, streaming=bool(self.query_id), overwrite=overwrite)
+        options = self.parsed()
+        if self.jar and batch_id is not None:
+            options = replace(options, facts=replace(options.facts, batch=batch_id))
+        return plan_batch(options, self.schema, streaming=bool(self.query_id), overwrite=overwrite)
 
     def write(self, plan: SinkPlan, batch_id: int, rows: pa.Table) -> list[StagedPartition]:
         """What the tasks do; call it twice for a batch whose tasks all ran twice."""
@@ -161,7 +164,7 @@ class Query:
         note: str = "",
     ) -> CheckpointManifest:
         """A whole batch."""
-        plan = self.plan(overwrite=overwrite)
+        plan = self.plan(overwrite=overwrite, batch_id=batch_id if self.query_id else None)
         return self.commit(self.write(plan, batch_id, rows_from(pairs)), batch_id, note=note)
 
 

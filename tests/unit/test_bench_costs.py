@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from benchmarks.bench_coordinated import judge
 from benchmarks.costs import DAYS_A_MONTH, LIST_PRICES, Prices, daily_cost
 
 ROUND = Prices("cloud", "region", "class", "then", 5.0, 0.5, 0.03)
@@ -38,3 +39,12 @@ def test_a_verb_without_a_price_is_an_error_and_not_free() -> None:
 def test_every_cloud_has_a_region_and_a_date() -> None:
     assert len(LIST_PRICES) == 3
     assert all(prices.region and prices.as_of and prices.storage_class for prices in LIST_PRICES)
+
+
+def test_the_cost_of_state_is_judged_and_its_noise_is_told() -> None:
+    """Middle halves that overlap are within noise, whatever the ratio; rounds show how far it strays."""
+    calm = judge([[100, 101], [99, 100]], [[120, 121], [119, 122]])
+    assert calm[1] == "ratio 1.21, aim at most 1.10: missed; in single rounds 1.20 to 1.21"
+    noisy = judge([[90, 110], [130, 95]], [[105, 100], [99, 140]])
+    assert "met, within noise" in noisy[1]
+    assert noisy[0].endswith("4 batches a side")

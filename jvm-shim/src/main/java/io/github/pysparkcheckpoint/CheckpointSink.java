@@ -57,6 +57,9 @@ public final class CheckpointSink extends PythonDataSourceV2 implements DataSour
     private static final String FACTS_MODULE = PythonEnvironment.PACKAGE + ".spark.messages";
     private static final String FACTS_CLASS = "query_facts";
 
+    /** Where Spark tells the jobs of a batch its number; set before the batch is planned. */
+    private static final String BATCH_ID = "streaming.sql.batchId";
+
     private static final String RESOLUTION = "org.apache.spark.sql.catalyst.analysis.ResolveDataSource";
     private static final String LOAD_BATCH = "loadV2Source";
 
@@ -259,7 +262,9 @@ public final class CheckpointSink extends PythonDataSourceV2 implements DataSour
 
         @Override
         public StreamingDataWriterFactory createStreamingWriterFactory(PhysicalWriteInfo physical) {
+            String batch = SparkSession.active().sparkContext().getLocalProperty(BATCH_ID);
             info.add(Map.of("tasks", Integer.toString(physical.numPartitions())));
+            info.add(Map.of("batch", batch == null ? "" : batch));
             return new CountedWrite.Factory(write.createStreamingWriterFactory(physical));
         }
 
