@@ -57,7 +57,7 @@ def _watch(pipe: int) -> None:
 def leave_signals_to_driver() -> None:
     """Ignore what a terminal or a service manager sends to all processes of an application at once.
 
-    The driver gets it too, and decides: if it ends, the pipe says so, and the last checkpoints are made first.
+    The driver gets it too, and decides: if it ends, the pipe says so, after the last checkpoints.
     """
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, signal.SIG_IGN)

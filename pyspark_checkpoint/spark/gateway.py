@@ -319,8 +319,8 @@ class SideDoor:
         if session is None:
             return None
         if SparkSession._instantiatedSession is None:
-            # PySpark makes the first session that it sees the default of the whole JVM, where a thread of the
-            # application may be asking for the default just now: let it believe that there was one before.
+            # PySpark makes the first session that it sees the default of the whole JVM, where a thread of
+            # the application may be asking for it just now: let it believe that there was one before.
             SparkSession._instantiatedSession = cast(Any, SimpleNamespace(_sc=self._context))
         found = SparkSession(self._context, session)
         SparkSession._instantiatedSession = found

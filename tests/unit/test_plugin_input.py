@@ -10,10 +10,10 @@ import pytest
 
 _PROGRAM = """
 import sys
-from pyspark_checkpoint.capture.plugin_input import end_with_driver, leave_signals_to_driver, read_plugin_input
-given = read_plugin_input(sys.stdin)
-leave_signals_to_driver()
-end_with_driver(sys.stdin)
+from pyspark_checkpoint.capture import plugin_input
+given = plugin_input.read_plugin_input(sys.stdin)
+plugin_input.leave_signals_to_driver()
+plugin_input.end_with_driver(sys.stdin)
 print(given.app, flush=True)
 import time
 time.sleep(60)
@@ -22,7 +22,7 @@ time.sleep(60)
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
 def test_a_signal_to_all_processes_of_an_application_is_for_the_driver(number: signal.Signals) -> None:
-    """Ctrl-C, a service that is stopped, a terminal that is closed: the last checkpoints are still to be made."""
+    """Ctrl-C, a service that is stopped, a terminal that is closed: the last checkpoints are to be made."""
     process = subprocess.Popen(
         [sys.executable, "-c", _PROGRAM], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
     )

@@ -25,6 +25,9 @@ final class PythonEnvironment {
     /** The Python package, in this jar and on the Python path. */
     static final String PACKAGE = "pyspark_checkpoint";
 
+    /** Keeps what lies in the directory that the application was started in from being imported. */
+    static final String SAFE_PATH = "PYTHONSAFEPATH";
+
     private static final long TIME_LIMIT_SECONDS = 120;
     private static final int OLDEST_MINOR = 11;
     private static final Map<String, PythonEnvironment> KNOWN = new ConcurrentHashMap<>();
@@ -195,6 +198,7 @@ final class PythonEnvironment {
         command.addAll(needed);
         ProcessBuilder builder = new ProcessBuilder(command);
         builder.environment().put("PYTHONPATH", path);
+        builder.environment().put(SAFE_PATH, "1");
         builder.redirectError(ProcessBuilder.Redirect.DISCARD);
         Process process = null;
         try {
