@@ -25,7 +25,8 @@ def jvm(jar: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Jvm]:
 
 
 def test_a_python_that_cannot_run_the_sink_is_named_with_the_cure(jvm: Jvm, tmp_path: Path) -> None:
-    """No such program, libraries that are missing, a package of another version; and one that will do.
+    """No such program, libraries that are missing or of another Python, a package of another version; and
+    one that will do.
 
     What lies in the directory that the application was started in is no library.
     """
@@ -35,6 +36,11 @@ def test_a_python_that_cannot_run_the_sink_is_named_with_the_cure(jvm: Jvm, tmp_
     (site / "others.pth").write_text(ours + "\n")
     (site / "pyspark_checkpoint").mkdir()
     (site / "pyspark_checkpoint" / "__init__.py").write_text('__version__ = "9.9.9"\n')
+    third = _python(tmp_path / "third")
+    site = next((tmp_path / "third").glob("lib/python*/site-packages"))
+    (site / "others.pth").write_text(ours + "\n")
+    (site / "orjson").mkdir()
+    (site / "orjson" / "__init__.py").write_text("from orjson.orjson import loads\n")
     problem = jvm.access.pythonProblem
     assert problem(sys.executable) == ""
     missing = problem(bare)
@@ -44,6 +50,9 @@ def test_a_python_that_cannot_run_the_sink_is_named_with_the_cure(jvm: Jvm, tmp_
     differs = problem(other)
     assert "pyspark_checkpoint 9.9.9 installed" in differs
     assert "the jar has version" in differs
+    unusable = problem(third)
+    assert "has orjson, but cannot load it (No module named 'orjson.orjson')" in unusable
+    assert f"{third} -m pip install --force-reinstall orjson;" in unusable and "--archives" in unusable
 
 
 def test_a_query_that_is_started_again_at_once_is_still_counted(jvm: Jvm) -> None:

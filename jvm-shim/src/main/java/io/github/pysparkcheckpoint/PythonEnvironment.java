@@ -35,14 +35,25 @@ final class PythonEnvironment {
             String.join(
                     "\n",
                     "import sys",
+                    "from importlib import import_module",
                     "from importlib.util import find_spec",
+                    "native = {'orjson': 'orjson', 'cryptography': 'cryptography.hazmat.bindings._rust'}",
                     "def lacks(name):",
                     "    try:",
                     "        return find_spec(name) is None",
                     "    except ModuleNotFoundError:",
                     "        return True",
                     "print('python=%d.%d' % sys.version_info[:2])",
-                    "print('missing=' + ' '.join(n for n in sys.argv[1:] if lacks(n)))",
+                    "missing = [n for n in sys.argv[1:] if lacks(n)]",
+                    "print('missing=' + ' '.join(missing))",
+                    "for name in sys.argv[1:]:",
+                    "    if name in native and name not in missing:",
+                    "        try:",
+                    "            import_module(native[name])",
+                    "        except Exception as error:",
+                    "            print('broken=' + name)",
+                    "            text = ' '.join(str(error).split()).encode('ascii', 'replace').decode()",
+                    "            print('why=' + text[:200])",
                     "if find_spec('" + PACKAGE + "') is not None:",
                     "    import " + PACKAGE + " as package",
                     "    print('package=' + getattr(package, '__version__', 'unknown'))");
@@ -157,6 +168,23 @@ final class PythonEnvironment {
                             + pipNames(missing)
                             + "; or ship an environment with --archives and set spark.pyspark.python to its"
                             + " bin/python");
+        }
+        String broken = answers.get("broken");
+        if (broken != null) {
+            throw new IllegalStateException(
+                    who
+                            + ": the Python that Spark runs, "
+                            + executable
+                            + ", has "
+                            + broken
+                            + ", but cannot load it ("
+                            + answers.get("why")
+                            + "). Run: "
+                            + executable
+                            + " -m pip install --force-reinstall "
+                            + pipNames(broken)
+                            + "; or ship an environment for this version of Python and this kind of machine with"
+                            + " --archives and set spark.pyspark.python to its bin/python");
         }
         String installed = answers.get("package");
         String ours = PythonEnvironment.class.getPackage().getImplementationVersion();
