@@ -121,11 +121,15 @@ def parse_plugin_settings(confs: Mapping[str, str], app: str) -> PluginSettings:
     url = values.get("url", "")
     if not url:
         raise SettingsError(f"{PREFIX}url is not set", hint="for example s3://bucket/checkpoints")
+    if url.lower().startswith("memory:"):
+        raise SettingsError(f"{PREFIX}url is memory of the side process, which ends with the application")
     stale = values.get("stale", "fail").lower()
     if stale not in STALE_CHOICES:
         raise SettingsError(f"{PREFIX}stale is one of {', '.join(STALE_CHOICES)}, not {stale!r}")
     _check_secrets(confs)
     patterns = tuple(part.strip() for part in values.get("queries", "*").split(",") if part.strip())
+    if not patterns:
+        raise SettingsError(f"{PREFIX}queries names no query", hint="leave it out to checkpoint all")
     return PluginSettings(
         url=url,
         app=values.get("app") or app,

@@ -13,7 +13,12 @@ from dataclasses import dataclass
 from pyspark_checkpoint.capture import operations
 from pyspark_checkpoint.capture.covered import find_table_checkpoint
 from pyspark_checkpoint.capture.location import LocationSpec, location_options
-from pyspark_checkpoint.capture.plugin_input import end_with_driver, log_to_driver, read_plugin_input
+from pyspark_checkpoint.capture.plugin_input import (
+    end_with_driver,
+    leave_signals_to_driver,
+    log_to_driver,
+    read_plugin_input,
+)
 from pyspark_checkpoint.capture.restore import RestoreReport, find_interrupted
 from pyspark_checkpoint.capture.roots import QueryRoot, list_app_queries, plain_options, root_url
 from pyspark_checkpoint.config import MISSING, PluginSettings, unknown_settings
@@ -132,6 +137,8 @@ def _name(found: Candidate) -> str:
 def main(*, has_driver: bool = False) -> int:
     """Do what standard input says; 0 if all that was to be restored is."""
     log_to_driver()
+    if has_driver:
+        leave_signals_to_driver()
     given = read_plugin_input(sys.stdin)
     if has_driver:
         end_with_driver(sys.stdin)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
+import signal
 import sys
 import threading
 from collections.abc import Mapping
@@ -51,6 +52,15 @@ def _watch(pipe: int) -> None:
     while os.read(pipe, 4096):
         pass
     os._exit(3)
+
+
+def leave_signals_to_driver() -> None:
+    """Ignore what a terminal or a service manager sends to all processes of an application at once.
+
+    The driver gets it too, and decides: if it ends, the pipe says so, after the last checkpoints.
+    """
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, signal.SIG_IGN)
 
 
 def log_to_driver() -> None:

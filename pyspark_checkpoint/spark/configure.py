@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Mapping
 from typing import Any
@@ -47,7 +48,7 @@ def configure(
 
 
 def _check_not_started(known: Mapping[str, str]) -> None:
-    if "spark.remote" in known:
+    if "spark.remote" in known or "SPARK_REMOTE" in os.environ:
         raise RefusedError(
             "under Spark Connect the plugin belongs to the server", hint="give these confs to the server"
         )

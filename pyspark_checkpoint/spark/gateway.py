@@ -8,7 +8,8 @@ import threading
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Protocol
+from types import SimpleNamespace
+from typing import Any, Protocol, cast
 
 from py4j.java_gateway import JavaClass
 from py4j.protocol import Py4JError, Py4JJavaError
@@ -317,14 +318,12 @@ class SideDoor:
         session = self._door.session(run_id)
         if session is None:
             return None
-        sessions = getattr(self._context._jvm, "org.apache.spark.sql.classic.SparkSession")
-        default = sessions.getDefaultSession()
+        if SparkSession._instantiatedSession is None:
+            # PySpark makes the first session that it sees the default of the whole JVM, where a thread of
+            # the application may be asking for it just now: let it believe that there was one before.
+            SparkSession._instantiatedSession = cast(Any, SimpleNamespace(_sc=self._context))
         found = SparkSession(self._context, session)
-        # PySpark makes the first session that it sees the default of the whole JVM: undo that.
-        if default.isDefined():
-            sessions.setDefaultSession(default.get())
-        else:
-            sessions.clearDefaultSession()
+        SparkSession._instantiatedSession = found
         return found
 
     def looked(self, run_id: str, *, is_watched: bool) -> None:

@@ -14,7 +14,12 @@ from collections.abc import Mapping
 from types import SimpleNamespace
 from typing import NoReturn
 
-from pyspark_checkpoint.capture.plugin_input import end_with_driver, log_to_driver, read_plugin_input
+from pyspark_checkpoint.capture.plugin_input import (
+    end_with_driver,
+    leave_signals_to_driver,
+    log_to_driver,
+    read_plugin_input,
+)
 from pyspark_checkpoint.config import PluginSettings, unknown_settings
 from pyspark_checkpoint.errors import CheckpointError
 from pyspark_checkpoint.spark.gateway import SideDoor
@@ -160,6 +165,7 @@ def _progress(event: Mapping[str, str]) -> SimpleNamespace:
 def main() -> NoReturn:
     """Serve the driver that has started this process, until it ends."""
     log_to_driver()
+    leave_signals_to_driver()
     status = 1
     try:
         given = read_plugin_input(sys.stdin)
@@ -167,7 +173,9 @@ def main() -> NoReturn:
         for sentence in unknown_settings(given.confs):
             _LOG.warning("%s", sentence)
         settings = given.settings()
-        SideCar(SideDoor(settings.app, given.jar), settings).run()
+        door = SideDoor(settings.app, given.jar)
+        leave_signals_to_driver()  # once more: PySpark cancels all jobs of the driver on Ctrl-C
+        SideCar(door, settings).run()
         status = 0
     except CheckpointError as error:
         status = SETTINGS_STATUS

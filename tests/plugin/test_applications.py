@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 import signal
 from collections import Counter
@@ -97,8 +98,9 @@ def test_a_table_without_state_goes_back_with_its_query(submitter: Submitter, ho
 
 @pytest.mark.timeout(600)
 def test_a_java_application_goes_on_where_the_lost_one_stopped(submitter: Submitter, home: Path) -> None:
-    """No Python in it, none installed for it: the package is in the jar."""
+    """No Python in it, none installed for it: the package is in the jar. What lies beside it is not run."""
     write_input(home, FILES)
+    (home / "queue.py").write_text("raise SystemExit('this is the application's own')\n")
     start_over_after_a_kill(submitter, home, submitter.java_app(home, 0.3))
     assert found_batches(home) == expected_batches(home)
 
@@ -173,7 +175,9 @@ def starts_and_stops(submitter: Submitter, home: Path, times: int) -> Counter[st
             if end == "killed":
                 application.kill()
             elif end == "terminated":
-                application.process.send_signal(signal.SIGTERM)
+                os.killpg(
+                    application.process.pid, signal.SIGTERM
+                )  # as a service manager does: to all of them
             else:
                 (place / "stay").unlink()
             application.wait(60)

@@ -63,7 +63,10 @@ def ran(tmp_path_factory: pytest.TempPathFactory) -> Ran:
     nonsense = {"stop_timeout_seconds": "soon", "options": {"secretKey": "hidden"}}
     steps = {
         "manager alone": {"configure": {}},
-        "manager off": {"configure": {"file_manager": "off"}},
+        "manager off": {
+            "configure": {"file_manager": "off"},
+            "confs": {"spark.ckpt.fileManager.memory": "1m"},
+        },
         "own manager": {"configure": {}, "confs": {MANAGER: SPARKS_OWN, "spark.ckpt.ulr": "x"}},
         "full": {
             "configure": {"url": url, "options": {"secretKey": "hidden", "accessKey": "k"}},
@@ -95,6 +98,7 @@ def test_what_the_plugin_sets_and_what_it_keeps(ran: Ran) -> None:
     assert ran.found["full"][LISTENERS] == f"{OURS},{OURS}"
     assert ran.found["full"]["spark.ckpt.secret.secretKey"] is None, "secrets are taken out of the conf"
     assert "spark.ckpt.url is not set" in ran.log and "spark.ckpt.ulr" in ran.log
+    assert "but [spark.ckpt.fileManager.memory] is" in ran.log and "memoryBytes" in ran.log
 
 
 @pytest.mark.timeout(600)

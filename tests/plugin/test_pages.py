@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import signal
+import time
 import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
@@ -49,6 +50,8 @@ def test_metrics_are_shown_and_secrets_are_not(submitter: Submitter, home: Path,
         **pages(port),
         **{f"spark.ckpt.secret.{name}": f"{SECRET}={name}" for name in SECRETS},
         "spark.hadoop.fs.azure.account.key.mine.blob.core.windows.net": "hidden-once-the-plugin-runs",
+        "spark.hadoop.fs.azure.sas.mine.other.blob.core.windows.net": "hidden-once-the-plugin-runs",
+        "spark.hadoop.fs.gs.auth.service.account.private.key": "hidden-once-the-plugin-runs",
         "spark.ckpt.retian": "7",
         "spark.logConf": "true",
         "spark.eventLog.enabled": "true",
@@ -86,6 +89,9 @@ def test_a_side_process_that_dies_is_started_again(submitter: Submitter, home: P
     with submitter.submit(home, submitter.java_app(home, 1.0), conf=pages(port)) as application:
         wait_until(lambda: metric(port, "checkpoints") >= 4, "four checkpoints")
         (victim,) = (pid for pid, command in application.children().items() if "sidecar" in command)
+        os.kill(victim, signal.SIGINT)  # Ctrl-C in a shell is not meant for it
+        time.sleep(1)
+        assert victim in application.children()
         os.kill(victim, signal.SIGKILL)
         before = metric(port, "checkpoints"), metric(port, "requests")
         wait_until(lambda: epoch(home) == 7, "the last checkpoint")

@@ -46,6 +46,7 @@ def build_jar(copies: Path | None = None) -> Path:
     with (tools / "jar.lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         sources = [ROOT / "jvm-shim" / "pom.xml", *(ROOT / "jvm-shim" / "src").rglob("*")]
+        sources += (ROOT / "pyspark_checkpoint").rglob("*.py")  # the jar carries them
         newest = max(path.stat().st_mtime for path in sources if path.is_file())
         if not JAR.exists() or not TEST_JAR.exists() or JAR.stat().st_mtime < newest:
             run_maven(["-f", str(ROOT / "jvm-shim" / "pom.xml"), "clean", "package"])

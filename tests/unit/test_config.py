@@ -62,7 +62,15 @@ def test_everything_that_python_obeys_is_read() -> None:
 
 @pytest.mark.parametrize(
     ("name", "value"),
-    [("retain", "0"), ("retain", "many"), ("stale", "perhaps"), ("stopWhenFenced", "2"), ("url", " ")],
+    [
+        ("retain", "0"),
+        ("retain", "many"),
+        ("stale", "perhaps"),
+        ("stopWhenFenced", "2"),
+        ("url", " "),
+        ("url", "memory://of-a-process-that-ends"),
+        ("queries", " , "),
+    ],
 )
 def test_a_value_that_cannot_be_is_an_error_that_names_the_setting(name: str, value: str) -> None:
     """And not a default."""
@@ -126,3 +134,11 @@ def test_the_documents_list_every_setting_with_its_default() -> None:
     assert re.findall(r"^#spark\.ckpt\.([\w.]+)", reference, re.MULTILINE)[: len(SETTINGS)] == [
         setting.name for setting in SETTINGS
     ]
+
+
+def test_a_default_that_is_no_value_is_not_offered_as_one() -> None:
+    """Two applications that uncomment the same line must not become one application."""
+    reference = (ROOT / "conf" / "reference.conf").read_text()
+    offered = dict(re.findall(r"^#spark\.ckpt\.([\w.]+) +(.+)$", reference, re.MULTILINE))
+    assert offered["app"] != "spark.app.name"
+    assert Path(offered["fileManager.spoolDirectory"]).is_absolute()

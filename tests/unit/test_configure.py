@@ -51,12 +51,16 @@ def test_without_a_url_only_the_file_manager_is_wanted(jar: Path) -> None:
     assert found["spark.ckpt.fileManager.memoryBytes"] == "1m"
 
 
-def test_what_cannot_work_is_refused(jar: Path) -> None:
-    """A wrong setting, a client of Spark Connect, a jar that is not there."""
+def test_what_cannot_work_is_refused(jar: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A wrong setting, a client of Spark Connect, also by the environment, a jar that is not there."""
     with pytest.raises(SettingsError, match="did you mean restore"):
         configure(SparkSession.builder, "a", restores="missing")
     with pytest.raises(RefusedError, match="server"):
         configure(SparkSession.builder.config("spark.remote", "sc://host"), "a")
+    monkeypatch.setenv("SPARK_REMOTE", "sc://host")
+    with pytest.raises(RefusedError, match="server"):
+        configure(SparkSession.builder, "a")
+    monkeypatch.delenv("SPARK_REMOTE")
     jar.unlink()
     with pytest.raises(SettingsError, match="install the wheel"):
         configure(SparkSession.builder, "a")

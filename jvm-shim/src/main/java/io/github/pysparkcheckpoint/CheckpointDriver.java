@@ -137,13 +137,18 @@ final class CheckpointDriver implements DriverPlugin {
                             + ", but spark.ckpt.url is not set, so that it is not known from where. The"
                             + " application is not started, because it would begin without its state");
         }
+        List<String> alone = FileManagerSettings.confNames();
         List<String> names =
                 settings.confs().keySet().stream()
                         .filter(name -> name.startsWith(PluginSettings.PREFIX))
-                        .filter(name -> !name.startsWith(PluginSettings.PREFIX + "fileManager"))
+                        .filter(name -> !alone.contains(name))
                         .collect(Collectors.toList());
         if (!names.isEmpty()) {
-            LOG.warn("ckpt: spark.ckpt.url is not set, so that no query is checkpointed, but {} is", names);
+            LOG.warn(
+                    "ckpt: spark.ckpt.url is not set, so that no query is checkpointed, but {} is. Without it"
+                            + " there are only {}",
+                    names,
+                    alone);
         }
     }
 }

@@ -12,7 +12,7 @@ final class CheckpointMetrics implements Source {
 
     private final MetricRegistry registry = new MetricRegistry();
     private final Map<String, Last> queries = new ConcurrentHashMap<>();
-    private final Map<String, Long> startedMs = new ConcurrentHashMap<>();
+    private final Map<String, Started> runs = new ConcurrentHashMap<>();
     private final LongAdder captures = new LongAdder();
     private final LongAdder failures = new LongAdder();
     private final LongAdder uploadedBytes = new LongAdder();
@@ -21,8 +21,11 @@ final class CheckpointMetrics implements Source {
     /** The last capture of a query: when it ended, and how long it took. */
     private record Last(long capturedMs, double seconds) {}
 
+    /** A run that is active: of which query, and since when. */
+    private record Started(String query, long startedMs) {}
+
     CheckpointMetrics() {
-        gauge("queries", () -> (double) startedMs.size());
+        gauge("queries", () -> (double) runs.size());
         gauge("checkpointAgeSeconds", this::oldestSeconds);
         gauge(
                 "checkpointSeconds",
@@ -33,12 +36,13 @@ final class CheckpointMetrics implements Source {
         gauge("requests", requests::doubleValue);
     }
 
-    void started(String query) {
-        startedMs.put(query, System.currentTimeMillis());
+    void started(String runId, String query) {
+        runs.put(runId, new Started(query, System.currentTimeMillis()));
     }
 
-    void ended(String query) {
-        startedMs.remove(query);
+    /** Spark may tell of the end of a run after the start of the query's next one. */
+    void ended(String runId) {
+        runs.remove(runId);
     }
 
     void captured(String query, long capturedMs, double seconds) {
@@ -70,8 +74,8 @@ final class CheckpointMetrics implements Source {
     /** Of the queries that run: since the newest checkpoint of this run, or since its start. */
     private double oldestSeconds() {
         long now = System.currentTimeMillis();
-        return startedMs.entrySet().stream()
-                .mapToDouble(entry -> (now - Math.max(entry.getValue(), capturedMs(entry.getKey()))) / 1000.0)
+        return runs.values().stream()
+                .mapToDouble(run -> (now - Math.max(run.startedMs(), capturedMs(run.query()))) / 1000.0)
                 .max()
                 .orElse(0);
     }

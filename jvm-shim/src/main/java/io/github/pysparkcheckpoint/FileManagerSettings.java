@@ -2,6 +2,8 @@ package io.github.pysparkcheckpoint;
 
 import java.nio.file.Path;
 import java.nio.file.Paths;
+import java.util.List;
+import java.util.stream.Stream;
 import org.apache.hadoop.conf.Configuration;
 
 /**
@@ -22,6 +24,13 @@ record FileManagerSettings(boolean allowUnfenced, long memoryBytes, Path spoolDi
   static final String SPOOL_DIRECTORY = "ckpt.fileManager.spoolDirectory";
 
   private static final long DEFAULT_MEMORY_BYTES = 64L << 20;
+
+  /** Every setting of the plugin that means something without a URL. */
+  static List<String> confNames() {
+    return Stream.of("ckpt.fileManager", ALLOW_UNFENCED, MEMORY_BYTES, SPOOL_DIRECTORY)
+        .map(name -> "spark." + name)
+        .toList();
+  }
 
   static FileManagerSettings from(Configuration conf) {
     return new FileManagerSettings(

@@ -72,6 +72,7 @@ final class PluginPython {
         NOT_FOR_PYTHON.forEach(env::remove);
         env.put("PYTHONPATH", environment.pathWithJar());
         env.put("PYTHONUNBUFFERED", "1");
+        env.put(PythonEnvironment.SAFE_PATH, "1");
         env.put("PYSPARK_PYTHON", executorPython);
         env.putAll(variables);
         builder.redirectErrorStream(true);

@@ -35,7 +35,9 @@ record PluginSettings(
     private static final String REDACTION = "spark.redaction.regex";
 
     /** What Spark's own pattern does not know: names of settings, and texts such as a command line. */
-    private static final String OUR_SECRETS = "(?i:spark[.]ckpt[.]secret|account[.]?key|connection[.]?string)";
+    private static final String OUR_SECRETS =
+            "(?i:spark[.]ckpt[.]secret|account[.]?key|private[.]?key|encryption[.]key|azure[.]sas"
+                    + "|connection[.]?string)";
 
     private static final Pattern SECRET =
             Pattern.compile(
@@ -72,7 +74,7 @@ record PluginSettings(
         long startSeconds = restoresStale ? restoreSeconds : seconds(conf, "startTimeoutSeconds", 30);
         return new PluginSettings(
                 conf.get(PREFIX + "url", "").trim(),
-                conf.get(PREFIX + "app", conf.get("spark.app.name")),
+                app(conf),
                 restore(conf),
                 isAuto(conf.get(PREFIX + "fileManager", "auto")),
                 restoreSeconds,
@@ -89,6 +91,11 @@ record PluginSettings(
     private static String restore(SparkConf conf) {
         String restore = conf.get(PREFIX + "restore", NEVER).trim();
         return restore.isEmpty() ? NEVER : restore;
+    }
+
+    private static String app(SparkConf conf) {
+        String app = conf.get(PREFIX + "app", "").trim();
+        return app.isEmpty() ? conf.get("spark.app.name") : app;
     }
 
     private static boolean isForPython(String name) {

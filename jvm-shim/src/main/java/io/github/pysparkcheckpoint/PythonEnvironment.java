@@ -25,6 +25,9 @@ final class PythonEnvironment {
     /** The Python package, in this jar and on the Python path. */
     static final String PACKAGE = "pyspark_checkpoint";
 
+    /** Keeps what lies in the directory that the application was started in from being imported. */
+    static final String SAFE_PATH = "PYTHONSAFEPATH";
+
     private static final long TIME_LIMIT_SECONDS = 120;
     private static final int OLDEST_MINOR = 11;
     private static final Map<String, PythonEnvironment> KNOWN = new ConcurrentHashMap<>();
@@ -32,14 +35,25 @@ final class PythonEnvironment {
             String.join(
                     "\n",
                     "import sys",
+                    "from importlib import import_module",
                     "from importlib.util import find_spec",
+                    "native = {'orjson': 'orjson', 'cryptography': 'cryptography.hazmat.bindings._rust'}",
                     "def lacks(name):",
                     "    try:",
                     "        return find_spec(name) is None",
                     "    except ModuleNotFoundError:",
                     "        return True",
                     "print('python=%d.%d' % sys.version_info[:2])",
-                    "print('missing=' + ' '.join(n for n in sys.argv[1:] if lacks(n)))",
+                    "missing = [n for n in sys.argv[1:] if lacks(n)]",
+                    "print('missing=' + ' '.join(missing))",
+                    "for name in sys.argv[1:]:",
+                    "    if name in native and name not in missing:",
+                    "        try:",
+                    "            import_module(native[name])",
+                    "        except Exception as error:",
+                    "            print('broken=' + name)",
+                    "            text = ' '.join(str(error).split()).encode('ascii', 'replace').decode()",
+                    "            print('why=' + text[:200])",
                     "if find_spec('" + PACKAGE + "') is not None:",
                     "    import " + PACKAGE + " as package",
                     "    print('package=' + getattr(package, '__version__', 'unknown'))");
@@ -155,6 +169,23 @@ final class PythonEnvironment {
                             + "; or ship an environment with --archives and set spark.pyspark.python to its"
                             + " bin/python");
         }
+        String broken = answers.get("broken");
+        if (broken != null) {
+            throw new IllegalStateException(
+                    who
+                            + ": the Python that Spark runs, "
+                            + executable
+                            + ", has "
+                            + broken
+                            + ", but cannot load it ("
+                            + answers.get("why")
+                            + "). Run: "
+                            + executable
+                            + " -m pip install --force-reinstall "
+                            + pipNames(broken)
+                            + "; or ship an environment for this version of Python and this kind of machine with"
+                            + " --archives and set spark.pyspark.python to its bin/python");
+        }
         String installed = answers.get("package");
         String ours = PythonEnvironment.class.getPackage().getImplementationVersion();
         if (installed != null && ours != null && !installed.equals(ours)) {
@@ -195,6 +226,7 @@ final class PythonEnvironment {
         command.addAll(needed);
         ProcessBuilder builder = new ProcessBuilder(command);
         builder.environment().put("PYTHONPATH", path);
+        builder.environment().put(SAFE_PATH, "1");
         builder.redirectError(ProcessBuilder.Redirect.DISCARD);
         Process process = null;
         try {

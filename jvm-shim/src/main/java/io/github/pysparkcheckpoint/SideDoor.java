@@ -84,7 +84,7 @@ public final class SideDoor {
         event.put("name", name == null ? "" : name);
         Run run = new Run(query, event, new CountDownLatch(1), new AtomicBoolean());
         runs.put(runId, run);
-        metrics.started(id);
+        metrics.started(runId, id);
         seen = true;
         events.offer(event);
         try {
@@ -111,7 +111,7 @@ public final class SideDoor {
         events.offer(event);
         if (kind.equals("terminated")) {
             runs.remove(runId).looked().countDown();
-            metrics.ended(id);
+            metrics.ended(runId);
         }
     }
 

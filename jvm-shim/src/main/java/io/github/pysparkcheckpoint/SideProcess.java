@@ -1,5 +1,6 @@
 package io.github.pysparkcheckpoint;
 
+import java.time.Duration;
 import java.util.ArrayList;
 import java.util.Map;
 import java.util.concurrent.TimeUnit;
@@ -19,6 +20,7 @@ final class SideProcess {
     private static final Logger LOG = LoggerFactory.getLogger(SideProcess.class);
     private static final String MODULE = PythonEnvironment.PACKAGE + ".spark.sidecar";
     private static final int MOST_STARTS = 5;
+    private static final Duration LONG_LIFE = Duration.ofMinutes(10);
     private static final int SETTINGS_STATUS = 2;
 
     private final SparkContext context;
@@ -81,10 +83,12 @@ final class SideProcess {
             return;
         }
         for (int number = 1; number <= MOST_STARTS && !stopping; number++) {
+            long beganNanos = System.nanoTime();
             try {
                 if (live(python) == SETTINGS_STATUS) {
                     break;
                 }
+                number = counted(number, Duration.ofNanos(System.nanoTime() - beganNanos));
                 if (!stopping) {
                     LOG.warn("ckpt: the side process has ended; it is started again ({})", number);
                     TimeUnit.SECONDS.sleep(number);
@@ -99,6 +103,11 @@ final class SideProcess {
             door.close();
             LOG.error("ckpt: the side process has ended for good; queries are not checkpointed");
         }
+    }
+
+    /** An application may run for months: one that has lived for long was no failed start. */
+    static int counted(int number, Duration lived) {
+        return lived.compareTo(LONG_LIFE) < 0 ? number : 1;
     }
 
     private int live(PluginPython python) throws InterruptedException {

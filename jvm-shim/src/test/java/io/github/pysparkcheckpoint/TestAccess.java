@@ -2,6 +2,7 @@ package io.github.pysparkcheckpoint;
 
 import java.io.IOException;
 import java.io.OutputStream;
+import java.time.Duration;
 import java.util.concurrent.atomic.AtomicReference;
 import org.apache.hadoop.conf.Configuration;
 import org.apache.hadoop.fs.Path;
@@ -54,6 +55,20 @@ public final class TestAccess {
     } catch (IllegalStateException problem) {
       return problem.getMessage();
     }
+  }
+
+  /** How many queries run when Spark tells of the end of a run after the start of the next one. */
+  public static double queriesAfterALateEnd() {
+    CheckpointMetrics metrics = new CheckpointMetrics();
+    metrics.started("run 1", "query");
+    metrics.started("run 2", "query");
+    metrics.ended("run 1");
+    return (Double) metrics.metricRegistry().getGauges().get("queries").getValue();
+  }
+
+  /** As which start of the side process the one counts that was the {@code number}th and lived so long. */
+  public static int countedStart(int number, long livedSeconds) {
+    return SideProcess.counted(number, Duration.ofSeconds(livedSeconds));
   }
 
   public static String settings(Configuration conf) {

@@ -1,0 +1,38 @@
+"""The Python processes of the plugin: they live as long as the driver, and what ends them is the driver."""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+import sys
+
+import pytest
+
+_PROGRAM = """
+import sys
+from pyspark_checkpoint.capture import plugin_input
+given = plugin_input.read_plugin_input(sys.stdin)
+plugin_input.leave_signals_to_driver()
+plugin_input.end_with_driver(sys.stdin)
+print(given.app, flush=True)
+import time
+time.sleep(60)
+"""
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+def test_a_signal_to_all_processes_of_an_application_is_for_the_driver(number: signal.Signals) -> None:
+    """Ctrl-C, a service that is stopped, a terminal that is closed: the last checkpoints are to be made."""
+    process = subprocess.Popen(
+        [sys.executable, "-c", _PROGRAM], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    )
+    with process:
+        assert process.stdin is not None and process.stdout is not None
+        process.stdin.write('{"app": "mine", "jar": ""}\n')
+        process.stdin.flush()
+        assert process.stdout.readline() == "mine\n"
+        process.send_signal(number)
+        with pytest.raises(subprocess.TimeoutExpired):
+            process.wait(0.3)
+        process.stdin.close()
+        assert process.wait(20) == 3, "it ends when the driver is gone"

@@ -1,0 +1,22 @@
+"""The side process's end of the driver plugin, without a driver."""
+
+from __future__ import annotations
+
+from unittest.mock import MagicMock
+
+import pytest
+from pyspark.sql import SparkSession
+
+from pyspark_checkpoint.spark.gateway import SideDoor
+
+
+def test_the_applications_default_session_is_never_touched(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Not even for a moment: a thread of the application that asks for it just then gets its own."""
+    monkeypatch.setattr(SparkSession, "_instantiatedSession", None)
+    door = object.__new__(SideDoor)
+    door._door, door._context = MagicMock(), MagicMock()
+    for run_id in ("first", "second"):
+        found = door.session(run_id)
+        assert found is not None and found._jsparkSession is door._door.session.return_value
+    calls = [name for name, _, _ in door._context._jvm.mock_calls]
+    assert not [name for name in calls if "DefaultSession" in name or "ActiveSession" in name]
