@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from benchmarks.growth import stretches
-from benchmarks.lab import Tally, verb
+from benchmarks.lab import Pace, Tally, concerns, lags_of, verb
 from benchmarks.part import Argument, Part, Settings, run_part
 from benchmarks.records import (
     CommitSize,
@@ -129,7 +129,7 @@ def test_every_way_keeps_its_checkpoint_where_it_says(tmp_path: Path) -> None:
     specs = {way: query_spec(way, Load(), place, f"q-{way}") for way in WAYS}
     on_s3 = {way for way, spec in specs.items() if spec.location.startswith("s3a:")}
     assert on_s3 == {"stock", "tuned", "ours"}
-    assert {way for way, spec in specs.items() if spec.listen} == {"listener"}
+    assert {way for way, spec in specs.items() if spec.listen} == {"listener", "listener-2s"}
     assert {way for way, spec in specs.items() if spec.format != "noop"} == {"sink"}
     assert specs["sink"].options["keyColumns"] == "window,key"
     assert (
@@ -143,6 +143,48 @@ def test_large_situations_and_joins_are_measured_for_less_long() -> None:
     keys = [(one.load.query, one.load.partitions, one.load.provider, one.delay_ms) for one in found]
     assert len(keys) == len(set(keys)) == 3 * 2 * 3
     small = [one for one in found if one.load.query == "windowed" and one.load.partitions == 4]
-    assert {(one.rounds, one.pace.batches) for one in small} == {(2, 6)}
+    assert {(one.delay_ms, one.rounds, one.pace.batches) for one in small} == {
+        (0, 2, 3),
+        (20, 2, 6),
+        (50, 2, 3),
+    }
     assert {one.rounds for one in found if one not in small} == {1}
     assert {one.pace.batches for one in found if one.load.partitions == 64} == {3}
+
+
+def test_a_listener_with_pauses_is_run_where_the_aims_are_and_for_several_captures() -> None:
+    found = list(situations(PART.parse([])[0]))
+    spaced = [one for one in found if "listener-2s" in one.ways]
+    keys = {(one.load.query, one.load.partitions, one.delay_ms) for one in spaced}
+    assert keys == {("windowed", 4, 20)} and len(spaced) == 2
+    assert {one.pace_of("listener-2s").shortest_seconds for one in spaced} == {10.0}
+    assert {one.pace_of("listener").shortest_seconds for one in spaced} == {0.0}
+    assert all({"alone", "stock", "tuned", "ours", "listener", "sink"} <= {*one.ways} for one in found)
+
+
+def test_measuring_ends_after_enough_batches_and_seconds_or_after_too_many_seconds() -> None:
+    pace = Pace(batches=3, longest_seconds=40, shortest_seconds=10)
+    assert not pace.is_over(3, 9) and pace.is_over(3, 10)
+    assert not pace.is_over(2, 39) and pace.is_over(2, 40)
+    assert not pace.is_over(0, 1000), "a way that takes for ever has at least one batch"
+
+
+def test_requests_are_those_of_the_query_that_is_measured() -> None:
+    """Spark maintains the state of queries that were stopped before; that is not this query's cost."""
+
+    def of_mine(method: str, target: str) -> bool:
+        return concerns(Request(method, target, 200, 0, 0, None), "s1-ours-0")
+
+    assert of_mine("PUT", "/bucket/s1-ours-0/offsets/3")
+    assert of_mine("PUT", "/bucket/stores/s1-ours-0/x/_control")
+    assert of_mine("GET", "/bucket?list-type=2&prefix=s1-ours-0/state/0/1/&delimiter=/")
+    assert of_mine("POST", "/bucket/?delete"), "it does not say which"
+    assert not of_mine("PUT", "/bucket/s11-ours-0/offsets/3")
+    assert not of_mine("GET", "/bucket?list-type=2&prefix=s1-stock-0/state/0/1/&delimiter=/")
+
+
+def test_the_lag_of_a_batch_ends_with_the_first_capture_of_it_or_of_a_later_one() -> None:
+    committed = {batch: 10.0 + batch for batch in range(8)}
+    assert lags_of(committed, [(2, 12.5), (3, 13.5), (6, 17.0)]) == [0.5, 0.5, 3.0, 2.0, 1.0]
+    assert lags_of(committed, []) == []
+    assert lags_of({3: 13.0}, [(2, 12.5), (4, 14.5)]) == [1.5], "what Spark has purged is not counted"
