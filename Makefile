@@ -14,9 +14,9 @@ KILLS ?= 50
 LANES ?= 2
 ROUNDS ?= 20
 BENCH ?=
-BENCH_PARTS := side-by-side listener-cost purging two-drivers restore growth by-hand cold-start
+BENCH_PARTS := side-by-side file-manager listener-cost purging two-drivers restore growth by-hand cold-start
 
-.PHONY: help setup check test unit demo jar wheel simulate soak bench bench-quick bench-report $(BENCH_PARTS:%=bench-%) bench-stores bench-commit bench-sink bench-coordinated bench-file-manager bench-capture clean
+.PHONY: help setup check test unit demo jar wheel simulate soak bench bench-quick bench-report $(BENCH_PARTS:%=bench-%) bench-stores bench-commit bench-sink bench-coordinated bench-capture clean
 
 help: ## List the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sort | awk -F ':.*## ' '{printf "  %-20s %s\n", $$1, $$2}'
@@ -79,7 +79,7 @@ demo: $(STAMP) jar ## A streaming job that is killed and goes on, on a local dir
 	$(PY) examples/demo.py
 
 # BENCH has arguments for a benchmark that runs alone, such as BENCH="--delays 20 --ways stock,ours".
-bench: setup jar ## Everything beside Spark's own, in about an hour; writes benchmarks/RESULTS.md and its plot
+bench: setup jar ## Everything beside Spark's own, in about an hour and a half; writes benchmarks/RESULTS.md and its plot
 	$(PY) -m benchmarks.run --fresh
 
 bench-quick: setup jar ## The same with few batches, in a quarter of an hour
@@ -119,7 +119,7 @@ bench-commit: setup ## Requests and time of a commit, verify and recovery beside
 	$(PY) -m benchmarks.bench_commit
 
 bench-file-manager: setup jar ## Spark's own checkpoint on S3: stock, tuned and ours
-	$(PY) -m benchmarks.bench_file_manager
+	$(PY) -m benchmarks.file_manager $(BENCH)
 
 bench-sink: setup jar ## The sink beside an empty sink and Spark's file sink
 	$(PY) -m benchmarks.bench_sink

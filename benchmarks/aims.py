@@ -10,10 +10,12 @@ from dataclasses import dataclass
 from benchmarks.records import Cell, Restored, Run, Runs
 
 SIDE_BY_SIDE = "side-by-side"
+FILE_MANAGER = "file-manager"
 LISTENER_COST = "listener-cost"
 RESTORE = "restore"
 MET, MISSED, NOT_RUN = "met", "missed", "not run"
 WINDOWED = "windowed"
+TOTAL = "total"
 SPACED_AIM = "the same with 2 s between captures, which is not the default"
 
 
@@ -27,6 +29,7 @@ class Judged:
     at_least: bool
     value: float | None
     detail: str = ""
+    unit: str = "x"
     sides: tuple[Cell, ...] = ()
     """What the ratio is of: above, below."""
 
@@ -89,7 +92,54 @@ def judge(runs: Runs) -> list[Judged]:
     ]
     slowed = "batch p50, with the listener over alone"
     found += _ratios(runs, LISTENER_COST, slowed, "listener", "alone", 1.03, time_ratio, 4, at_least=False)
-    return found + _restores(runs)
+    return found + _restores(runs) + judge_file_manager(runs)
+
+
+def judge_file_manager(runs: Runs) -> list[Judged]:
+    """The aims of our file manager, which has a run of its own."""
+
+    def over(
+        above: str, below: str, bound: float, partitions: int, *, at_least: bool = True
+    ) -> list[Judged]:
+        aim = f"file manager: batch p50, {above} over {below}"
+        return _ratios(
+            runs,
+            FILE_MANAGER,
+            aim,
+            above,
+            below,
+            bound,
+            time_ratio,
+            partitions,
+            at_least=at_least,
+            query=TOTAL,
+        )
+
+    return [
+        *over("ours", "alone", 1.25, 4, at_least=False),
+        *over("stock", "ours", 3.0, 4),
+        *over("tuned", "ours", 1.6, 4),
+        *over("stock", "ours", 6.0, 64),
+        *_requests(runs),
+    ]
+
+
+def _requests(runs: Runs) -> list[Judged]:
+    """Our manager's requests, in every situation: four for the logs, and one for each partition.
+
+    Lists do not count: maintenance makes them, by its own clock. What a batch that was cut by the
+    end of a turn adds is rounded away.
+    """
+    aim = "file manager: requests a batch of ours"
+    judged = []
+    for cell in runs.rows(FILE_MANAGER, Cell):
+        if cell.way == "ours":
+            counted = sum(number for verb, number in cell.requests.items() if verb != "LIST")
+            value = float(round(counted / max(1, cell.batches)))
+            where = f"{cell.provider}, {cell.partitions} partitions, {cell.delay_ms} ms"
+            detail = f"{cell.per_batch:.1f} with the lists of maintenance"
+            judged.append(Judged(aim, where, 4.0 + cell.partitions, False, value, detail, unit=""))
+    return judged or [Judged(aim, "4 partitions", 8.0, False, None, unit="")]
 
 
 def _ratios(
@@ -103,21 +153,22 @@ def _ratios(
     partitions: int,
     *,
     at_least: bool = True,
+    query: str = WINDOWED,
 ) -> list[Judged]:
-    """The aim in every run and provider that has both sides at 20 ms; the windowed query alone counts."""
+    """The aim in every run and provider that has both sides at 20 ms; one query alone counts."""
     judged = []
     for cells in map(cells_of, runs.of(part)):
         for situation, way in cells:
             if way != below or (situation, above) not in cells:
                 continue
-            query, found_partitions, provider, delay_ms = situation
-            if query != WINDOWED or found_partitions != partitions or delay_ms != 20:
+            found_query, found_partitions, provider, delay_ms = situation
+            if found_query != query or found_partitions != partitions or delay_ms != 20:
                 continue
             one, two = cells[situation, above], cells[situation, below]
             alone = cells.get((situation, "alone"))
             remark = _remark(one, two, alone) if ratio is time_ratio else _lag(two)
             where = f"{provider}, {partitions} partitions, 20 ms"
-            judged.append(Judged(aim, where, bound, at_least, ratio(one, two), remark, (one, two)))
+            judged.append(Judged(aim, where, bound, at_least, ratio(one, two), remark, sides=(one, two)))
     return judged or [Judged(aim, f"{partitions} partitions, 20 ms", bound, at_least, None)]
 
 

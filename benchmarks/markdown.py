@@ -20,6 +20,11 @@ def times(value: float) -> str:
     return f"{value:.2f}x" if value < 10 else f"{value:.1f}x"
 
 
+def measured(value: float, unit: str) -> str:
+    """A ratio, or a number of something else."""
+    return times(value) if unit == "x" else f"{value:g}{unit}"
+
+
 def megabytes(value: float) -> str:
     """Bytes as megabytes, to a hundredth."""
     return f"{value / 1e6:.2f} MB"

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from benchmarks.aims import MISSED, Judged
-from benchmarks.markdown import times
+from benchmarks.aims import MISSED, TOTAL, WINDOWED, Judged
+from benchmarks.markdown import measured, times
 from benchmarks.records import Cell, Restored, Runs
 from benchmarks.tables import phase_table, verbs, way_name
 from benchmarks.ways import CAPTURE_SECONDS
@@ -21,7 +21,8 @@ def reasons(runs: Runs, judged: Sequence[Judged]) -> list[str]:
         return []
     lines = ["", "## Why aims were missed", ""]
     for found in missed:
-        text = f"{found.aim}, {found.situation}: {times(found.value or 0)} instead of {found.bound:g}x"
+        value = measured(found.value or 0, found.unit)
+        text = f"{found.aim}, {found.situation}: {value} instead of {found.bound:g}{found.unit}"
         lines.append(f"- {text}{reason(runs, found)}")
     return [*lines, *missed_phases(runs, missed)]
 
@@ -30,8 +31,10 @@ def reason(runs: Runs, found: Judged) -> str:
     """What the figures say about one missed aim."""
     if found.aim.startswith("restore"):
         return restore_reason(runs.rows("restore", Restored), found.situation)
-    if "p50" in found.aim or not found.sides:
+    if "p50" in found.aim:
         return "; see the phases below."
+    if not found.sides:
+        return "; see the requests by verb above."
     above, below = found.sides
     shown = [f"{way_name(cell.way)} makes {verbs(cell.requests, cell.batches)}" for cell in (above, below)]
     text = f"; a batch of {', one of '.join(shown)}."
@@ -56,9 +59,9 @@ def missed_phases(runs: Runs, missed: Sequence[Judged]) -> list[str]:
     where = {found.situation for found in missed if "p50" in found.aim}
     cells = [
         row
-        for part in ("side-by-side", "listener-cost")
+        for part in ("side-by-side", "listener-cost", "file-manager")
         for row in runs.rows(part, Cell)
-        if row.query == "windowed"
+        if row.query in (WINDOWED, TOTAL)
         and f"{row.provider}, {row.partitions} partitions, {row.delay_ms} ms" in where
     ]
     return ["", *phase_table(cells)] if cells else []

@@ -11,7 +11,7 @@ from pathlib import Path
 from benchmarks.aims import Judged, judge
 from benchmarks.growth import LONG_PARTITIONS
 from benchmarks.machine import LOAD
-from benchmarks.markdown import duration, table, times
+from benchmarks.markdown import duration, measured, table
 from benchmarks.other_tables import (
     commit_table,
     contest_table,
@@ -35,7 +35,15 @@ from benchmarks.records import (
     Transcript,
     load_runs,
 )
-from benchmarks.tables import compared, cost_cells, cost_table, lag_table, phase_table, price_table
+from benchmarks.tables import (
+    compared,
+    cost_cells,
+    cost_table,
+    lag_table,
+    manager_table,
+    phase_table,
+    price_table,
+)
 
 HERE = Path(__file__).parent
 RESULTS_PAGE = HERE / "RESULTS.md"
@@ -46,6 +54,7 @@ COST_BATCH_SECONDS = 10.0
 
 PARTS = {
     "side-by-side": "Spark's checkpoints on S3 and ours, side by side",
+    "file-manager": "Our file manager alone",
     "listener-cost": "A query with the listener and without any capture",
     "purging": "Batches that purge",
     "two-drivers": "Two drivers on one location",
@@ -96,12 +105,12 @@ def aim_table(judged: Sequence[Judged]) -> list[str]:
     rows = []
     for found in judged:
         sign = "at least" if found.at_least else "at most"
-        value = "-" if found.value is None else times(found.value)
+        value = "-" if found.value is None else measured(found.value, found.unit)
         rows.append(
             [
                 found.aim,
                 found.situation,
-                f"{sign} {found.bound:g}x",
+                f"{sign} {found.bound:g}{found.unit}",
                 value,
                 found.verdict,
                 found.detail or "-",
@@ -157,6 +166,16 @@ def all_cells(runs: Runs) -> list[Cell]:
 
 def _cells(run: Run) -> list[Cell]:
     return [row for row in run.rows if isinstance(row, Cell)]
+
+
+def file_manager(runs: Runs) -> list[str]:
+    """The managers beside each other and beside local disk, with the least query that has state."""
+    lines: list[str] = []
+    for run in runs.of("file-manager"):
+        cells = _cells(run)
+        lines += [f"`{run.command}`", "", *compared(cells), "", *manager_table(cells), ""]
+        lines += [*phase_table(cells), ""]
+    return lines[:-1] or NOT_RUN
 
 
 def listener_cost(runs: Runs) -> list[str]:
@@ -225,6 +244,7 @@ def two_drivers(runs: Runs) -> list[str]:
 
 SECTIONS: dict[str, Callable[[Runs], list[str]]] = {
     "side-by-side": side_by_side,
+    "file-manager": file_manager,
     "listener-cost": listener_cost,
     "purging": purging,
     "two-drivers": two_drivers,

@@ -9,7 +9,7 @@ request and counts it. A second round goes through the ways backwards.
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 
 from benchmarks.lab import Lab, Pace, Tally, measure, open_lab, warm_up
@@ -43,7 +43,7 @@ class Situation:
 def situations(settings: Settings) -> Iterator[Situation]:
     """Every combination."""
     for query in settings.names("queries"):
-        for partitions in settings.numbers("partitions" if query == "windowed" else "join-partitions"):
+        for partitions in settings.numbers("join-partitions" if query == "join" else "partitions"):
             for provider in settings.names("providers"):
                 for delay_ms in settings.numbers("delays"):
                     yield situation(settings, query, partitions, provider, delay_ms)
@@ -94,7 +94,7 @@ def measure_all(settings: Settings) -> Iterator[Cell]:
 ALL_WAYS = "alone,stock,tuned,ours,listener,listener-2s,sink"
 ARGUMENTS = (
     Argument("ways", ALL_WAYS, ALL_WAYS, "ways; listener-2s is run with the aims only"),
-    Argument("queries", "windowed,join", "windowed", "windowed, join"),
+    Argument("queries", "windowed,join", "windowed", "windowed, total, join"),
     Argument("providers", "hdfs,changelog", "hdfs", "state stores: hdfs, changelog"),
     Argument("partitions", "4,64", "4", "shuffle partitions of the aggregation"),
     Argument("join-partitions", "4", "4", "shuffle partitions of the join"),
@@ -105,6 +105,16 @@ ARGUMENTS = (
     Argument("keys", "100000", "100000", "keys of the aggregation"),
     Argument("longest-seconds", "30", "20", "after which a way's turn ends, if it has done a batch"),
 )
+
+
+def arguments_with(others: Mapping[str, tuple[str, str]]) -> tuple[Argument, ...]:
+    """The same arguments for another part, some with other values for a full and a quick run."""
+    return tuple(
+        Argument(given.name, *others.get(given.name, (given.full, given.quick)), given.meaning)
+        for given in ARGUMENTS
+    )
+
+
 PART = Part(
     "side-by-side", (__doc__ or "").partition("\n")[0], ARGUMENTS, measure_all, "benchmarks.side_by_side"
 )

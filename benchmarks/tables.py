@@ -5,7 +5,7 @@ from __future__ import annotations
 import statistics
 from collections.abc import Mapping, Sequence
 
-from benchmarks.aims import cells_of, told_apart
+from benchmarks.aims import cells_of, time_ratio, told_apart
 from benchmarks.costs import LIST_PRICES, daily_cost
 from benchmarks.markdown import dollars, megabytes, table, times
 from benchmarks.records import Cell, Run, quantile
@@ -57,6 +57,27 @@ def _faster(stock: Cell | None, cell: Cell) -> str:
         return "-"
     noise = "" if told_apart(stock.batch_ms, cell.batch_ms) else " (within noise)"
     return times(stock.p50 / cell.p50) + noise
+
+
+def manager_table(cells: Sequence[Cell]) -> list[str]:
+    """What our file manager costs beside local disk, and saves beside the others, in each situation."""
+    found = {(cell.situation, cell.way): cell for cell in cells}
+    rows = []
+    for situation in sorted({cell.situation for cell in cells if cell.way == "ours"}):
+        query, partitions, provider, delay_ms = situation
+        ours = found[situation, "ours"]
+        ratios = [
+            _ratio(ours, found.get((situation, "alone"))),
+            _ratio(found.get((situation, "stock")), ours),
+            _ratio(found.get((situation, "tuned")), ours),
+        ]
+        rows.append([f"{query}, {partitions}, {provider}", str(delay_ms), *ratios])
+    headers = ["query, partitions, state store", "delay ms", "ours over alone"]
+    return table([*headers, "stock over ours", "tuned over ours"], rows)
+
+
+def _ratio(above: Cell | None, below: Cell | None) -> str:
+    return "-" if above is None or below is None else times(time_ratio(above, below))
 
 
 def lag_table(cells: Sequence[Cell]) -> list[str]:

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from benchmarks.file_manager import PART as FILE_MANAGER
 from benchmarks.growth import stretches
 from benchmarks.lab import Pace, Tally, concerns, lags_of, verb
 from benchmarks.part import Argument, Part, Settings, run_part
@@ -188,3 +189,16 @@ def test_the_lag_of_a_batch_ends_with_the_first_capture_of_it_or_of_a_later_one(
     assert lags_of(committed, [(2, 12.5), (3, 13.5), (6, 17.0)]) == [0.5, 0.5, 3.0, 2.0, 1.0]
     assert lags_of(committed, []) == []
     assert lags_of({3: 13.0}, [(2, 12.5), (4, 14.5)]) == [1.5], "what Spark has purged is not counted"
+
+
+def test_the_file_manager_has_every_situation_at_the_pace_of_the_side_by_side() -> None:
+    """Stock takes the better part of a minute a batch with many partitions and a slow store."""
+    settings = FILE_MANAGER.parse([])[0]
+    found = list(situations(settings))
+    assert settings.names("ways") == ["alone", "stock", "tuned", "ours"]
+    assert {one.load.query for one in found} == {"total"}
+    assert len({(one.load.partitions, one.load.provider, one.delay_ms) for one in found}) == 2 * 2 * 3
+    pace = {(one.load.partitions, one.delay_ms, one.rounds, one.pace.batches) for one in found}
+    assert {one for one in pace if one[0] == 4} == {(4, 0, 2, 3), (4, 20, 2, 6), (4, 50, 2, 3)}
+    assert {one[2:] for one in pace if one[0] == 64} == {(1, 3)}
+    assert {one.pace.longest_seconds for one in found} == {30}

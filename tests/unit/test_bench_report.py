@@ -4,20 +4,26 @@ from __future__ import annotations
 
 import xml.etree.ElementTree as ElementTree
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from benchmarks import by_hand, report
-from benchmarks.aims import MET, MISSED, NOT_RUN, SPACED_AIM, judge, told_apart
+from benchmarks.aims import MET, MISSED, NOT_RUN, SPACED_AIM, judge, judge_file_manager, told_apart
 from benchmarks.by_hand import first_cause
 from benchmarks.plot import draw, panels
-from benchmarks.records import Contest, Copied, Restored, Runs, load_runs
-from benchmarks.report import PARTS, PLOT, RESULTS_PAGE, SECTIONS, render
+from benchmarks.records import Cell, Contest, Copied, Restored, Runs, load_runs
+from benchmarks.report import PARTS, PLOT, RESULTS_PAGE, SECTIONS, aim_table, render
 from benchmarks.run import MODULES, plan
 from benchmarks.tables import cost_cells, cost_table, requests_if_all_captured
 from tests.unit.bench_rows import cell, run
 
 SLOW, FAST = (600, 610, 620, 630), (100, 101, 102, 103)
+
+
+def total(way: str, partitions: int, batch_ms: tuple[int, ...] = FAST, **changes: Any) -> Cell:
+    """A cell of the file manager's query."""
+    return cell(way, batch_ms, query="total", partitions=partitions, **changes)
 
 
 def verdicts(runs: Runs) -> dict[str, str]:
@@ -77,6 +83,58 @@ def test_a_ratio_of_times_is_shown_beside_what_local_disk_alone_would_give() -> 
         one for one in judge(Runs((run("side-by-side", *cells),))) if one.value and "p50" in one.aim
     ]
     assert found.detail == "2.50x over local disk alone in the same run"
+
+
+def test_the_file_manager_is_judged_by_its_own_query_and_run() -> None:
+    """Against local disk, stock and tuned at 4 partitions, and against stock alone at 64."""
+    ways = {"alone": (90,) * 4, "stock": SLOW, "tuned": (150,) * 4, "ours": FAST}
+    found = [
+        (one.aim.removeprefix("file manager: "), one.situation, one.verdict)
+        for partitions in (4, 64)
+        for one in judge_file_manager(
+            Runs(
+                (run("file-manager", *(total(way, partitions, at) for way, at in ways.items())),),
+            )
+        )
+        if one.value is not None
+    ]
+    small, large = "hdfs, 4 partitions, 20 ms", "hdfs, 64 partitions, 20 ms"
+    assert found == [
+        ("batch p50, ours over alone", small, MET),
+        ("batch p50, stock over ours", small, MET),
+        ("batch p50, tuned over ours", small, MISSED),
+        ("requests a batch of ours", small, MET),
+        ("batch p50, stock over ours", large, MET),
+        ("requests a batch of ours", large, MET),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("requests", "verdict"),
+    [
+        ({"PUT": 24, "HEAD": 8}, MET),
+        ({"PUT": 25, "HEAD": 9, "LIST": 8}, MET),
+        ({"PUT": 24, "HEAD": 12}, MISSED),
+    ],
+    ids=["exact", "cut batches and maintenance", "one too many"],
+)
+def test_requests_of_the_file_manager_are_those_of_whole_batches(
+    requests: dict[str, int], verdict: str
+) -> None:
+    (found,) = [
+        one
+        for one in judge_file_manager(Runs((run("file-manager", total("ours", 4, requests=requests)),)))
+        if one.value is not None
+    ]
+    assert (found.bound, found.verdict) == (8.0, verdict)
+    assert f"at most 8 | {found.value:g} | {verdict} |" in "\n".join(aim_table([found]))
+
+
+def test_the_file_manager_is_shown_beside_local_disk_in_every_situation() -> None:
+    cells = [cell("alone", delay_ms=0), cell("ours", FAST, delay_ms=0), cell("ours", FAST, delay_ms=50)]
+    page = render(Runs((run("file-manager", *cells),)))
+    assert "| windowed, 4, hdfs | 0 | 1.01x | - | - |" in page
+    assert "| windowed, 4, hdfs | 50 | - | - | - |" in page
 
 
 def test_restores_are_judged_by_size() -> None:
