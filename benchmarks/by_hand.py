@@ -4,7 +4,7 @@ A query with known results runs; meanwhile its checkpoint is copied several time
 started on every copy, and each batch that it makes is compared with what it must be. Beside it the same
 with checkpoints that the listener made of a running query.
 
-    python -m benchmarks.by_hand [--quick] [--tries 5] [--delay 20]
+    python -m benchmarks.by_hand [--quick] [--tries 3] [--delay 20]
 """
 
 from __future__ import annotations
@@ -164,7 +164,7 @@ def measure_all(settings: Settings) -> Iterator[Copied]:
 
 ARGUMENTS = (
     Argument("what", "s3,disk,ours", "s3,disk,ours", "a location on S3, on disk, and the listener's store"),
-    Argument("tries", "4", "2", "copies each"),
+    Argument("tries", "3", "2", "copies each"),
     Argument("before", "12", "8", "batches before the first copy"),
     Argument("rows", "20000", "20000", "rows and keys"),
     Argument("delay", "20", "20", "milliseconds added to every request"),

@@ -4,7 +4,7 @@ One driver makes the locations; another, which has run another query to be warm,
 Every start is a run of its own, for which Spark loads all state anew. ``restored`` is a local disk that
 was empty: the checkpoint is restored first, and that time counts.
 
-    python -m benchmarks.cold_start [--quick] [--delays 0,20] [--before 12] [--rounds 3]
+    python -m benchmarks.cold_start [--quick] [--delays 0,20] [--before 12] [--rounds 2]
 """
 
 from __future__ import annotations
@@ -117,7 +117,7 @@ ARGUMENTS = (
     Argument("ways", "alone,stock,tuned,ours,restored", "alone,stock,ours,restored", "ways"),
     Argument("providers", "hdfs,changelog", "hdfs", "state stores"),
     Argument("delays", "20", "20", "milliseconds added to every request"),
-    Argument("rounds", "3", "1", "starts of each"),
+    Argument("rounds", "2", "1", "starts of each"),
     Argument("before", "12", "6", "batches that a location has done"),
     Argument("keys", "100000", "100000", "rows and keys"),
 )

@@ -50,16 +50,15 @@ def situations(settings: Settings) -> Iterator[Situation]:
 
 
 def situation(settings: Settings, query: str, partitions: int, provider: str, delay_ms: int) -> Situation:
-    """One combination: few batches where there is no aim, one round where batches take long."""
+    """One combination: few batches where there is no aim of time, one round where batches take long."""
     rows, batches = settings.number("rows"), settings.number("batches")
     is_join, many = query == "join", partitions > 16
     load = Load(
         query, provider, partitions, min(rows, JOIN_ROWS) if is_join else rows, settings.number("keys")
     )
     aims = delay_ms == AIM_DELAY_MS and not (is_join or many)
-    pace = Pace(
-        batches if aims else max(2, batches // 2), 1 if many else 2, settings.number("longest-seconds")
-    )
+    share = 1 if aims else 2 if delay_ms == AIM_DELAY_MS else 3
+    pace = Pace(max(2, batches // share), 2 if aims else 1, settings.number("longest-seconds"))
     ways = tuple(way for way in settings.names("ways") if way != SPACED or aims)
     return Situation(load, delay_ms, ways, pace, 1 if is_join or many else settings.number("rounds"))
 
@@ -99,7 +98,7 @@ ARGUMENTS = (
     Argument("partitions", "4,64", "4", "shuffle partitions of the aggregation"),
     Argument("join-partitions", "4", "4", "shuffle partitions of the join"),
     Argument("delays", "0,20,50", "20", "milliseconds added to every request"),
-    Argument("batches", "6", "4", "batches a round where the aims are (20 ms, 4 partitions); else half"),
+    Argument("batches", "6", "4", "batches a round at 20 ms and 4 partitions; half or a third elsewhere"),
     Argument("rounds", "2", "1", "rounds; one with more than 16 partitions, and for the join"),
     Argument("rows", "100000", "100000", "rows a batch"),
     Argument("keys", "100000", "100000", "keys of the aggregation"),

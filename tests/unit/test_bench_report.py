@@ -247,6 +247,9 @@ def test_a_plan_keeps_the_order_and_refuses_what_it_does_not_know() -> None:
         ["-m", "benchmarks.restore", "--quick"],
     ]
     assert len(plan([], quick=False)) == len(PARTS)
+    assert plan(["file-manager"], quick=False) == [
+        ["-m", "benchmarks.file_manager", "--delays", "20", "--providers", "hdfs"]
+    ], "the other delays and state stores are in the side by side"
     with pytest.raises(SystemExit, match="restores"):
         plan(["restores"], quick=False)
 
