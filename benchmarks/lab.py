@@ -40,7 +40,8 @@ def verb(request: Request) -> str:
 def concerns(request: Request, name: str) -> bool:
     """Whether a request is for the query of this name, or does not say for which (a delete of many).
 
-    A driver goes on for a minute with the maintenance of queries that were stopped: not this one's cost.
+    Spark looks after the state of queries that have ended, once a minute: on S3 with a LIST for every
+    partition, which whoever is measured at that moment must not pay for.
     """
     path, _, query = request.target.partition("?")
     key = path.lstrip("/").partition("/")[2]

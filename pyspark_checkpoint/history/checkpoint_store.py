@@ -248,6 +248,10 @@ class CheckpointStore(StoreAccess):
         plan = self.plan_prune(keep, keep_newer_than_ms=keep_newer_than_ms)
         return 0 if plan is None else len(self.execute_prune(plan).removal.numbers)
 
+    def remember(self, published: CheckpointManifest) -> None:
+        """Note a checkpoint that the run of this object has published: ``prune`` need not read it again."""
+        self._summaries[published.checkpoint_id] = summarize_manifest(published)
+
     def plan_cleanup(self, *, grace_ms: int = orphans.GRACE_MS) -> orphans.OrphanPlan:
         """What ``cleanup_orphans`` would delete."""
         return orphans.scan_orphans(self.store, self._clock, grace_ms=grace_ms)
@@ -335,10 +339,10 @@ class CheckpointStore(StoreAccess):
 
     def _retain(self, saved: CheckpointManifest) -> None:
         """Prune after a commit, never before; a failure of it is not a failure of the commit."""
-        self._summaries[saved.checkpoint_id] = summarize_manifest(saved)
         if self.max_retained is None:
             self._summaries.clear()
             return
+        self.remember(saved)
         try:
             self.prune(self.max_retained)
         except CheckpointError as error:

@@ -131,6 +131,7 @@ class CheckpointListener(StreamingQueryListener):
         self._workers: dict[str, QueryWorker] = {}
         self._left: dict[str, CaptureStatus] = {}
         self._looked: dict[str, int] = {}
+        self._histories: dict[str, CheckpointStore] = {}
         self._lock = threading.Lock()
         open_object_store(self._url, plain)  # a bad URL or option fails here, where it was typed
 
@@ -306,10 +307,12 @@ class CheckpointListener(StreamingQueryListener):
         )
 
     def _begin_capture(self, facts: QueryFacts, location: LocationSpec, start: Start) -> QueryCapture:
-        run = self._history(facts).writer()
+        history = self._history(facts)
+        run = history.writer()
         head = run.refresh()
         start.check_again(None if head is None else head.manifest)
         claim_alone(run)
+        self._histories[facts.query.id] = history
         url, plain = root_url(self._url, facts.query.id), plain_options(self._settings.options)
         kind = HadoopUploader if location.is_foreign else ExecutorUploader
         copier = find_server_copier(location, url, plain)
@@ -341,11 +344,14 @@ class CheckpointListener(StreamingQueryListener):
         """Retention. A run takes a number for its claim before it takes one for its first batch."""
         before = self._looked.get(query_id, manifest.checkpoint_id - 2)
         self._looked[query_id] = manifest.checkpoint_id
-        if manifest.table is not None or not self._settings.prunes_at(manifest.checkpoint_id, before):
+        history = self._histories.get(query_id)
+        if manifest.table is not None or history is None:
             return  # a table's checkpoints are its sink's to prune
+        history.remember(manifest)
+        if not self._settings.prunes_at(manifest.checkpoint_id, before):
+            return
         try:
-            url = root_url(self._url, query_id)
-            CheckpointStore.open(url, self._settings.options).prune(self._settings.retain)
+            history.prune(self._settings.retain)
         except CheckpointError as error:
             _LOG.warning("query %s is captured, but pruning failed: %s", query_id, error)
 
