@@ -1,4 +1,4 @@
-"""What captures cost the store, request by request: names and manifests lead everywhere, no LIST. No Spark."""
+"""What captures cost the store: names and manifests lead everywhere, nothing is listed. No Spark."""
 
 from __future__ import annotations
 
