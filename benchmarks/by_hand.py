@@ -147,6 +147,8 @@ def measure_way(lab: Lab, driver: Driver, what: str, settings: Settings) -> Iter
             copies.append(copier(lab, proxy, spec, f"copy-{what}-{number}"))
             wait_for(driver, spec.name, settings.number("before") + 3 * (number + 1))
     driver.call("stop", 120, name=spec.name)
+    if spec.listen:
+        driver.call("unlisten", 150, name=spec.name)
     for number, copy in enumerate(copies):
         found = try_copy(driver, spec, copy, f"try-{what}-{number}")
         tell(

@@ -171,7 +171,12 @@ class Pace:
 def measure(lab: Lab, driver: Driver, spec: QuerySpec, pace: Pace, tally: Tally) -> None:
     """Run a query past its warm-up, note every batch and the requests meanwhile, and stop it."""
     driver.start(spec)
-    measure_on(lab, driver, spec, pace, tally)
+    try:
+        measure_on(lab, driver, spec, pace, tally)
+    except RuntimeError:
+        with contextlib.suppress(RuntimeError):
+            driver.call("stop", 120, name=spec.name)
+        raise
 
 
 def measure_on(lab: Lab, driver: Driver, spec: QuerySpec, pace: Pace, tally: Tally) -> None:
@@ -182,6 +187,8 @@ def measure_on(lab: Lab, driver: Driver, spec: QuerySpec, pace: Pace, tally: Tal
     since = time.monotonic()
     done = begun
     while not pace.is_over(done - begun, time.monotonic() - since):
+        if done == begun and time.monotonic() - since > PATIENCE_SECONDS:
+            raise RuntimeError(f"{spec.name}: no batch in {PATIENCE_SECONDS:.0f} s")
         time.sleep(0.1)
         done = count_committed(driver, spec.name)
     tally.add_requests(lab.requests_of(spec.name))
@@ -225,8 +232,12 @@ def lags_of(committed: Mapping[int, float], captured: Sequence[tuple[int, float]
 
 
 def warm_up(lab: Lab, driver: Driver, ways: Sequence[str], load: Load) -> None:
-    """Let the JVM compile what every way needs; the first batches of a driver measure the compiler."""
+    """Let the JVM compile what every way needs; the first batches of a driver measure the compiler.
+
+    A way that fails here fails again where it is measured, and is told there.
+    """
     lab.delay(0)
     for way in ways:
         spec = query_spec(way, load, lab.place, f"warm-up-{way}-{load.query}-{load.provider}")
-        measure(lab, driver, spec, Pace(3, 1, 60), Tally())
+        with contextlib.suppress(RuntimeError):
+            measure(lab, driver, spec, Pace(3, 1, 60), Tally())

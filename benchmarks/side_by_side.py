@@ -63,23 +63,33 @@ def situation(settings: Settings, query: str, partitions: int, provider: str, de
     return Situation(load, delay_ms, ways, pace, 1 if is_join or many else settings.number("rounds"))
 
 
-def measure_situation(lab: Lab, driver: Driver, situation: Situation, prefix: str) -> list[Cell]:
-    """Every way in one situation, in turns."""
+def measure_situation(
+    lab: Lab, driver: Driver, situation: Situation, prefix: str, failed: list[str]
+) -> list[Cell]:
+    """Every way in one situation, in turns; one that fails is noted, and the others go on."""
     lab.delay(situation.delay_ms)
-    ways = situation.ways
-    tallies = {way: Tally() for way in ways}
+    tallies = {way: Tally() for way in situation.ways}
     for turn in range(situation.rounds):
-        for way in ways if turn % 2 == 0 else reversed(ways):
+        for way in situation.ways if turn % 2 == 0 else reversed(situation.ways):
+            if way not in tallies:
+                continue
             spec = query_spec(way, situation.load, lab.place, f"{prefix}-{way}-{turn}")
-            measure(lab, driver, spec, situation.pace_of(way), tallies[way])
+            try:
+                measure(lab, driver, spec, situation.pace_of(way), tallies[way])
+            except RuntimeError as error:
+                failed.append(f"{way} in {situation.load} at {situation.delay_ms} ms: {error}")
+                tell(failed[-1])
+                del tallies[way]
+                continue
             cell = tallies[way].cell(way, situation.load, situation.delay_ms)
             tell(f"{cell.situation} {way}: p50 {cell.p50:.0f} ms, {cell.per_batch:.1f} requests a batch")
     return [tally.cell(way, situation.load, situation.delay_ms) for way, tally in tallies.items()]
 
 
 def measure_all(settings: Settings) -> Iterator[Cell]:
-    """Every situation that was asked for, one driver for all."""
+    """Every situation that was asked for, one driver for all. What failed is an error at the end."""
     ways = [way for way in settings.names("ways") if way != SPACED]
+    failed: list[str] = []
     with open_lab() as lab, lab.driver() as driver:
         warmed: set[tuple[str, str]] = set()
         for number, situation in enumerate(situations(settings)):
@@ -87,7 +97,9 @@ def measure_all(settings: Settings) -> Iterator[Cell]:
             if (load.query, load.provider) not in warmed:
                 warm_up(lab, driver, ways, Load(load.query, load.provider, 4, load.rows, load.keys))
                 warmed.add((load.query, load.provider))
-            yield from measure_situation(lab, driver, situation, f"s{number}")
+            yield from measure_situation(lab, driver, situation, f"s{number}", failed)
+    if failed:
+        raise RuntimeError("; ".join(failed))
 
 
 ALL_WAYS = "alone,stock,tuned,ours,listener,listener-2s,sink"

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
+from benchmarks import side_by_side
 from benchmarks.file_manager import PART as FILE_MANAGER
 from benchmarks.growth import stretches
 from benchmarks.lab import Pace, Tally, concerns, lags_of, verb
@@ -27,6 +30,7 @@ from benchmarks.records import (
 )
 from benchmarks.side_by_side import PART, situations
 from benchmarks.ways import WAYS, Load, Place, query_spec
+from tests.harness.queries import QuerySpec
 from tests.servers.faults import Request
 from tests.unit.bench_rows import cell, run
 
@@ -203,3 +207,23 @@ def test_the_file_manager_has_every_situation_at_the_pace_of_the_side_by_side() 
     assert {one for one in pace if one[0] == 4} == {(4, 0, 2, 2), (4, 20, 2, 6), (4, 50, 2, 2)}
     assert {one for one in pace if one[0] == 64} == {(64, 0, 1, 2), (64, 20, 1, 3), (64, 50, 1, 2)}
     assert {one.pace.longest_seconds for one in found} == {30}
+
+
+def test_a_way_that_fails_is_noted_and_the_others_are_measured(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """An hour of measuring is not lost for one query."""
+
+    def measured(lab: Any, driver: Any, spec: QuerySpec, pace: Pace, tally: Tally) -> None:
+        if "-stock-1" in spec.name:
+            raise RuntimeError("no batch")
+        tally.batches += pace.batches
+        tally.batch_ms += [10] * pace.batches
+
+    monkeypatch.setattr(side_by_side, "measure", measured)
+    lab: Any = SimpleNamespace(place=Place(tmp_path, {}), delay=lambda _: None)
+    failed: list[str] = []
+    chosen = PART.parse(["--ways", "stock,ours", "--delays", "20", "--batches", "4"])[0]
+    cells = side_by_side.measure_situation(lab, None, next(situations(chosen)), "s", failed)  # type: ignore[arg-type]
+    assert [(found.way, found.batches) for found in cells] == [("ours", 8)]
+    assert len(failed) == 1 and "no batch" in failed[0] and failed[0].startswith("stock")
