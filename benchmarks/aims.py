@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import statistics
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
@@ -15,6 +16,7 @@ RESTORE = "restore"
 MET, MISSED, NOT_RUN = "met", "missed", "not run"
 WINDOWED = "windowed"
 TOTAL = "total"
+SPACED_AIM = "the same with 2 s between captures, which is not the default"
 
 
 @dataclass(frozen=True)
@@ -28,6 +30,8 @@ class Judged:
     value: float | None
     detail: str = ""
     unit: str = "x"
+    sides: tuple[Cell, ...] = ()
+    """What the ratio is of: above, below."""
 
     @property
     def verdict(self) -> str:
@@ -65,7 +69,7 @@ def time_ratio(above: Cell, below: Cell) -> float:
 
 
 def request_ratio(above: Cell, below: Cell) -> float:
-    return above.per_batch / below.per_batch
+    return above.per_batch / below.per_batch if below.per_batch else math.inf
 
 
 def judge(runs: Runs) -> list[Judged]:
@@ -84,6 +88,7 @@ def judge(runs: Runs) -> list[Judged]:
         *_ratios(
             runs, side, "requests a batch, stock over (d)", "stock", "listener", 60.0, request_ratio, 4
         ),
+        *_ratios(runs, side, SPACED_AIM, "stock", "listener-2s", 60.0, request_ratio, 4),
     ]
     slowed = "batch p50, with the listener over alone"
     found += _ratios(runs, LISTENER_COST, slowed, "listener", "alone", 1.03, time_ratio, 4, at_least=False)
@@ -160,9 +165,10 @@ def _ratios(
             if found_query != query or found_partitions != partitions or delay_ms != 20:
                 continue
             one, two = cells[situation, above], cells[situation, below]
-            remark = _remark(one, two, cells.get((situation, "alone"))) if ratio is time_ratio else ""
+            alone = cells.get((situation, "alone"))
+            remark = _remark(one, two, alone) if ratio is time_ratio else _lag(two)
             where = f"{provider}, {partitions} partitions, 20 ms"
-            judged.append(Judged(aim, where, bound, at_least, ratio(one, two), remark))
+            judged.append(Judged(aim, where, bound, at_least, ratio(one, two), remark, sides=(one, two)))
     return judged or [Judged(aim, f"{partitions} partitions, 20 ms", bound, at_least, None)]
 
 
@@ -172,6 +178,14 @@ def _remark(above: Cell, below: Cell, alone: Cell | None) -> str:
     if alone is not None and below is not alone:
         words.append(f"{time_ratio(above, alone):.2f}x over local disk alone in the same run")
     return "; ".join(words)
+
+
+def _lag(cell: Cell) -> str:
+    """How far behind a listener is for its requests."""
+    if not cell.lag_seconds:
+        return ""
+    lag = statistics.median(cell.lag_seconds)
+    return f"durable after {lag:.2f} s (p50), {cell.captures} captures of {cell.watched_batches} batches"
 
 
 def _restores(runs: Runs) -> list[Judged]:

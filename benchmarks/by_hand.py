@@ -4,7 +4,7 @@ A query with known results runs; meanwhile its checkpoint is copied several time
 started on every copy, and each batch that it makes is compared with what it must be. Beside it the same
 with checkpoints that the listener made of a running query.
 
-    python -m benchmarks.by_hand [--quick] [--tries 5] [--delay 20]
+    python -m benchmarks.by_hand [--quick] [--tries 3] [--delay 20]
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from __future__ import annotations
 import re
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -23,11 +23,12 @@ from benchmarks.records import Copied
 from benchmarks.two_drivers import wrong_batches
 from benchmarks.ways import Load, query_spec
 from pyspark_checkpoint import restore
+from tests.harness import outcome as outcomes
 from tests.harness.driver import Driver
 from tests.harness.queries import QuerySpec
 from tests.servers.proxy import FaultProxy
 
-GOES_ON, WRONG, NO_START = "goes on", "wrong results", "does not start"
+GOES_ON, WRONG, NO_START, ANEW = "goes on", "wrong results", "does not start", "begins anew"
 MORE_BATCHES = 3
 
 
@@ -85,15 +86,11 @@ def try_copy(driver: Driver, spec: QuerySpec, copy: Copy, name: str) -> Copied:
     """Start the query on a copy, and compare what it makes."""
     results = Path(spec.results).with_name(name)
     other = replace(spec, name=name, location=copy.location, results=str(results), listen="")
-    outcome, detail = GOES_ON, ""
     try:
         driver.start(other)
         wait_for(driver, name, MORE_BATCHES, 120)
         driver.call("stop", 120, name=name)
-        if wrong := wrong_batches(other):
-            outcome, detail = WRONG, f"{wrong} batches"
-        elif not list(results.glob("*.json")):
-            outcome, detail = NO_START, "no batch in 120 s"
+        outcome, detail = judge(sorted(outcomes.batches(other)), wrong_batches(other))
     except RuntimeError as error:
         outcome, detail = NO_START, first_cause(str(error))
     done = copy.done
@@ -107,6 +104,15 @@ def try_copy(driver: Driver, spec: QuerySpec, copy: Copy, name: str) -> Copied:
         outcome,
         detail,
     )
+
+
+def judge(batches: Sequence[int], wrong: int) -> tuple[str, str]:
+    """What became of a query, by the batches that it made on a copy and how many were wrong. Pure."""
+    if not batches:
+        return NO_START, "no batch in 120 s"
+    if wrong:
+        return WRONG, f"{wrong} batches"
+    return (ANEW, "from batch 0") if batches[0] == 0 else (GOES_ON, "")
 
 
 def first_cause(text: str) -> str:
@@ -141,6 +147,8 @@ def measure_way(lab: Lab, driver: Driver, what: str, settings: Settings) -> Iter
             copies.append(copier(lab, proxy, spec, f"copy-{what}-{number}"))
             wait_for(driver, spec.name, settings.number("before") + 3 * (number + 1))
     driver.call("stop", 120, name=spec.name)
+    if spec.listen:
+        driver.call("unlisten", 150, name=spec.name)
     for number, copy in enumerate(copies):
         found = try_copy(driver, spec, copy, f"try-{what}-{number}")
         tell(
@@ -158,8 +166,8 @@ def measure_all(settings: Settings) -> Iterator[Copied]:
 
 ARGUMENTS = (
     Argument("what", "s3,disk,ours", "s3,disk,ours", "a location on S3, on disk, and the listener's store"),
-    Argument("tries", "5", "2", "copies each"),
-    Argument("before", "20", "10", "batches before the first copy"),
+    Argument("tries", "3", "2", "copies each"),
+    Argument("before", "12", "8", "batches before the first copy"),
     Argument("rows", "20000", "20000", "rows and keys"),
     Argument("delay", "20", "20", "milliseconds added to every request"),
 )

@@ -1,17 +1,20 @@
 """From the start of a query to its first finished batch, by a driver that has nothing of it in memory.
 
 One driver makes the locations; another, which has run another query to be warm, starts on each of them.
-``restored`` is a local disk that was empty: the checkpoint is restored first, and that time counts.
+Every start is a run of its own, for which Spark loads all state anew. ``restored`` is a local disk that
+was empty: the checkpoint is restored first, and that time counts.
 
-    python -m benchmarks.cold_start [--quick] [--delays 0,20] [--before 12]
+    python -m benchmarks.cold_start [--quick] [--delays 0,20] [--before 12] [--rounds 2]
 """
 
 from __future__ import annotations
 
+import itertools
+import statistics
 import sys
 import time
 from collections.abc import Iterator
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 from benchmarks.lab import Lab, open_lab, wait_for, warm_up
 from benchmarks.part import Argument, Part, Settings, run_part, tell
@@ -24,14 +27,14 @@ from tests.harness.queries import QuerySpec
 RESTORED = "restored"
 
 
-def prepare(lab: Lab, ways: list[str], load: Load, before: int, prefix: str) -> dict[str, QuerySpec]:
+def prepare(lab: Lab, ways: list[str], load: Load, before: int) -> dict[str, QuerySpec]:
     """A location for each way that has done some batches; made without a delay."""
     specs = {}
     lab.delay(0)
     with lab.driver("preparing") as driver:
         for way in ways:
             how = "listener" if way == RESTORED else way
-            spec = query_spec(how, load, lab.place, f"{prefix}-{way}")
+            spec = query_spec(how, load, lab.place, f"cold-{way}")
             driver.start(spec)
             wait_for(driver, spec.name, before)
             driver.call("stop", 300, name=spec.name)
@@ -42,51 +45,79 @@ def prepare(lab: Lab, ways: list[str], load: Load, before: int, prefix: str) -> 
     return specs
 
 
-def start(lab: Lab, driver: Driver, way: str, spec: QuerySpec) -> tuple[float, float, int]:
-    """Seconds of the restore, seconds from there to the first finished batch, and requests."""
+@dataclass(frozen=True)
+class Start:
+    """One start: seconds of the restore, from there to the first finished batch, and requests."""
+
+    restore_seconds: float
+    seconds: float
+    requests: int
+
+
+def start(lab: Lab, driver: Driver, way: str, spec: QuerySpec, number: int) -> Start:
+    """Start a query on its location, or on what is restored of it, and stop it after a batch."""
     lab.proxy.clear()
     began = time.monotonic()
-    restored = 0.0
+    restore_seconds = 0.0
+    run = replace(spec, name=f"{spec.name}-{number}", listen="")
     if way == RESTORED:
-        to = lab.home / "restored" / spec.name
-        restore(spec.listen, str(to), query=spec.name, options=dict(lab.place.store_options))
-        restored = time.monotonic() - began
-        spec = replace(spec, location=f"file://{to}", listen="")
+        to = lab.home / "restored" / run.name
+        restore(spec.listen, str(to), query=spec.name, clone=True, options=dict(lab.place.store_options))
+        restore_seconds = time.monotonic() - began
+        run = replace(run, location=f"file://{to}")
     began = time.monotonic()
-    driver.start(spec)
-    wait_for(driver, spec.name, 1)
+    driver.start(run)
+    wait_for(driver, run.name, 1)
     seconds = time.monotonic() - began
-    requests = len(lab.proxy.requests)
-    driver.call("stop", 300, name=spec.name)
-    return restored, seconds, requests
+    requests = len(lab.requests_of(spec.name))
+    driver.call("stop", 300, name=run.name)
+    return Start(restore_seconds, seconds, requests)
+
+
+def row(way: str, provider: str, delay_ms: int, starts: list[Start]) -> Started:
+    """All starts of one way."""
+    return Started(
+        way,
+        provider,
+        delay_ms,
+        round(statistics.median(one.restore_seconds for one in starts), 2),
+        tuple(round(one.seconds, 2) for one in starts),
+        round(statistics.median(one.requests for one in starts)),
+    )
+
+
+def measure_provider(lab: Lab, provider: str, settings: Settings) -> Iterator[Started]:
+    """Every way at every delay with one state store, in turns."""
+    ways, keys = settings.names("ways"), settings.number("keys")
+    load = Load("windowed", provider, 4, keys, keys)
+    specs = prepare(lab, ways, load, settings.number("before"))
+    numbers = itertools.count()
+    with lab.driver("starting") as driver:
+        warm_up(lab, driver, [way for way in ways if way != RESTORED], load)
+        for delay_ms in settings.numbers("delays"):
+            lab.delay(delay_ms)
+            starts: dict[str, list[Start]] = {way: [] for way in ways}
+            for turn in range(settings.number("rounds")):
+                for way in ways if turn % 2 == 0 else reversed(ways):
+                    starts[way].append(start(lab, driver, way, specs[way], next(numbers)))
+            for way, found in starts.items():
+                started = row(way, provider, delay_ms, found)
+                tell(f"cold start, {provider}, {delay_ms} ms, {way}: {started.seconds} s")
+                yield started
 
 
 def measure_all(settings: Settings) -> Iterator[Started]:
-    """Every way at every delay; each location is started once, because then it is warm."""
-    ways, keys = settings.names("ways"), settings.number("keys")
+    """One state store after the other."""
     for provider in settings.names("providers"):
-        load = Load("windowed", provider, 4, keys, keys)
         with open_lab() as lab:
-            delays = settings.numbers("delays")
-            made = {
-                delay_ms: prepare(lab, ways, load, settings.number("before"), f"cold-{delay_ms}")
-                for delay_ms in delays
-            }
-            with lab.driver("starting") as driver:
-                warm_up(lab, driver, ["alone", "stock", "tuned", "ours"], load)
-                for delay_ms in delays:
-                    lab.delay(delay_ms)
-                    for way, spec in made[delay_ms].items():
-                        restored, seconds, requests = start(lab, driver, way, spec)
-                        tell(f"cold start, {delay_ms} ms, {way}: {restored + seconds:.1f} s")
-                        taken = (round(seconds, 2),)
-                        yield Started(way, provider, delay_ms, round(restored, 2), taken, requests)
+            yield from measure_provider(lab, provider, settings)
 
 
 ARGUMENTS = (
     Argument("ways", "alone,stock,tuned,ours,restored", "alone,stock,ours,restored", "ways"),
     Argument("providers", "hdfs,changelog", "hdfs", "state stores"),
-    Argument("delays", "0,20,50", "20", "milliseconds added to every request"),
+    Argument("delays", "20", "20", "milliseconds added to every request"),
+    Argument("rounds", "2", "1", "starts of each"),
     Argument("before", "12", "6", "batches that a location has done"),
     Argument("keys", "100000", "100000", "rows and keys"),
 )

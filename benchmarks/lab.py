@@ -4,16 +4,15 @@ from __future__ import annotations
 
 import contextlib
 import json
-import re
 import statistics
 import time
+import urllib.parse
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
-from urllib.parse import unquote
 
 from benchmarks.records import Cell
 from benchmarks.ways import TUNED_BUCKET, Load, Place, driver_conf, query_spec
@@ -27,7 +26,6 @@ from tests.servers.proxy import FaultProxy, Request
 
 LONGEST_SECONDS = 120.0
 PATIENCE_SECONDS = 600.0
-_PARTS = re.compile("[/?&=]")
 PHASES = ("addBatch", "queryPlanning", "walCommit", "commitOffsets", "latestOffset", "getBatch")
 
 
@@ -39,14 +37,16 @@ def verb(request: Request) -> str:
     return "DELETES" if request.method == "POST" and query.startswith("delete") else request.method
 
 
-def requests_of(name: str, others: Iterable[str], requests: Sequence[Request]) -> list[Request]:
-    """Those made for the query ``name``, or for none in particular.
+def concerns(request: Request, name: str) -> bool:
+    """Whether a request is for the query of this name, or does not say for which (a delete of many).
 
     Spark looks after the state of queries that have ended, once a minute: on S3 with a LIST for every
     partition, which whoever is measured at that moment must not pay for.
     """
-    strangers = set(others) - {name}
-    return [one for one in requests if strangers.isdisjoint(_PARTS.split(unquote(one.target)))]
+    path, _, query = request.target.partition("?")
+    key = path.lstrip("/").partition("/")[2]
+    named = key or urllib.parse.parse_qs(query).get("prefix", [""])[0]
+    return not named or name in named.split("/")
 
 
 @dataclass(frozen=True)
@@ -57,8 +57,6 @@ class Lab:
     proxy: FaultProxy
     place: Place
     jar: Path
-    names: set[str] = field(default_factory=set)
-    """The queries that were measured: each has its name in the targets of its requests."""
 
     @property
     def home(self) -> Path:
@@ -72,6 +70,10 @@ class Lab:
     def delay(self, milliseconds: float) -> None:
         """How long every request waits from now on."""
         self.proxy.delay_seconds = milliseconds / 1000
+
+    def requests_of(self, name: str) -> list[Request]:
+        """What came by for a query since the proxy was cleared."""
+        return [request for request in self.proxy.requests if concerns(request, name)]
 
 
 @contextlib.contextmanager
@@ -152,31 +154,44 @@ def wait_for(driver: Driver, name: str, batches: int, seconds: float = PATIENCE_
 
 @dataclass(frozen=True)
 class Pace:
-    """How long to measure: so many batches after the warm-up, but not longer than so many seconds."""
+    """How long to measure after the warm-up: so many batches and seconds, but not longer than so long."""
 
     batches: int = 8
     warm_up: int = 2
     longest_seconds: float = LONGEST_SECONDS
+    shortest_seconds: float = 0.0
+    """For what does not happen in every batch."""
+
+    def is_over(self, batches: int, seconds: float) -> bool:
+        """Whether this was enough; without a single batch it never is."""
+        enough = batches >= self.batches and seconds >= self.shortest_seconds
+        return batches > 0 and (enough or seconds >= self.longest_seconds)
 
 
 def measure(lab: Lab, driver: Driver, spec: QuerySpec, pace: Pace, tally: Tally) -> None:
     """Run a query past its warm-up, note every batch and the requests meanwhile, and stop it."""
     driver.start(spec)
-    measure_on(lab, driver, spec, pace, tally)
+    try:
+        measure_on(lab, driver, spec, pace, tally)
+    except RuntimeError:
+        with contextlib.suppress(RuntimeError):
+            driver.call("stop", 120, name=spec.name)
+        raise
 
 
 def measure_on(lab: Lab, driver: Driver, spec: QuerySpec, pace: Pace, tally: Tally) -> None:
     """The same for a query that runs already; its warm-up counts from batch 0 on."""
-    lab.names.add(spec.name)
     wait_for(driver, spec.name, pace.warm_up)
     lab.proxy.clear()
     begun = count_committed(driver, spec.name)
-    until = time.monotonic() + pace.longest_seconds
+    since = time.monotonic()
     done = begun
-    while done < begun + pace.batches and (done == begun or time.monotonic() < until):
+    while not pace.is_over(done - begun, time.monotonic() - since):
+        if done == begun and time.monotonic() - since > PATIENCE_SECONDS:
+            raise RuntimeError(f"{spec.name}: no batch in {PATIENCE_SECONDS:.0f} s")
         time.sleep(0.1)
         done = count_committed(driver, spec.name)
-    tally.add_requests(requests_of(spec.name, lab.names, lab.proxy.requests))
+    tally.add_requests(lab.requests_of(spec.name))
     result: dict[str, Any] = driver.call("stop", 600, name=spec.name)
     tally.batches += done - begun
     tally.batch_ms += result["batch_ms"][begun:done]
@@ -189,22 +204,40 @@ def measure_on(lab: Lab, driver: Driver, spec: QuerySpec, pace: Pace, tally: Tal
 
 
 def lags(lab: Lab, spec: QuerySpec) -> list[float]:
-    """Seconds from each batch's commit on the disk to the manifest that has it, of what is retained."""
+    """Seconds from each batch's commit on the disk to the manifest that covers it."""
     location = lab.place.disk(spec.name)
     query_id = json.loads((location / "metadata").read_text())["id"]
     history = CheckpointStore.open(root_url(spec.listen, query_id), lab.server.options)
+    manifests = [history.load_by_id(number) for number, _ in history.list()]
+    captured = [
+        (found.epoch, found.timestamp_ms / 1000)
+        for found in manifests
+        if found is not None and found.kind.value == "epoch"
+    ]
+    commits = (location / "commits").glob("[0-9]*")
+    return lags_of({int(path.name): path.stat().st_mtime for path in commits}, captured)
+
+
+def lags_of(committed: Mapping[int, float], captured: Sequence[tuple[int, float]]) -> list[float]:
+    """Seconds from each batch to the first capture of it or of a later one, of what is retained. Pure.
+
+    ``captured`` are (epoch, time), oldest first. What the oldest took together cannot be told.
+    """
     found = []
-    for number, epoch in history.list():
-        manifest = history.load_by_id(number)
-        commit = location / "commits" / str(epoch)
-        if manifest is not None and manifest.kind.value == "epoch" and commit.exists():
-            found.append(manifest.timestamp_ms / 1000 - commit.stat().st_mtime)
+    before = captured[0][0] - 1 if captured else 0
+    for epoch, at in captured:
+        found += [at - committed[batch] for batch in range(before + 1, epoch + 1) if batch in committed]
+        before = max(before, epoch)
     return found
 
 
 def warm_up(lab: Lab, driver: Driver, ways: Sequence[str], load: Load) -> None:
-    """Let the JVM compile what every way needs; the first batches of a driver measure the compiler."""
+    """Let the JVM compile what every way needs; the first batches of a driver measure the compiler.
+
+    A way that fails here fails again where it is measured, and is told there.
+    """
     lab.delay(0)
     for way in ways:
         spec = query_spec(way, load, lab.place, f"warm-up-{way}-{load.query}-{load.provider}")
-        measure(lab, driver, spec, Pace(3, 1, 60), Tally())
+        with contextlib.suppress(RuntimeError):
+            measure(lab, driver, spec, Pace(3, 1, 60), Tally())

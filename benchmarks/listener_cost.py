@@ -7,9 +7,8 @@ from __future__ import annotations
 
 import sys
 
-from benchmarks.part import Argument, Part, run_part
-from benchmarks.side_by_side import ARGUMENTS as SIDE_BY_SIDE
-from benchmarks.side_by_side import measure_all
+from benchmarks.part import Part, run_part
+from benchmarks.side_by_side import arguments_with, measure_all
 
 _OTHER = {
     "ways": ("alone,listener", "alone,listener"),
@@ -20,10 +19,7 @@ _OTHER = {
     "batches": ("10", "6"),
     "rounds": ("6", "2"),
 }
-ARGUMENTS = tuple(
-    Argument(given.name, *_OTHER.get(given.name, (given.full, given.quick)), given.meaning)
-    for given in SIDE_BY_SIDE
-)
+ARGUMENTS = arguments_with(_OTHER)
 PART = Part(
     "listener-cost", (__doc__ or "").partition("\n")[0], ARGUMENTS, measure_all, "benchmarks.listener_cost"
 )

@@ -16,8 +16,8 @@ from benchmarks.records import Transcript
 FULL = {
     "bench_stores": "--rounds 3 --sizes 10KB,1MB",
     "bench_commit": "--commits 15 --rounds 3 --history 1000",
-    "bench_sink": "--rows 100000 --rounds 2 --batches 4 --epochs 0",
-    "bench_coordinated": "--rounds 3 --batches 5",
+    "bench_sink": "--rows 100000 --rounds 1 --batches 4 --epochs 0",
+    "bench_coordinated": "--rounds 2 --batches 5",
 }
 QUICK = {
     "bench_commit": "--commits 5 --rounds 2 --history 100",

@@ -19,6 +19,7 @@ COLOURS = {
     "tuned": "#ff7f0e",
     "ours": "#1f77b4",
     "listener": "#2ca02c",
+    "listener-2s": "#98df8a",
     "sink": "#9467bd",
 }
 
@@ -93,7 +94,7 @@ def _legend(found: Sequence[Panel]) -> list[str]:
     ways = [way for way in WAYS if any(way in panel.lines for panel in found)]
     parts = []
     for number, way in enumerate(ways):
-        x = LEFT + number * 110
+        x = LEFT + number * 98
         parts.append(
             f'<line x1="{x}" y1="16" x2="{x + 20}" y2="16" stroke="{COLOURS[way]}" stroke-width="2"/>'
         )

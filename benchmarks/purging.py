@@ -35,7 +35,12 @@ def measure_all(settings: Settings) -> Iterator[Cell]:
                 wait_for(driver, spec.name, before)
                 lab.delay(delay_ms)
                 tally = Tally()
-                pace = Pace(settings.number("batches"), before + 1, settings.number("longest-seconds"))
+                pace = Pace(
+                    settings.number("batches"),
+                    before + 1,
+                    settings.number("longest-seconds"),
+                    settings.number("shortest-seconds"),
+                )
                 measure_on(lab, driver, spec, pace, tally)
                 cell = tally.cell(way, load, delay_ms)
                 tell(f"purging, {way}: p50 {cell.p50:.0f} ms, {cell.per_batch:.1f} requests a batch")
@@ -45,10 +50,11 @@ def measure_all(settings: Settings) -> Iterator[Cell]:
 ARGUMENTS = (
     Argument("ways", "stock,tuned,ours,listener,sink", "stock,ours,listener", "ways"),
     Argument("provider", "hdfs", "hdfs", "state store"),
-    Argument("before", "105", "105", "batches before the measured ones"),
-    Argument("batches", "12", "6", "measured batches"),
+    Argument("before", "101", "101", "batches before the measured ones"),
+    Argument("batches", "10", "6", "measured batches"),
     Argument("rows", "2000", "2000", "rows and keys"),
     Argument("delays", "20", "20", "milliseconds added to every request"),
+    Argument("shortest-seconds", "12", "12", "to measure at least: two rounds of Spark's maintenance"),
     Argument("longest-seconds", "60", "30", "after which measuring ends"),
 )
 PART = Part("purging", (__doc__ or "").partition("\n")[0], ARGUMENTS, measure_all, "benchmarks.purging")

@@ -69,7 +69,7 @@ class Copied:
     objects: int
     exit_code: int
     outcome: str
-    """``goes on``, ``wrong results`` or ``does not start``."""
+    """``goes on``, ``wrong results``, ``begins anew`` or ``does not start``."""
     detail: str = ""
 
 

@@ -8,7 +8,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from benchmarks.aims import MISSED, TOTAL, WINDOWED, Judged, judge
+from benchmarks.aims import Judged, judge
+from benchmarks.growth import LONG_PARTITIONS
 from benchmarks.machine import LOAD
 from benchmarks.markdown import duration, measured, table
 from benchmarks.other_tables import (
@@ -20,6 +21,7 @@ from benchmarks.other_tables import (
     stretch_table,
 )
 from benchmarks.plot import draw
+from benchmarks.reasons import reasons
 from benchmarks.records import (
     Cell,
     CommitSize,
@@ -75,9 +77,16 @@ of the two samples overlap. With fewer than 100 batches p99 is the slowest one.
 Ways: `alone` is local disk with no copy anywhere. (a) `stock`: S3A as it comes. (b) `tuned`: S3A
 with the manager of spark-hadoop-cloud, all performance flags, no checksum files. (c) `ours`: our
 file manager on S3A, no checksum files. (d) `listener`: local disk, and our listener to the same
-server. (e) `sink`: ckpt-sink with rows and state in one commit; it is the only one that also writes
-its rows, the others have Spark's empty sink.
+server, a capture for every batch; `listener-2s`: the same with its setting `interval_seconds` at 2,
+so that a capture takes several batches together. (e) `sink`: ckpt-sink with rows and state in one
+commit; it is the only one that also writes its rows, the others have Spark's empty sink.
 """
+
+
+LAG = [
+    "Of every batch, to the first checkpoint of it or of a later one; to the time in the manifest, which",
+    "is one PUT before its end.",
+]
 
 
 def render(runs: Runs) -> str:
@@ -144,7 +153,8 @@ def side_by_side(runs: Runs) -> list[str]:
     for run in found:
         lines += ["", f"`{run.command}`", "", *compared(_cells(run))]
     cells = all_cells(runs)
-    lines += ["", "### Lag of the listener: from Spark's commit until durable", "", *lag_table(cells)]
+    lines += ["", "### Lag of the listener: from Spark's commit until durable", ""]
+    lines += [*LAG, "", *lag_table(cells)]
     lines += ["", "### Where a batch's time goes: medians of Spark's own phases, ms", ""]
     return [*lines, *phase_table(cells)]
 
@@ -196,7 +206,9 @@ def growth(runs: Runs) -> list[str]:
     commits, long = runs.rows("growth", CommitSize), runs.rows("growth", Stretch)
     lines = ["A commit on S3 by number of partitions, 2 KB each on top of nine deltas:", ""]
     lines += commit_table(commits) if commits else NOT_RUN
-    lines += ["", "Long runs of small batches (1,000 rows, 4 partitions, no delay):", ""]
+    sizes = sorted({run.settings["rows"] for run in runs.of("growth") if "rows" in run.settings})
+    small = f"{' or '.join(sizes) or 'few'} rows, {LONG_PARTITIONS} partitions, no delay"
+    lines += ["", f"Long runs of small batches ({small}):", ""]
     return lines + (stretch_table(long) if long else NOT_RUN)
 
 
@@ -259,36 +271,6 @@ def costs(runs: Runs) -> list[str]:
         "",
         *price_table(),
     ]
-
-
-def reasons(runs: Runs, judged: Sequence[Judged]) -> list[str]:
-    """For what was missed: where to look for the profile that shows why."""
-    missed = [found for found in judged if found.verdict == MISSED]
-    if not missed:
-        return []
-    lines = ["", "## Why aims were missed", ""]
-    for found in missed:
-        profile = "the phases below" if "p50" in found.aim else "the requests by verb above"
-        if found.aim.startswith("restore"):
-            profile = "the rows of the raw download that hash, and that wait for the disk"
-        value = measured(found.value or 0, found.unit)
-        text = f"{found.aim}, {found.situation}: {value} instead of {found.bound:g}{found.unit}"
-        lines.append(f"- {text}; see {profile}.")
-    return [*lines, *missed_profiles(runs, missed)]
-
-
-def missed_profiles(runs: Runs, missed: Sequence[Judged]) -> list[str]:
-    """The phases of every way in the situations in which a time was missed."""
-    where = {found.situation for found in missed if "p50" in found.aim}
-    cells = [
-        cell
-        for part in ("side-by-side", "listener-cost", "file-manager")
-        for run in runs.of(part)
-        for cell in _cells(run)
-        if cell.query in (WINDOWED, TOTAL)
-        and f"{cell.provider}, {cell.partitions} partitions, {cell.delay_ms} ms" in where
-    ]
-    return ["", *phase_table(cells)] if cells else []
 
 
 def main() -> None:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from benchmarks.lab import Lab, Pace, Tally, measure, open_lab, warm_up
 from benchmarks.part import Argument, Part, Settings, run_part, tell
@@ -19,55 +19,77 @@ from benchmarks.ways import Load, query_spec
 from tests.harness.driver import Driver
 
 JOIN_ROWS = 20_000
+AIM_DELAY_MS = 20
+"""The delay of the aims: where most batches are run, and the listener with pauses is shown."""
+SPACED = "listener-2s"
+SPACED_SECONDS = 10.0
 
 
 @dataclass(frozen=True)
 class Situation:
-    """A load at a delay, and how long each way is measured in it."""
+    """A load at a delay, the ways that are compared in it, and how long each is measured."""
 
     load: Load
     delay_ms: int
+    ways: tuple[str, ...]
     pace: Pace
     rounds: int
 
+    def pace_of(self, way: str) -> Pace:
+        """Where captures take several batches together, the time must be long enough for some captures."""
+        return replace(self.pace, shortest_seconds=SPACED_SECONDS) if way == SPACED else self.pace
+
 
 def situations(settings: Settings) -> Iterator[Situation]:
-    """Every combination. Many partitions and joins, whose batches take long, have one round."""
-    rows, batches = settings.number("rows"), settings.number("batches")
+    """Every combination."""
     for query in settings.names("queries"):
         for partitions in settings.numbers("join-partitions" if query == "join" else "partitions"):
             for provider in settings.names("providers"):
                 for delay_ms in settings.numbers("delays"):
-                    count = min(rows, JOIN_ROWS) if query == "join" else rows
-                    load = Load(query, provider, partitions, count, settings.number("keys"))
-                    many = partitions > 16
-                    pace = Pace(
-                        max(2, batches // 2) if many else batches,
-                        1 if many else 2,
-                        settings.number("longest-seconds"),
-                    )
-                    once = many or query == "join"
-                    yield Situation(load, delay_ms, pace, 1 if once else settings.number("rounds"))
+                    yield situation(settings, query, partitions, provider, delay_ms)
+
+
+def situation(settings: Settings, query: str, partitions: int, provider: str, delay_ms: int) -> Situation:
+    """One combination: few batches where there is no aim of time, one round where batches take long."""
+    rows, batches = settings.number("rows"), settings.number("batches")
+    is_join, many = query == "join", partitions > 16
+    load = Load(
+        query, provider, partitions, min(rows, JOIN_ROWS) if is_join else rows, settings.number("keys")
+    )
+    aims = delay_ms == AIM_DELAY_MS and not (is_join or many)
+    share = 1 if aims else 2 if delay_ms == AIM_DELAY_MS else 3
+    pace = Pace(max(2, batches // share), 2 if aims else 1, settings.number("longest-seconds"))
+    ways = tuple(way for way in settings.names("ways") if way != SPACED or aims)
+    return Situation(load, delay_ms, ways, pace, 1 if is_join or many else settings.number("rounds"))
 
 
 def measure_situation(
-    lab: Lab, driver: Driver, situation: Situation, ways: list[str], prefix: str
+    lab: Lab, driver: Driver, situation: Situation, prefix: str, failed: list[str]
 ) -> list[Cell]:
-    """Every way in one situation, in turns."""
+    """Every way in one situation, in turns; one that fails is noted, and the others go on."""
     lab.delay(situation.delay_ms)
-    tallies = {way: Tally() for way in ways}
+    tallies = {way: Tally() for way in situation.ways}
     for turn in range(situation.rounds):
-        for way in ways if turn % 2 == 0 else reversed(ways):
+        for way in situation.ways if turn % 2 == 0 else reversed(situation.ways):
+            if way not in tallies:
+                continue
             spec = query_spec(way, situation.load, lab.place, f"{prefix}-{way}-{turn}")
-            measure(lab, driver, spec, situation.pace, tallies[way])
+            try:
+                measure(lab, driver, spec, situation.pace_of(way), tallies[way])
+            except RuntimeError as error:
+                failed.append(f"{way} in {situation.load} at {situation.delay_ms} ms: {error}")
+                tell(failed[-1])
+                del tallies[way]
+                continue
             cell = tallies[way].cell(way, situation.load, situation.delay_ms)
             tell(f"{cell.situation} {way}: p50 {cell.p50:.0f} ms, {cell.per_batch:.1f} requests a batch")
     return [tally.cell(way, situation.load, situation.delay_ms) for way, tally in tallies.items()]
 
 
 def measure_all(settings: Settings) -> Iterator[Cell]:
-    """Every situation that was asked for, one driver for all."""
-    ways = settings.names("ways")
+    """Every situation that was asked for, one driver for all. What failed is an error at the end."""
+    ways = [way for way in settings.names("ways") if way != SPACED]
+    failed: list[str] = []
     with open_lab() as lab, lab.driver() as driver:
         warmed: set[tuple[str, str]] = set()
         for number, situation in enumerate(situations(settings)):
@@ -75,23 +97,24 @@ def measure_all(settings: Settings) -> Iterator[Cell]:
             if (load.query, load.provider) not in warmed:
                 warm_up(lab, driver, ways, Load(load.query, load.provider, 4, load.rows, load.keys))
                 warmed.add((load.query, load.provider))
-            yield from measure_situation(lab, driver, situation, ways, f"s{number}")
+            yield from measure_situation(lab, driver, situation, f"s{number}", failed)
+    if failed:
+        raise RuntimeError("; ".join(failed))
 
 
+ALL_WAYS = "alone,stock,tuned,ours,listener,listener-2s,sink"
 ARGUMENTS = (
-    Argument(
-        "ways", "alone,stock,tuned,ours,listener,sink", "alone,stock,tuned,ours,listener,sink", "ways"
-    ),
+    Argument("ways", ALL_WAYS, ALL_WAYS, "ways; listener-2s is run with the aims only"),
     Argument("queries", "windowed,join", "windowed", "windowed, total, join"),
     Argument("providers", "hdfs,changelog", "hdfs", "state stores: hdfs, changelog"),
     Argument("partitions", "4,64", "4", "shuffle partitions of the aggregation"),
     Argument("join-partitions", "4", "4", "shuffle partitions of the join"),
     Argument("delays", "0,20,50", "20", "milliseconds added to every request"),
-    Argument("batches", "6", "4", "measured batches a round; half of them with more than 16 partitions"),
+    Argument("batches", "6", "4", "batches a round at 20 ms and 4 partitions; half or a third elsewhere"),
     Argument("rounds", "2", "1", "rounds; one with more than 16 partitions, and for the join"),
     Argument("rows", "100000", "100000", "rows a batch"),
     Argument("keys", "100000", "100000", "keys of the aggregation"),
-    Argument("longest-seconds", "40", "20", "after which a way's turn ends, if it has done a batch"),
+    Argument("longest-seconds", "30", "20", "after which a way's turn ends, if it has done a batch"),
 )
 
 

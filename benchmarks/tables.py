@@ -11,7 +11,7 @@ from benchmarks.markdown import dollars, megabytes, table, times
 from benchmarks.records import Cell, Run, quantile
 from benchmarks.ways import LETTERS
 
-KEPT_BATCHES = {"stock": 100, "tuned": 100, "ours": 100, "listener": 20, "sink": 20}
+KEPT_BATCHES = {"stock": 100, "tuned": 100, "ours": 100, "listener": 20, "listener-2s": 20, "sink": 20}
 """What each way keeps by default: Spark's minBatchesToRetain, our ``retain``."""
 PHASES = ("addBatch", "walCommit", "commitOffsets", "queryPlanning", "latestOffset")
 
@@ -90,12 +90,13 @@ def lag_table(cells: Sequence[Cell]) -> list[str]:
                 [
                     f"{query}, {partitions}, {provider}",
                     str(delay_ms),
+                    way_name(cell.way),
                     f"{statistics.median(cell.lag_seconds):.2f}",
                     f"{quantile(cell.lag_seconds, 0.99):.2f}",
                     f"{cell.captures} of {cell.watched_batches}",
                 ]
             )
-    headers = ["query, partitions, state store", "delay ms", "p50 s", "p99 s", "captures of batches"]
+    headers = ["query, partitions, state store", "delay ms", "way", "p50 s", "p99 s", "captures of batches"]
     return table(headers, rows) if rows else ["Not run."]
 
 

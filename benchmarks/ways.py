@@ -3,8 +3,9 @@
 ``alone`` is local disk with nothing that makes it durable elsewhere: what the others are slower than.
 (a) ``stock`` is S3A as it comes. (b) ``tuned`` is S3A at its best: the manager of spark-hadoop-cloud, the
 connector's performance flags, and no checksum files. (c) ``ours`` is our file manager on S3A, also without
-checksum files, as conf/s3-file-manager.conf has it. (d) ``listener`` is local disk and our listener.
-(e) ``sink`` is ckpt-sink with rows and state in one commit, and the only one that also writes its rows.
+checksum files, as conf/s3-file-manager.conf has it. (d) ``listener`` is local disk and our listener;
+``listener-2s`` the same with at least 2 s from one capture to the next. (e) ``sink`` is ckpt-sink with
+rows and state in one commit, and the only one that also writes its rows.
 """
 
 from __future__ import annotations
@@ -33,11 +34,21 @@ CONFS: dict[str, dict[str, str]] = {
     "tuned": {MANAGER: TUNED, **CHECKSUMS_OFF},
     "ours": {MANAGER: FILE_MANAGER, **CHECKSUMS_OFF},
     "listener": {MANAGER: SPARK},
+    "listener-2s": {MANAGER: SPARK},
     "sink": {MANAGER: SPARK},
 }
 WAYS = tuple(CONFS)
-LETTERS = {"stock": "(a)", "tuned": "(b)", "ours": "(c)", "listener": "(d)", "sink": "(e)"}
-ON_DISK = ("alone", "listener", "sink")
+LETTERS = {
+    "stock": "(a)",
+    "tuned": "(b)",
+    "ours": "(c)",
+    "listener": "(d)",
+    "listener-2s": "(d)",
+    "sink": "(e)",
+}
+CAPTURE_SECONDS = {"listener": 0.0, "listener-2s": 2.0}
+"""The ways with a listener: at least so long from one capture to the next."""
+ON_DISK = ("alone", *CAPTURE_SECONDS, "sink")
 """Their checkpoint location is a local directory."""
 
 
@@ -99,8 +110,9 @@ def query_spec(way: str, load: Load, place: Place, name: str, *, batches: int = 
         interval_ms=load.interval_ms,
         format="ckpt-sink" if sink else "noop",
         options=options,
-        listen=place.store(name) if way == "listener" else "",
-        listen_options=dict(place.store_options) if way == "listener" else {},
+        listen=place.store(name) if way in CAPTURE_SECONDS else "",
+        listen_options=dict(place.store_options) if way in CAPTURE_SECONDS else {},
+        listen_seconds=CAPTURE_SECONDS.get(way, 0.0),
     )
 
 

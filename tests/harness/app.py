@@ -103,7 +103,11 @@ class App:
             session.conf.set(name, value)
         if wanted.listen:
             self._listeners[wanted.name] = pyspark_checkpoint.checkpoint(
-                session, wanted.listen, poll_seconds=1.0, options=wanted.listen_options
+                session,
+                wanted.listen,
+                interval_seconds=wanted.listen_seconds,
+                poll_seconds=1.0,
+                options=wanted.listen_options,
             )
         build, mode = KINDS[wanted.kind]
         writer = build(session, wanted).writeStream.outputMode(mode).queryName(wanted.name)

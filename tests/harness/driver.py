@@ -18,7 +18,7 @@ from typing import Any
 from tests.harness.queries import QuerySpec
 
 ROOT = Path(__file__).resolve().parents[2]
-START_SECONDS = 120.0
+START_SECONDS = 300.0
 
 # What every test driver has: two slots, few partitions, nothing that is not asked for.
 _CONF = {

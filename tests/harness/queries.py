@@ -48,6 +48,8 @@ class QuerySpec:
     """Where a listener keeps the query's checkpoints; without it there is no listener."""
     listen_options: dict[str, str] = field(default_factory=dict)
     """How to open that store."""
+    listen_seconds: float = 0.0
+    """At least so long from one capture to the next."""
     keys: int = 0
     """How many keys a query has that lets one choose; 0 is as many as rows."""
 

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
+from benchmarks import side_by_side
 from benchmarks.file_manager import PART as FILE_MANAGER
 from benchmarks.growth import stretches
-from benchmarks.lab import Tally, requests_of, verb
+from benchmarks.lab import Pace, Tally, concerns, lags_of, verb
 from benchmarks.part import Argument, Part, Settings, run_part
 from benchmarks.records import (
     CommitSize,
@@ -27,6 +30,7 @@ from benchmarks.records import (
 )
 from benchmarks.side_by_side import PART, situations
 from benchmarks.ways import WAYS, Load, Place, query_spec
+from tests.harness.queries import QuerySpec
 from tests.servers.faults import Request
 from tests.unit.bench_rows import cell, run
 
@@ -101,16 +105,6 @@ def test_lists_and_deletes_of_many_have_verbs_of_their_own() -> None:
     assert named("HEAD", "/bucket/key") == "HEAD"
 
 
-def test_a_query_is_not_charged_for_what_spark_asks_for_another() -> None:
-    """The maintenance of state that a query before it left on S3 is no cost of the listener."""
-    own = ["/bucket/stores/s0-listener-1/names/q.json", "/bucket/?delete", "/bucket?list-type=2&prefix=x"]
-    others = ["/bucket?list-type=2&prefix=s0-ours-1%2Fstate%2F0%2F0%2F", "/bucket/s0-listener-0/metadata"]
-    requests = [Request("GET", target, 200, 0, 0, None) for target in (*others, *own)]
-    names = ("s0-ours-1", "s0-listener-0", "s0-listener-1", "s0-listener")
-    found = requests_of("s0-listener-1", names, requests)
-    assert [request.target for request in found] == own
-
-
 def test_a_tally_counts_batches_requests_and_bytes_of_all_rounds() -> None:
     tally = Tally(batches=2, batch_ms=[10, 20])
     tally.durations = [{"addBatch": 5, "walCommit": 1}, {"addBatch": 7}]
@@ -140,7 +134,7 @@ def test_every_way_keeps_its_checkpoint_where_it_says(tmp_path: Path) -> None:
     specs = {way: query_spec(way, Load(), place, f"q-{way}") for way in WAYS}
     on_s3 = {way for way, spec in specs.items() if spec.location.startswith("s3a:")}
     assert on_s3 == {"stock", "tuned", "ours"}
-    assert {way for way, spec in specs.items() if spec.listen} == {"listener"}
+    assert {way for way, spec in specs.items() if spec.listen} == {"listener", "listener-2s"}
     assert {way for way, spec in specs.items() if spec.format != "noop"} == {"sink"}
     assert specs["sink"].options["keyColumns"] == "window,key"
     assert (
@@ -154,9 +148,52 @@ def test_large_situations_and_joins_are_measured_for_less_long() -> None:
     keys = [(one.load.query, one.load.partitions, one.load.provider, one.delay_ms) for one in found]
     assert len(keys) == len(set(keys)) == 3 * 2 * 3
     small = [one for one in found if one.load.query == "windowed" and one.load.partitions == 4]
-    assert {(one.rounds, one.pace.batches) for one in small} == {(2, 6)}
+    assert {(one.delay_ms, one.rounds, one.pace.batches) for one in small} == {
+        (0, 2, 2),
+        (20, 2, 6),
+        (50, 2, 2),
+    }
     assert {one.rounds for one in found if one not in small} == {1}
-    assert {one.pace.batches for one in found if one.load.partitions == 64} == {3}
+    large = [one for one in found if one.load.partitions == 64]
+    assert {(one.delay_ms, one.pace.batches) for one in large} == {(0, 2), (20, 3), (50, 2)}
+
+
+def test_a_listener_with_pauses_is_run_where_the_aims_are_and_for_several_captures() -> None:
+    found = list(situations(PART.parse([])[0]))
+    spaced = [one for one in found if "listener-2s" in one.ways]
+    keys = {(one.load.query, one.load.partitions, one.delay_ms) for one in spaced}
+    assert keys == {("windowed", 4, 20)} and len(spaced) == 2
+    assert {one.pace_of("listener-2s").shortest_seconds for one in spaced} == {10.0}
+    assert {one.pace_of("listener").shortest_seconds for one in spaced} == {0.0}
+    assert all({"alone", "stock", "tuned", "ours", "listener", "sink"} <= {*one.ways} for one in found)
+
+
+def test_measuring_ends_after_enough_batches_and_seconds_or_after_too_many_seconds() -> None:
+    pace = Pace(batches=3, longest_seconds=40, shortest_seconds=10)
+    assert not pace.is_over(3, 9) and pace.is_over(3, 10)
+    assert not pace.is_over(2, 39) and pace.is_over(2, 40)
+    assert not pace.is_over(0, 1000), "a way that takes for ever has at least one batch"
+
+
+def test_requests_are_those_of_the_query_that_is_measured() -> None:
+    """Spark maintains the state of queries that were stopped before; that is not this query's cost."""
+
+    def of_mine(method: str, target: str) -> bool:
+        return concerns(Request(method, target, 200, 0, 0, None), "s1-ours-0")
+
+    assert of_mine("PUT", "/bucket/s1-ours-0/offsets/3")
+    assert of_mine("PUT", "/bucket/stores/s1-ours-0/x/_control")
+    assert of_mine("GET", "/bucket?list-type=2&prefix=s1-ours-0/state/0/1/&delimiter=/")
+    assert of_mine("POST", "/bucket/?delete"), "it does not say which"
+    assert not of_mine("PUT", "/bucket/s11-ours-0/offsets/3")
+    assert not of_mine("GET", "/bucket?list-type=2&prefix=s1-stock-0/state/0/1/&delimiter=/")
+
+
+def test_the_lag_of_a_batch_ends_with_the_first_capture_of_it_or_of_a_later_one() -> None:
+    committed = {batch: 10.0 + batch for batch in range(8)}
+    assert lags_of(committed, [(2, 12.5), (3, 13.5), (6, 17.0)]) == [0.5, 0.5, 3.0, 2.0, 1.0]
+    assert lags_of(committed, []) == []
+    assert lags_of({3: 13.0}, [(2, 12.5), (4, 14.5)]) == [1.5], "what Spark has purged is not counted"
 
 
 def test_the_file_manager_has_every_situation_at_the_pace_of_the_side_by_side() -> None:
@@ -166,5 +203,27 @@ def test_the_file_manager_has_every_situation_at_the_pace_of_the_side_by_side() 
     assert settings.names("ways") == ["alone", "stock", "tuned", "ours"]
     assert {one.load.query for one in found} == {"total"}
     assert len({(one.load.partitions, one.load.provider, one.delay_ms) for one in found}) == 2 * 2 * 3
-    assert {(one.load.partitions, one.rounds, one.pace.batches) for one in found} == {(4, 2, 6), (64, 1, 3)}
-    assert {one.pace.longest_seconds for one in found} == {40}
+    pace = {(one.load.partitions, one.delay_ms, one.rounds, one.pace.batches) for one in found}
+    assert {one for one in pace if one[0] == 4} == {(4, 0, 2, 2), (4, 20, 2, 6), (4, 50, 2, 2)}
+    assert {one for one in pace if one[0] == 64} == {(64, 0, 1, 2), (64, 20, 1, 3), (64, 50, 1, 2)}
+    assert {one.pace.longest_seconds for one in found} == {30}
+
+
+def test_a_way_that_fails_is_noted_and_the_others_are_measured(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """An hour of measuring is not lost for one query."""
+
+    def measured(lab: Any, driver: Any, spec: QuerySpec, pace: Pace, tally: Tally) -> None:
+        if "-stock-1" in spec.name:
+            raise RuntimeError("no batch")
+        tally.batches += pace.batches
+        tally.batch_ms += [10] * pace.batches
+
+    monkeypatch.setattr(side_by_side, "measure", measured)
+    lab: Any = SimpleNamespace(place=Place(tmp_path, {}), delay=lambda _: None)
+    failed: list[str] = []
+    chosen = PART.parse(["--ways", "stock,ours", "--delays", "20", "--batches", "4"])[0]
+    cells = side_by_side.measure_situation(lab, None, next(situations(chosen)), "s", failed)  # type: ignore[arg-type]
+    assert [(found.way, found.batches) for found in cells] == [("ours", 8)]
+    assert len(failed) == 1 and "no batch" in failed[0] and failed[0].startswith("stock")

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from benchmarks import report
-from benchmarks.aims import MET, MISSED, NOT_RUN, judge, judge_file_manager, told_apart
+from benchmarks import by_hand, report
+from benchmarks.aims import MET, MISSED, NOT_RUN, SPACED_AIM, judge, judge_file_manager, told_apart
 from benchmarks.by_hand import first_cause
 from benchmarks.plot import draw, panels
 from benchmarks.records import Cell, Contest, Copied, Restored, Runs, load_runs
@@ -147,6 +147,41 @@ def test_restores_are_judged_by_size() -> None:
     assert [(one.verdict, round(one.value or 0, 2)) for one in found] == [(MET, 0.9), (MISSED, 0.45)]
 
 
+def test_a_missed_number_of_requests_is_explained_by_the_verbs_and_by_what_a_capture_takes() -> None:
+    """The listener's aim is out of reach with one capture a batch; with pauses it is shown beside it."""
+    stock = cell("stock", requests={"HEAD": 400, "PUT": 80})
+    listener = cell("listener", requests={"PUT": 12, "GET": 4}, lag_seconds=(0.1, 0.1), captures=4)
+    spaced = cell("listener-2s", requests={"PUT": 3, "GET": 1}, lag_seconds=(1.5, 0.5), captures=1)
+    runs = Runs((run("side-by-side", stock, listener, spaced),))
+    found = verdicts(runs)
+    assert (found["requests a batch, stock over (d)"], found[SPACED_AIM]) == (MISSED, MET)
+    page = render(runs)
+    assert "(a) stock makes 100.0 HEAD, 20.0 PUT, one of (d) listener makes 3.0 PUT, 1.0 GET" in page
+    assert "at most 30.0x" in page and "durable after 1.00 s (p50), 1 captures of 0 batches" in page
+
+
+def test_a_slow_restore_is_explained_by_what_hashing_and_the_disk_cost_a_download() -> None:
+    seconds = {"ours": 2.0, "raw download": 1.0, "raw download, hashed and on the disk": 1.9}
+    rows = [Restored(how, 100_000_000, (took,) * 4) for how, took in seconds.items()]
+    page = render(Runs((run("restore", *rows),)))
+    assert "ours 50 MB/s, raw download 100 MB/s, raw download, hashed and on the disk 53 MB/s." in page
+
+
+@pytest.mark.parametrize(
+    ("batches", "wrong", "expected"),
+    [
+        ([7, 8], 0, "goes on"),
+        ([7], 1, "wrong results"),
+        ([0, 1], 0, "begins anew"),
+        ([], 0, "does not start"),
+    ],
+)
+def test_a_copy_is_good_only_if_the_query_goes_on_from_it(
+    batches: list[int], wrong: int, expected: str
+) -> None:
+    assert by_hand.judge(batches, wrong)[0] == expected
+
+
 def test_samples_are_told_apart_when_their_middle_halves_do_not_overlap() -> None:
     assert told_apart([1, 2, 3, 4], [10, 11, 12, 13]) and told_apart([10, 11, 12, 13], [1, 2, 3, 4])
     assert not told_apart([1, 2, 3, 4], [2, 3, 4, 5])
@@ -212,6 +247,9 @@ def test_a_plan_keeps_the_order_and_refuses_what_it_does_not_know() -> None:
         ["-m", "benchmarks.restore", "--quick"],
     ]
     assert len(plan([], quick=False)) == len(PARTS)
+    assert plan(["file-manager"], quick=False) == [
+        ["-m", "benchmarks.file_manager", "--delays", "20", "--providers", "hdfs"]
+    ], "the other delays and state stores are in the side by side"
     with pytest.raises(SystemExit, match="restores"):
         plan(["restores"], quick=False)
 
