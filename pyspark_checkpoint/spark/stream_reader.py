@@ -138,10 +138,11 @@ class ChangeReader(DataSourceStreamReader):
     def _newest_known(self) -> FeedPosition:
         """The newest final epoch, also one that is pruned, if a consumer that begins can do without it.
 
-        Who is not told where it is may have been given that epoch before it was started again.
+        Who is not told where it is may have been given that epoch before it was started again. One that
+        wants the oldest epoch left waits until there is one.
         """
         newest = self._newest()
-        if newest == NOTHING_SERVED and self._start in ("snapshot", "latest"):
+        if newest == NOTHING_SERVED and self._start != "earliest":
             return self._feed().before_newest() or newest
         return newest
 

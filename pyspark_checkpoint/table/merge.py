@@ -80,10 +80,19 @@ def one_row_per_key(
             hint="name a column that orders them in the option sequenceColumn, or aggregate by the key",
         )
     order = _ascending(rows.column(sequence_column))
-    rows, codes = rows.take(pa.array(order)), codes[order]
-    last = last_rows(codes, count)
+    last = order[last_rows(codes[order], count)]
     _refuse_ties(rows, keys, sequence_column, codes, last)
-    return rows.take(pa.array(last))
+    return _only(rows, last)
+
+
+def _only(rows: pa.Table, wanted: Codes) -> pa.Table:
+    """The rows at these positions, in the order in which they are.
+
+    ``take`` would join all texts of a column into one array, which holds no more than 2 GB of them.
+    """
+    mask = np.zeros(rows.num_rows, dtype=np.bool_)
+    mask[wanted] = True
+    return rows.filter(pa.array(mask))
 
 
 def _surely_distinct(rows: pa.Table, keys: Sequence[str], hashes: Hashes) -> bool:
@@ -113,7 +122,7 @@ def _refuse_ties(
     tied = at_top[np.bincount(codes[at_top], minlength=len(last))[codes[at_top]] > 1]
     if not len(tied):
         return
-    contents, _ = key_codes(rows.take(pa.array(tied)), rows.column_names)
+    contents, _ = key_codes(_only(rows, tied), rows.column_names)
     first_of: dict[int, int] = {}
     for at, content in zip(tied.tolist(), contents.tolist(), strict=True):
         if first_of.setdefault(int(codes[at]), content) != content:
@@ -143,7 +152,7 @@ def merge_deltas(deltas: Iterable[pa.Table], keys: Sequence[str], schema: pa.Sch
     if not keys or not rows.num_rows:
         return rows
     codes, count = key_codes(rows, keys)
-    return rows if count == rows.num_rows else rows.take(pa.array(last_rows(codes, count)))
+    return rows if count == rows.num_rows else _only(rows, last_rows(codes, count))
 
 
 def apply_deltas(

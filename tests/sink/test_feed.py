@@ -282,9 +282,12 @@ def test_a_batch_that_was_planned_is_given_whatever_happens_to_the_table(path: s
 
 @pytest.mark.parametrize("told", [True, False])
 @pytest.mark.parametrize("restarted", [True, False])
-def test_with_one_epoch_left_nothing_is_served_twice(path: str, told: bool, restarted: bool) -> None:
+@pytest.mark.parametrize("start", ["snapshot", "0"])
+def test_with_one_epoch_left_nothing_is_served_twice(
+    path: str, start: str, told: bool, restarted: bool
+) -> None:
     """Nothing final is left then; a consumer that had come so far waits, also on Spark before 4.2."""
-    query, consumer = Query(path), Consumer(path, told_its_start=told)
+    query, consumer = Query(path), Consumer(path, startingEpoch=start, told_its_start=told)
     for batch_id in range(4):
         query.epoch(batch_id, [(batch_id, 0)])
     assert len(consumer.batch()) == 3

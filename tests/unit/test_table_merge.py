@@ -166,3 +166,18 @@ def test_an_operation_that_nobody_knows_is_an_error(column: list[Any]) -> None:
     """Taking it for an upsert would keep what was to be deleted; our own ``replace`` deletes all rows."""
     with pytest.raises(RefusedError, match="operation column op"):
         mark_deletes(pa.table({"op": column}), "op")
+
+
+def large_deltas() -> list[pa.Table]:
+    """Forty deltas of the same eight keys, together more than two gigabytes of text, which they share."""
+    texts = pa.array(["x" * (8 * 1024 * 1024)] * 8)
+    return [pa.table({"k": pa.array(range(8)), "v": texts, "n": pa.array([n] * 8)}) for n in range(40)]
+
+
+def test_a_partition_may_have_more_text_than_one_array_can_hold() -> None:
+    """Arrow counts the bytes of a text column in 31 bits; rows are never joined into one array."""
+    deltas = large_deltas()
+    merged = merge_deltas(deltas, ["k"], deltas[0].schema)
+    assert merged.column("n").to_pylist() == [39] * 8
+    rows = one_row_per_key(pa.concat_tables(deltas), ["k"], "n")
+    assert rows.column("n").to_pylist() == [39] * 8
