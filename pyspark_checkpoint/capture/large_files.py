@@ -14,7 +14,7 @@ from typing import IO
 from pyspark_checkpoint.capture.location import CheckpointLocation, FileGone
 from pyspark_checkpoint.capture.uploads import UploadItem
 from pyspark_checkpoint.clock import Clock
-from pyspark_checkpoint.errors import Conflict, NotFound
+from pyspark_checkpoint.errors import Conflict, NotFound, RefusedError
 from pyspark_checkpoint.format.artifact import ArtifactRef
 from pyspark_checkpoint.format.keys import CheckpointId, CheckpointPaths
 from pyspark_checkpoint.format.manifest import RequestCount
@@ -42,7 +42,7 @@ def upload_large(
     refs: dict[str, ArtifactRef] = {}
     puts = size_bytes = 0
     for index, item in enumerate(items):
-        with tempfile.TemporaryFile(prefix="ckpt-") as file:
+        with _temporary() as file:
             sha256 = _fetch(location, item, file)
             if item.earlier is not None and _is_same(item.earlier, sha256):
                 refs[item.file.path] = item.earlier
@@ -66,9 +66,25 @@ def _fetch(location: CheckpointLocation, item: UploadItem, file: IO[bytes]) -> s
         raise FileGone(f"{path} is gone from the checkpoint location") from None
     except Conflict:
         raise FileGone(f"{path} was written again") from None
+    except OSError as error:
+        raise _no_room(error) from None
     if size_bytes != item.file.facts.size_bytes or item.sha256 not in ("", digest.hexdigest()):
         raise FileGone(f"{path} was written again")
     return digest.hexdigest()
+
+
+def _temporary() -> IO[bytes]:
+    try:
+        return tempfile.TemporaryFile(prefix="ckpt-")
+    except OSError as error:
+        raise _no_room(error) from None
+
+
+def _no_room(error: OSError) -> RefusedError:
+    return RefusedError(
+        f"a large file cannot be kept in a temporary one: {error.strerror or type(error).__name__}",
+        hint="set TMPDIR, of driver and executors, to a directory with room for the largest state files",
+    )
 
 
 def _is_same(earlier: ArtifactRef, sha256: str) -> bool:

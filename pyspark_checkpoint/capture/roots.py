@@ -219,8 +219,9 @@ def resolve_root(url: str, query: str | None, options: Mapping[str, str] | None 
 def _resolve_unnamed(url: str, query: str | None, names: QueryNames, where: str) -> str:
     """The history of an id that no name leads to. What is damaged is never taken for absent."""
     is_id = query is not None and _UUID.match(query) is not None
+    is_lost = is_id and all(root.query_id != query for root in names.roots)
     for damaged in names.damaged:
-        if is_id or not names.roots or (query is not None and damaged.key == name_key(query)):
+        if is_lost or not names.roots or (query is not None and damaged.key == name_key(query)):
             raise damaged.error()
     if query is not None and is_id:
         return root_url(url, query)

@@ -87,8 +87,8 @@ class Standing:
             return False
         try:
             return reader.has_bytes(WantedArtifact(ref), self.location.read(ref.name))
-        except FileGone:
-            return False
+        except (FileGone, FormatError):
+            return False  # purged since, or damaged: it proves nothing
 
     def _offsets(self, batch: int) -> OffsetLog | None:
         """An offset log; None if Spark has purged it since."""
@@ -100,12 +100,15 @@ class Standing:
 
 
 def _follows_rollback(history: CheckpointStore, head: CheckpointManifest) -> bool:
-    """Whether nothing but claims came after the last rollback."""
+    """Whether nothing but claims came after the last rollback. One that is damaged may be a rollback."""
     manifest = head
     for _ in range(_MAX_CLAIMS):
         if manifest.kind is not ManifestKind.CLAIM:
             return manifest.kind is ManifestKind.ROLLBACK
-        before = find_checkpoint(history.store, manifest.parent_id, mac=history.authenticator())
+        try:
+            before = find_checkpoint(history.store, manifest.parent_id, mac=history.authenticator())
+        except FormatError:
+            return True
         if before is None:
             return False
         manifest = before.manifest

@@ -77,8 +77,8 @@ class SideCar:
 
         What could not be captured is tried again, but not of any number of runs: the oldest give up.
         """
-        ended = [run_id for run_id, listener in self._listeners.items() if listener.has_ended]
-        for run_id in ended[:-MAX_ENDED]:
+        left = [run_id for run_id, one in self._listeners.items() if one.has_ended and not one.is_done]
+        for run_id in left[:-MAX_ENDED]:
             if run_id not in self._given_up:
                 self._given_up.add(run_id)
                 _LOG.warning("run %s has ended, and its last batches could not be checkpointed", run_id)

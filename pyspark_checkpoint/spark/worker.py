@@ -233,6 +233,7 @@ class QueryWorker:
                 self._capture = self._begin()
             self._capture.facts = self._described()
             newest = self._capture.newest_committed()
+            self._gone_since = None
             if newest is None or newest == self.status.captured_epoch:
                 self._succeeded(None, began)
                 return
@@ -283,7 +284,6 @@ class QueryWorker:
             _LOG.warning("query %s: %s", self._facts.query.id, type(error).__name__)
 
     def _succeeded(self, manifest: CheckpointManifest | None, began: float) -> None:
-        self._gone_since = None
         if manifest is None:
             self.status = replace(self.status, last_error=None)
             return

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import io
 import os
 import tracemalloc
@@ -98,6 +99,21 @@ def test_a_large_file_that_is_gone_or_another_is_noticed(
     with pytest.raises(FileGone):
         upload_group(location, UploadTarget(store, 1), [item])
     assert list(store.list()) == []
+
+
+@pytest.mark.usefixtures("small_limit")
+def test_a_full_disk_is_told_with_the_cure(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of the temporary directory; the capture is tried again, as after every failure."""
+    capturer = taker(MadeLocation(tmp_path / "location").commit(0), str(tmp_path / "store"))
+
+    class Full(io.BytesIO):
+        def write(self, _: object) -> int:
+            raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(large_files.tempfile, "TemporaryFile", lambda **_: Full())
+    with pytest.raises(RefusedError, match="No space left on device") as caught:
+        capturer.capture(0)
+    assert "TMPDIR" in (caught.value.hint or "")
 
 
 class LosesAnswers(MemoryStore):

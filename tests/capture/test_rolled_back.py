@@ -90,3 +90,6 @@ def test_where_nothing_is_left_of_what_was_given_up_nothing_can_be_told(
     assert problem(old.path, url) is None
     shutil.copytree(tmp_path / "kept", manifests, dirs_exist_ok=True)
     assert problem(old.path, url) is not None
+    CheckpointStore.open(url, run_id="started").claim()
+    (manifests / "manifest-0000000004.json").write_bytes(b"{}")
+    assert problem(old.path, url) is not None, "what cannot be read may be a rollback: the others tell"

@@ -8,7 +8,15 @@ from pathlib import Path
 import pytest
 
 from pyspark_checkpoint.capture.copies import CopyRequest, plan_histories
-from pyspark_checkpoint.capture.roots import name_key, parse_name_key, read_names, resolve_root, root_url
+from pyspark_checkpoint.capture.roots import (
+    QueryRoot,
+    name_key,
+    parse_name_key,
+    read_names,
+    register,
+    resolve_root,
+    root_url,
+)
 from pyspark_checkpoint.errors import FormatError, RefusedError
 from pyspark_checkpoint.format.keys import CONTROL_KEY
 from pyspark_checkpoint.store.open import open_object_store
@@ -75,6 +83,8 @@ def test_a_damaged_name_is_never_taken_for_absent(damaged: Path) -> None:
     assert caught.value.hint == "name one of: clicks, orders"
     with pytest.raises(RefusedError, match="no query 'others'"):
         resolve_root(url, "others")
+    register(open_object_store(url), QueryRoot("renamed", OTHER_ID, "", 1))
+    assert resolve_root(url, OTHER_ID) == root_url(url, OTHER_ID), "two names lead to it"
     assert resolve_root(root_url(url, QUERY_ID), None) == root_url(url, QUERY_ID)
 
 
