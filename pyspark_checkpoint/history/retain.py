@@ -184,5 +184,6 @@ def raise_swept(store: ObjectStore, done: Control, clock: Clock) -> None:
 
 
 def _forget_below(cache: SummaryCache | None, floor: int) -> None:
-    for number in [number for number in cache or () if number < floor]:
-        del cache[number]  # type: ignore[union-attr]
+    for number in list(cache or ()):  # a commit may add to it meanwhile
+        if number < floor:
+            del cache[number]  # type: ignore[union-attr]

@@ -12,6 +12,7 @@ from pyspark_checkpoint.clock import SYSTEM_CLOCK
 from pyspark_checkpoint.errors import CheckpointError, RefusedError
 from pyspark_checkpoint.format.keys import CheckpointId, parse_attempt_key
 from pyspark_checkpoint.format.manifest import CheckpointManifest
+from pyspark_checkpoint.format.summary import summarize_manifest
 from pyspark_checkpoint.history.commit import Run
 from pyspark_checkpoint.history.head import Head
 from pyspark_checkpoint.history.living import SummaryCache
@@ -148,6 +149,8 @@ def commit_batch(
     choose_kind(draft, run.head)
     draft = add_state(draft, commit_state(run, batch))
     manifest = run.publish(draft, CheckpointId(batch.plan.number, SYSTEM_CLOCK.uuid7()))
+    if options.retain is not None:
+        _summaries(options, opened.store_id)[manifest.checkpoint_id] = summarize_manifest(manifest)
     prune_if_due(options, run)
     return manifest
 
@@ -210,9 +213,14 @@ def prune_if_due(options: WriteOptions, run: Run) -> None:
         threading.Thread(target=_prune, args=(options, run, head), daemon=True).start()
 
 
+def _summaries(options: WriteOptions, store_id: str) -> SummaryCache:
+    """What this process knows of the manifests that a prune looks at."""
+    return _PRUNED.get((*store_key(options.shared), store_id), dict)
+
+
 def _prune(options: WriteOptions, run: Run, head: Head) -> None:
     with _PRUNING:
-        cache = _PRUNED.get((*store_key(options.shared), head.control.store_id), dict)
+        cache = _summaries(options, head.control.store_id)
         try:
             recent = read_recent(run.store, head, keep=options.retain, cache=cache)
             plan = plan_prune(recent, head.control, keep=options.retain)

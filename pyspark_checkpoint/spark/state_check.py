@@ -14,8 +14,13 @@ from pyspark_checkpoint.history.reading import ArtifactReader, WantedArtifact
 from pyspark_checkpoint.spark.draft import Batch
 from pyspark_checkpoint.spark.state_plan import StatePlan
 from pyspark_checkpoint.spark.state_reading import StateReading
-from pyspark_checkpoint.sparkstate.coordinated import find_state_record
-from pyspark_checkpoint.sparkstate.divergence import decisive_files, find_divergence, parsed_files
+from pyspark_checkpoint.sparkstate.coordinated import StateRecord, find_state_record
+from pyspark_checkpoint.sparkstate.divergence import (
+    decisive_files,
+    find_divergence,
+    find_other_ids,
+    parsed_files,
+)
 from pyspark_checkpoint.sparkstate.repartition import only_split
 from pyspark_checkpoint.sparkstate.restore import state_owners
 
@@ -26,10 +31,29 @@ def refuse_divergence(
     """Rule 7 for state: a location that went another way than the table must not go on with it."""
     if head.record is None or head.head_run == run.run_id or run.head is None:
         return
-    # After a batch that split the state, what it was split from counts.
-    version = min(batch.batch_id, head.record.batch + 1)
+    version = _decided_by(head.record, batch)
     found = {**refs, **_unneeded(run, version, head, reading, refs)}
-    told = find_divergence(version, head.held, found, head.record.operators(), reading.commits)
+    _refuse(find_divergence(version, head.held, found, head.record.operators(), reading.commits))
+
+
+def refuse_other_attempts(run: Run, batch: Batch, head: StatePlan, logs: LocationLogs) -> None:
+    """The same in format version 2, before the state is looked for: names tell, and another attempt's
+    would only be missing."""
+    if head.record is None or head.head_run == run.run_id:
+        return
+    version = _decided_by(head.record, batch)
+    files = [file for file in parsed_files(head.held).values() if file.uid and file.version == version]
+    if files:
+        commits = logs.read_commits([version - 1])
+        _refuse(find_other_ids(version, files, head.record.operators(), commits))
+
+
+def _decided_by(record: StateRecord, batch: Batch) -> int:
+    """The version that tells the ways apart; after a batch that split the state, what it was split from."""
+    return min(batch.batch_id, record.batch + 1)
+
+
+def _refuse(told: str | None) -> None:
     if told is not None:
         raise RefusedError(
             f"the checkpoint location is not the one that this table was written from: {told}",

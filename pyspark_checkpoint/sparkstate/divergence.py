@@ -6,7 +6,7 @@ rows and other state. Going on from it would put state beside rows that do not b
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 
 from pyspark_checkpoint.format.artifact import ArtifactRef
 from pyspark_checkpoint.sparkstate.capture import unique_ids_of
@@ -37,7 +37,7 @@ def find_divergence(
             return f"{path} is not there"
         if is_own and ref is not None and ref.sha256 != held[path].sha256:
             return f"{path} has other bytes"
-    return _find_other_ids(batch, list(files.values()), operators, commits)
+    return find_other_ids(batch, files.values(), operators, commits)
 
 
 def parsed_files(paths: Iterable[str]) -> dict[str, StateFile]:
@@ -58,9 +58,9 @@ def decisive_files(files: Mapping[str, StateFile], version: int) -> Iterator[str
             yield path
 
 
-def _find_other_ids(
+def find_other_ids(
     batch: int,
-    files: list[StateFile],
+    files: Collection[StateFile],
     operators: Mapping[int, OperatorInfo],
     commits: Mapping[int, CommitLog],
 ) -> str | None:

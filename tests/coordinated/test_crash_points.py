@@ -11,6 +11,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from pyspark_checkpoint.errors import RefusedError
 from tests.coordinated.made_stream import STEPS, Killed, MadeStream, totals_after
 
 MEMORY = "/dev/shm" if Path("/dev/shm").is_dir() else None
@@ -20,7 +21,7 @@ LIVES = st.lists(
     st.tuples(
         st.integers(0, 3),  # batches that end well
         st.sampled_from(STEPS[:-1]),  # where the next one is killed
-        st.sampled_from(["stay", "restore", "restore before", "restore earlier"]),
+        st.sampled_from(["stay", "restore", "restore before", "restore earlier", "old disk"]),
         st.booleans(),  # whether maintenance made a snapshot meanwhile
         st.booleans(),  # whether every task of this life runs once, so that commits list nothing
     ),
@@ -58,6 +59,9 @@ def live(stream: MadeStream, lives: list[Life]) -> None:
         if way == "stay" or newest is None:
             stream.start()
             continue
+        if way == "old disk":
+            come_back(stream)
+            continue
         stream.lose_location()
         if way == "restore before":
             stream.restore(point="before")
@@ -66,6 +70,21 @@ def live(stream: MadeStream, lives: list[Life]) -> None:
         else:
             stream.restore()
     stream.run(2)
+
+
+def come_back(stream: MadeStream) -> None:
+    """The query goes on elsewhere, and then its old disk is there again: it fits still, or is refused."""
+    old = stream.location
+    stream.restore(point="before")
+    stream.run(1)
+    stream.maintain(stream.next_batch())
+    stream.run(1)
+    stream.location = old
+    stream.start()
+    try:
+        stream.batch()
+    except RefusedError:
+        stream.restore()
 
 
 def make(root: Path, kind: str, chance: random.Random | None = None) -> MadeStream:

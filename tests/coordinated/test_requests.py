@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from pyspark_checkpoint.format.manifest import ManifestKind
+from pyspark_checkpoint.spark import commit as sink_commit
 from pyspark_checkpoint.spark import session
 from pyspark_checkpoint.spark.draft import is_of_last_batch
 from pyspark_checkpoint.spark.facts import QueryFacts
@@ -98,6 +99,22 @@ def test_a_task_reads_what_it_rewrites_and_nothing_else(tmp_path: Path) -> None:
     assert [number for number, count in enumerate(read) if count] == [3, 4, 7, 8, 11]
     assert sum(read) <= 2 * len(read)
     assert all(asked.count("put checkpoints") == 2 for asked in written)
+
+
+def test_pruning_reads_what_it_removes_and_nothing_that_it_keeps(tmp_path: Path) -> None:
+    """What the checkpoints name that stay is known from their commits."""
+    lab = Lab(MadeStream(tmp_path, options={"retain": "4"}))
+    for _ in range(10):
+        lab.batch()
+    with lab.workers[2]:
+        options = lab.stream.query.parsed()
+        [run] = session._RUNS._values.values()
+        assert run.head is not None
+        sink_commit._prune(options, run, run.head)
+    assert len(lab.stream.history().list_ids()) == 4
+    asked = lab.stores[2].take()
+    assert asked.count("get manifests") == 6 + 1, "those that go, and one look for a newer one"
+    assert list(lab.stream.history().verify()) == []
 
 
 def test_a_process_that_missed_batches_finds_the_head_all_the_same(tmp_path: Path) -> None:

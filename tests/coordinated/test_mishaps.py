@@ -1,0 +1,155 @@
+"""What may come between a plan and its commit, or between two runs, and must change nothing. No Spark."""
+
+from __future__ import annotations
+
+import random
+from pathlib import Path
+
+import pytest
+
+from pyspark_checkpoint.capture.location import CheckpointLocation, LocationSpec
+from pyspark_checkpoint.capture.location_logs import LocationLogs
+from pyspark_checkpoint.errors import OutcomeUnknown, RefusedError
+from pyspark_checkpoint.format.manifest import ManifestKind
+from pyspark_checkpoint.spark import session, state_task
+from pyspark_checkpoint.spark.state_task import WatchedLocation
+from pyspark_checkpoint.sparkstate.restore import state_refs
+from pyspark_checkpoint.store.base import Body, Version
+from pyspark_checkpoint.store.local import LocalStore
+from tests.coordinated.made_stream import Killed, MadeStream, totals_after
+
+
+class _Deaf(LocalStore):
+    """A table whose answer to the first manifest is lost on its way: it was written all the same."""
+
+    lost = 0
+
+    def put(
+        self,
+        key: str,
+        data: Body,
+        *,
+        if_absent: bool = False,
+        if_match: Version | None = None,
+        nonce: str | None = None,
+    ) -> Version:
+        version = super().put(key, data, if_absent=if_absent, if_match=if_match, nonce=nonce)
+        if key.startswith("manifests/") and not self.lost:
+            self.lost += 1
+            raise OutcomeUnknown("the connection was closed", key=key)
+        return version
+
+
+def test_a_commit_whose_answer_is_lost_is_in_the_table_once(tmp_path: Path) -> None:
+    """The same bytes are sent again, and found to be there."""
+    stream = MadeStream(tmp_path)
+    stream.run(1)
+    deaf = _Deaf(stream.table)
+    session._STORES.put(session.store_key(stream.query.parsed().shared), deaf)
+    session._TABLES._values.clear()
+    session._RUNS._values.clear()
+    stream.batch()
+    assert deaf.lost == 1
+    assert [epoch for _, epoch in stream.history().list()] == [0, 1]
+    stream.run(1)
+    assert stream.rows() == stream.whole_state(3) == totals_after(2)
+    assert list(stream.history().verify()) == []
+
+
+class _Uploading(LocalStore):
+    """A location that is listed while maintenance uploads: the snapshot is seen, its own files are not."""
+
+    early = 0
+
+    def list(self, prefix: str = "", *, start_after: str | None = None):  # type: ignore[no-untyped-def]
+        for found in super().list(prefix, start_after=start_after):
+            if self.early and "/SSTs/" in found.key:
+                self.early -= 1
+                continue
+            yield found
+
+
+@pytest.mark.parametrize("early", [1, 2, 20], ids=["task", "both tasks", "driver"])
+@pytest.mark.parametrize("version", [1, 2])
+def test_a_snapshot_that_is_still_uploaded_is_looked_for_again(
+    tmp_path: Path, version: int, early: int
+) -> None:
+    """Nothing is published that names a snapshot without the files that it needs."""
+    stream = MadeStream(tmp_path, version=version)
+    stream.run(3)
+    stream.zips = version == 1
+    stream.maintain(3)
+    stream.zips = False
+    spec, store = LocationSpec(str(stream.location)), _Uploading(stream.location)
+    location = CheckpointLocation(spec, store)
+    watched = WatchedLocation(location, LocationLogs(location))
+    state_task._LOCATIONS.put((spec.url, (), stream.query.run_id), watched)
+    store.early = early
+    if early == 20:
+        # It takes longer than anybody waits: the batch fails, and the next attempt of it succeeds.
+        with pytest.raises(RefusedError, match="SSTs"):
+            stream.query.once = False
+            stream.batch()
+        store.early = 0
+        stream.start()
+    manifest = stream.batch()
+    assert [path for path in state_refs(manifest) if path.endswith(".zip")]
+    assert stream.stored_state(manifest, "before") == totals_after(2)
+
+
+@pytest.mark.parametrize("partitions", ["1", "4"])
+def test_a_batch_that_runs_again_may_split_the_table_anew(tmp_path: Path, partitions: str) -> None:
+    """The option ``partitions`` was changed before the restart: rows are replaced, and split, and fit."""
+    stream = MadeStream(tmp_path, chance=random.Random(4))
+    stream.run(2)
+    with pytest.raises(Killed):
+        stream.batch(stop_after="published")
+    stream.options["partitions"] = partitions
+    stream.start()
+    manifest = stream.batch()
+    assert manifest.kind is ManifestKind.REPLACEMENT
+    assert stream.rows() == stream.whole_state(3)
+    stream.run(1)
+    stream.lose_location()
+    stream.restore(epoch=2)
+    assert stream.rows() == stream.whole_state(3)
+    stream.run(2)
+    assert stream.rows() == stream.whole_state(5)
+    assert list(stream.history().verify()) == []
+
+
+@pytest.mark.parametrize("kind", ["v1", "v2", "zips"])
+def test_a_location_from_before_a_rollback_may_not_go_on(tmp_path: Path, kind: str) -> None:
+    """First it is ahead of the table, and later the table has gone another way."""
+    chance = random.Random(6)
+    stream = MadeStream(tmp_path, version=2 if kind == "v2" else 1, zips=kind == "zips", chance=chance)
+    stream.run(4)
+    old = stream.location
+    stream.restore(epoch=1)
+    new = stream.location
+    stream.location = old
+    stream.start()
+    with pytest.raises(RefusedError, match="ahead of the store"):
+        stream.batch()
+    stream.location = new
+    stream.start()
+    stream.run(2)
+    stream.location = old
+    stream.start()
+    with pytest.raises(RefusedError, match="not the one that this table was written from"):
+        stream.batch()
+    stream.location = new
+    stream.start()
+    stream.run(1)
+    assert stream.rows() == stream.whole_state(5)
+
+
+def test_an_operator_that_the_query_has_no_more_is_refused_with_the_option_to_change(
+    tmp_path: Path,
+) -> None:
+    """Its state stays behind, and the checkpoint could not be restored with it."""
+    stream = MadeStream(tmp_path)
+    stream.write("state/1/0/1.delta", "[]")
+    with pytest.raises(RefusedError, match=r"operator 1 has state files.*option state to off"):
+        stream.batch()
+    assert stream.history().list_ids() == []
