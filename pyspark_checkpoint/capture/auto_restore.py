@@ -20,9 +20,15 @@ from pyspark_checkpoint.capture.plugin_input import (
     read_plugin_input,
 )
 from pyspark_checkpoint.capture.restore import RestoreReport, find_interrupted
-from pyspark_checkpoint.capture.roots import QueryRoot, list_app_queries, plain_options, root_url
+from pyspark_checkpoint.capture.roots import (
+    QueryRoot,
+    history_url,
+    list_app_queries,
+    plain_options,
+    root_url,
+)
 from pyspark_checkpoint.config import MISSING, PluginSettings, unknown_settings
-from pyspark_checkpoint.errors import CheckpointError
+from pyspark_checkpoint.errors import CheckpointError, FormatError, UnknownVersion
 from pyspark_checkpoint.format.manifest import CheckpointManifest
 from pyspark_checkpoint.history.checkpoint_store import CheckpointStore
 from pyspark_checkpoint.sparkstate.restore import IN_USE
@@ -74,15 +80,33 @@ def find_candidates(settings: PluginSettings) -> list[Candidate]:
         history = _find_history(settings, root) if settings.wants(root.name) else None
         if history is None:
             continue
-        url, newest = history
-        location = root.checkpoint_location or newest.query.checkpoint_location
+        url, location = history
         if location:
             found.append(Candidate(root, url, location, _is_there(settings, location)))
     return found
 
 
-def _find_history(settings: PluginSettings, root: QueryRoot) -> tuple[str, CheckpointManifest] | None:
-    """Where a query's state is kept, and the newest checkpoint: in its table's history, or in its own."""
+def _find_history(settings: PluginSettings, root: QueryRoot) -> tuple[str, str] | None:
+    """Where a query's state is kept, and the location that it had; None if it was never checkpointed.
+
+    A newest checkpoint that is damaged is the restore's to step over, if there must be one.
+    """
+    try:
+        found = _find_newest(settings, root)
+    except UnknownVersion:
+        raise
+    except FormatError:
+        if not root.checkpoint_location:
+            raise
+        return history_url(settings.url, root, settings.options), root.checkpoint_location
+    if found is None:
+        return None
+    url, newest = found
+    return url, root.checkpoint_location or newest.query.checkpoint_location
+
+
+def _find_newest(settings: PluginSettings, root: QueryRoot) -> tuple[str, CheckpointManifest] | None:
+    """The newest checkpoint of a query, in its table's history or in its own, and which of them it is."""
     if root.table:
         newest = find_table_checkpoint(root.table, root.query_id, settings.options)
         if newest is not None:

@@ -137,6 +137,22 @@ def test_a_history_that_cannot_be_read_is_an_error(url: str, tmp_path: Path) -> 
         auto_restore(of(url))
 
 
+def test_a_newest_checkpoint_that_is_damaged_is_stepped_over(
+    url: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """As ``ckpt restore`` does it, with a warning; while the location is there it is nobody's trouble."""
+    kept = ran(url, tmp_path / "location")
+    location = str(tmp_path / "location")
+    register(open_object_store(url), QueryRoot("q", QUERY_ID, "app", 2, checkpoint_location=location))
+    max(Path(url).rglob("manifest-*.json")).write_bytes(b"{}")
+    shutil.copytree(kept, location)
+    assert auto_restore(of(url)) == []
+    shutil.rmtree(location)
+    (report,) = auto_restore(of(url))
+    assert (report.checkpoint_id, report.epoch) == (2, 1)
+    assert "manifest-0000000003.json is torn" in caplog.text
+
+
 @pytest.fixture
 def _quiet() -> Iterator[None]:
     logger = logging.getLogger("pyspark_checkpoint")
