@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import statistics
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
@@ -69,7 +68,7 @@ def time_ratio(above: Cell, below: Cell) -> float:
 
 
 def request_ratio(above: Cell, below: Cell) -> float:
-    return above.per_batch / below.per_batch if below.per_batch else math.inf
+    return above.per_batch / below.per_batch
 
 
 def judge(runs: Runs) -> list[Judged]:
@@ -165,6 +164,8 @@ def _ratios(
             if found_query != query or found_partitions != partitions or delay_ms != 20:
                 continue
             one, two = cells[situation, above], cells[situation, below]
+            if ratio is request_ratio and not two.requests:
+                continue  # it has made nothing durable meanwhile: there is nothing to compare
             alone = cells.get((situation, "alone"))
             remark = _remark(one, two, alone) if ratio is time_ratio else _lag(two)
             where = f"{provider}, {partitions} partitions, 20 ms"

@@ -166,8 +166,8 @@ def measure_all(settings: Settings) -> Iterator[Copied]:
 
 ARGUMENTS = (
     Argument("what", "s3,disk,ours", "s3,disk,ours", "a location on S3, on disk, and the listener's store"),
-    Argument("tries", "3", "2", "copies each"),
-    Argument("before", "12", "8", "batches before the first copy"),
+    Argument("tries", "3", "1", "copies each"),
+    Argument("before", "12", "6", "batches before the first copy"),
     Argument("rows", "20000", "20000", "rows and keys"),
     Argument("delay", "20", "20", "milliseconds added to every request"),
 )

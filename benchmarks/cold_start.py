@@ -34,7 +34,7 @@ def prepare(lab: Lab, ways: list[str], load: Load, before: int) -> dict[str, Que
     with lab.driver("preparing") as driver:
         for way in ways:
             how = "listener" if way == RESTORED else way
-            spec = query_spec(how, load, lab.place, f"cold-{way}")
+            spec = query_spec(how, load, lab.place, f"cold-{load.provider}-{way}")
             driver.start(spec)
             wait_for(driver, spec.name, before)
             driver.call("stop", 300, name=spec.name)

@@ -197,7 +197,8 @@ def measure_on(lab: Lab, driver: Driver, spec: QuerySpec, pace: Pace, tally: Tal
     tally.batch_ms += result["batch_ms"][begun:done]
     tally.durations += result["duration_ms"][begun:done]
     if spec.listen:
-        driver.call("flush", 150, name=spec.name, timeout_seconds=120)
+        if not driver.call("flush", 150, name=spec.name, timeout_seconds=120):
+            raise RuntimeError(f"{spec.name}: what it committed is not in the store")
         tally.captures += driver.call("unlisten", 150, name=spec.name)
         tally.watched_batches += len(result["committed"])
         tally.lag_seconds += lags(lab, spec)

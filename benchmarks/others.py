@@ -20,7 +20,7 @@ FULL = {
     "bench_coordinated": "--rounds 2 --batches 5",
 }
 QUICK = {
-    "bench_commit": "--commits 5 --rounds 2 --history 100",
+    "bench_commit": "--commits 5 --rounds 2 --history 200",
     "bench_coordinated": "--rounds 1 --batches 4",
 }
 LONGEST_SECONDS = 1200

@@ -48,7 +48,7 @@ def measure_all(settings: Settings) -> Iterator[Cell]:
 
 
 ARGUMENTS = (
-    Argument("ways", "stock,tuned,ours,listener,sink", "stock,ours,listener", "ways"),
+    Argument("ways", "stock,tuned,ours,listener,sink", "stock,ours", "ways"),
     Argument("provider", "hdfs", "hdfs", "state store"),
     Argument("before", "101", "101", "batches before the measured ones"),
     Argument("batches", "10", "6", "measured batches"),

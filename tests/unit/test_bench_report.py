@@ -67,6 +67,12 @@ def test_requests_are_compared_by_batch() -> None:
     assert found.value == pytest.approx(600 / 34) and found.verdict == MET
 
 
+def test_a_way_that_made_no_request_at_all_has_reached_nothing() -> None:
+    """No capture fell in the time that was measured."""
+    runs = Runs((run("side-by-side", cell("stock"), cell("listener-2s", requests={})),))
+    assert verdicts(runs)[SPACED_AIM] == NOT_RUN
+
+
 def test_a_listener_that_slows_the_query_misses_its_aim() -> None:
     aim = "batch p50, with the listener over alone"
     slowed = Runs((run("listener-cost", cell("alone", FAST), cell("listener", SLOW)),))
