@@ -137,7 +137,7 @@ final class ConditionalWriter {
       throws IOException {
     if (failure instanceof AccessControlException
         || failure instanceof java.nio.file.AccessDeniedException
-        || failure.getClass() == InterruptedIOException.class) {
+        || isInterruption(failure)) {
       throw failure;
     }
     Map<String, byte[]> found;
@@ -152,6 +152,9 @@ final class ConditionalWriter {
       }
       throw failure;
     } catch (IOException unreadable) {
+      if (isInterruption(unreadable)) {
+        throw unreadable;
+      }
       failure.addSuppressed(unreadable);
       if (isRefusal(failure)) {
         throw new IOException(
@@ -184,6 +187,11 @@ final class ConditionalWriter {
   private static boolean isRefusal(Throwable failure) {
     return failure != null
         && failure.getClass().getSimpleName().equals("RemoteFileChangedException");
+  }
+
+  /** Whether somebody wants this thread to stop. Timeouts are of classes below, and mean no such thing. */
+  private static boolean isInterruption(IOException failure) {
+    return failure.getClass() == InterruptedIOException.class;
   }
 
   private static boolean isConflict(IOException failure) {
