@@ -77,7 +77,9 @@ def measure_situation(
             try:
                 measure(lab, driver, spec, situation.pace_of(way), tallies[way])
             except RuntimeError as error:
-                failed.append(f"{way} in {situation.load} at {situation.delay_ms} ms: {error}")
+                where = f"{way}, {situation.load.query}, {situation.load.partitions} partitions"
+                cause = str(error).partition("\n")[0]
+                failed.append(f"{where}, {situation.load.provider}, {situation.delay_ms} ms: {cause}")
                 tell(failed[-1])
                 del tallies[way]
                 continue
