@@ -16,14 +16,14 @@ from pyspark_checkpoint.capture.location import FileGone
 from pyspark_checkpoint.capture.operations import restore
 from pyspark_checkpoint.capture.upload import UploadTarget, upload_group
 from pyspark_checkpoint.capture.uploads import UploadItem
-from pyspark_checkpoint.errors import OutcomeUnknown, RefusedError
+from pyspark_checkpoint.errors import RefusedError
 from pyspark_checkpoint.format.manifest import CheckpointManifest
 from pyspark_checkpoint.format.sealed import sha256_hex
 from pyspark_checkpoint.history.checkpoint_store import CheckpointStore
 from pyspark_checkpoint.history.stage import put_artifact_file
 from pyspark_checkpoint.sparkstate.capture import CapturedFile
 from pyspark_checkpoint.sparkstate.chain import FileFacts
-from pyspark_checkpoint.store.base import Body, Version
+from pyspark_checkpoint.store.faults import FaultKind, FaultyStore, fault_on
 from pyspark_checkpoint.store.memory import MemoryStore
 from tests.capture.made import MadeLocation, contents, needed, taker
 from tests.unit.fixed_clock import FixedClock
@@ -116,30 +116,9 @@ def test_a_full_disk_is_told_with_the_cure(tmp_path: Path, monkeypatch: pytest.M
     assert "TMPDIR" in (caught.value.hint or "")
 
 
-class LosesAnswers(MemoryStore):
-    """Stores what it is given, and the first answer is lost."""
-
-    lost = 0
-
-    def put(
-        self,
-        key: str,
-        data: Body,
-        *,
-        if_absent: bool = False,
-        if_match: Version | None = None,
-        nonce: str | None = None,
-    ) -> Version:
-        version = super().put(key, data, if_absent=if_absent, if_match=if_match, nonce=nonce)
-        self.lost += 1
-        if self.lost == 1:
-            raise OutcomeUnknown("no answer", key=key)
-        return version
-
-
-def test_a_lost_answer_is_settled_by_what_is_stored(tmp_path: Path) -> None:
+def test_a_lost_answer_is_settled_by_what_is_stored() -> None:
     """The same bytes are ours, whole; others are refused."""
-    store, data = LosesAnswers(f"memory://{tmp_path.name}"), b"state" * 1000
+    store, data = FaultyStore(MemoryStore(), fault_on("put", "a", FaultKind.LOST_RESPONSE)), b"state" * 1000
     put_artifact_file(store, "a", io.BytesIO(data), sha256_hex(data), FixedClock())
     assert store.get("a") == data
     with pytest.raises(RefusedError, match="other bytes"):

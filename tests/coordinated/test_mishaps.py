@@ -9,47 +9,27 @@ import pytest
 
 from pyspark_checkpoint.capture.location import CheckpointLocation, LocationSpec
 from pyspark_checkpoint.capture.location_logs import LocationLogs
-from pyspark_checkpoint.errors import OutcomeUnknown, RefusedError
+from pyspark_checkpoint.errors import RefusedError
 from pyspark_checkpoint.format.manifest import ManifestKind
 from pyspark_checkpoint.spark import session, state_task
 from pyspark_checkpoint.spark.state_task import WatchedLocation
 from pyspark_checkpoint.sparkstate.restore import state_refs
-from pyspark_checkpoint.store.base import Body, Version
+from pyspark_checkpoint.store.faults import FaultKind, FaultyStore, fault_on
 from pyspark_checkpoint.store.local import LocalStore
 from tests.coordinated.made_stream import Killed, MadeStream, totals_after
-
-
-class _Deaf(LocalStore):
-    """A table whose answer to the first manifest is lost on its way: it was written all the same."""
-
-    lost = 0
-
-    def put(
-        self,
-        key: str,
-        data: Body,
-        *,
-        if_absent: bool = False,
-        if_match: Version | None = None,
-        nonce: str | None = None,
-    ) -> Version:
-        version = super().put(key, data, if_absent=if_absent, if_match=if_match, nonce=nonce)
-        if key.startswith("manifests/") and not self.lost:
-            self.lost += 1
-            raise OutcomeUnknown("the connection was closed", key=key)
-        return version
 
 
 def test_a_commit_whose_answer_is_lost_is_in_the_table_once(tmp_path: Path) -> None:
     """The same bytes are sent again, and found to be there."""
     stream = MadeStream(tmp_path)
     stream.run(1)
-    deaf = _Deaf(stream.table)
+    deaf = FaultyStore(LocalStore(stream.table), fault_on("put", "manifests/", FaultKind.LOST_RESPONSE))
     session._STORES.put(session.store_key(stream.query.parsed().shared), deaf)
     session._TABLES._values.clear()
     session._RUNS._values.clear()
     stream.batch()
-    assert deaf.lost == 1
+    sent = [call.key for call in deaf.calls if call.verb == "put" and call.key.startswith("manifests/")]
+    assert len(sent) == 2 and len(set(sent)) == 1, "the same manifest, once more"
     assert [epoch for _, epoch in stream.history().list()] == [0, 1]
     stream.run(1)
     assert stream.rows() == stream.whole_state(3) == totals_after(2)
