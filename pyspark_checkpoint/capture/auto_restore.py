@@ -15,6 +15,7 @@ from pyspark_checkpoint.capture.covered import find_table_checkpoint
 from pyspark_checkpoint.capture.location import LocationSpec, location_options
 from pyspark_checkpoint.capture.plugin_input import (
     end_with_driver,
+    free_children,
     leave_signals_to_driver,
     log_to_driver,
     read_plugin_input,
@@ -161,6 +162,7 @@ def _name(found: Candidate) -> str:
 def main(*, has_driver: bool = False) -> int:
     """Do what standard input says; 0 if all that was to be restored is."""
     log_to_driver()
+    free_children()
     if has_driver:
         leave_signals_to_driver()
     given = read_plugin_input(sys.stdin)

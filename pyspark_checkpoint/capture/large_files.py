@@ -7,6 +7,7 @@ and again after a failure, is then what the digest was taken of, whatever become
 from __future__ import annotations
 
 import hashlib
+import os
 import tempfile
 from collections.abc import Sequence
 from typing import IO
@@ -23,7 +24,12 @@ from pyspark_checkpoint.store.base import ObjectStore
 
 LARGE_BYTES = 16 * 1024 * 1024
 """From here on a file takes this way. Smaller ones are packed, at most a group of them in memory."""
-_PIECE_BYTES = 1024 * 1024
+_PIECE_BYTES = 4 * 1024 * 1024
+"""A request each where the location is an object store."""
+NO_ROOM = "a large file cannot be kept in a temporary one"
+NO_ROOM_HINT = "set TMPDIR, of driver and executors, to a directory with room for the largest state files"
+_LOCAL_DIRECTORIES = "SPARK_LOCAL_DIRS"
+"""Where Spark tells its Python workers which disks are theirs."""
 
 
 def is_large(item: UploadItem) -> bool:
@@ -42,13 +48,16 @@ def upload_large(
     refs: dict[str, ArtifactRef] = {}
     puts = size_bytes = 0
     for index, item in enumerate(items):
-        with _temporary() as file:
-            sha256 = _fetch(location, item, file)
-            if item.earlier is not None and _is_same(item.earlier, sha256):
-                refs[item.file.path] = item.earlier
-                continue
-            path = CheckpointPaths.file(attempt, index)
-            put_artifact_file(store, path, file, sha256, clock)
+        path = CheckpointPaths.file(attempt, index)
+        try:
+            with _temporary() as file:
+                sha256 = _fetch(location, item, file)
+                if item.earlier is not None and _is_same(item.earlier, sha256):
+                    refs[item.file.path] = item.earlier
+                    continue
+                put_artifact_file(store, path, file, sha256, clock)
+        except OSError as error:  # of the temporary file: stores have errors of their own
+            raise _no_room(error) from None
         puts, size_bytes = puts + 1, size_bytes + item.file.facts.size_bytes
         refs[item.file.path] = _ref(item, path, sha256)
     return refs, RequestCount(puts, 0, size_bytes)
@@ -66,25 +75,20 @@ def _fetch(location: CheckpointLocation, item: UploadItem, file: IO[bytes]) -> s
         raise FileGone(f"{path} is gone from the checkpoint location") from None
     except Conflict:
         raise FileGone(f"{path} was written again") from None
-    except OSError as error:
-        raise _no_room(error) from None
     if size_bytes != item.file.facts.size_bytes or item.sha256 not in ("", digest.hexdigest()):
         raise FileGone(f"{path} was written again")
     return digest.hexdigest()
 
 
 def _temporary() -> IO[bytes]:
-    try:
-        return tempfile.TemporaryFile(prefix="ckpt-")
-    except OSError as error:
-        raise _no_room(error) from None
+    """A file without a name: where ``TMPDIR`` says, else on Spark's own disk, or the system's."""
+    local = os.environ.get(_LOCAL_DIRECTORIES, "").partition(",")[0]
+    is_usable = "TMPDIR" not in os.environ and os.access(local, os.W_OK)
+    return tempfile.TemporaryFile(prefix="ckpt-", dir=local if is_usable else None)
 
 
 def _no_room(error: OSError) -> RefusedError:
-    return RefusedError(
-        f"a large file cannot be kept in a temporary one: {error.strerror or type(error).__name__}",
-        hint="set TMPDIR, of driver and executors, to a directory with room for the largest state files",
-    )
+    return RefusedError(f"{NO_ROOM}: {error.strerror or type(error).__name__}", hint=NO_ROOM_HINT)
 
 
 def _is_same(earlier: ArtifactRef, sha256: str) -> bool:

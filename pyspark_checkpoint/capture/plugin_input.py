@@ -16,6 +16,9 @@ import orjson
 from pyspark_checkpoint.config import PluginSettings, parse_plugin_settings
 from pyspark_checkpoint.errors import SettingsError
 
+SAFE_PATH = "PYTHONSAFEPATH"
+"""Set by the plugin for this process alone: nothing is imported from the directory it is started in."""
+
 
 @dataclass(frozen=True, slots=True)
 class PluginInput:
@@ -61,6 +64,11 @@ def leave_signals_to_driver() -> None:
     """
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, signal.SIG_IGN)
+
+
+def free_children() -> None:
+    """Let programs that this process starts, an SDK's helper for credentials, import as they always do."""
+    os.environ.pop(SAFE_PATH, None)
 
 
 def log_to_driver() -> None:

@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from pyspark_checkpoint.capture.location import CheckpointLocation, FileGone
-from pyspark_checkpoint.errors import FormatError
+from pyspark_checkpoint.errors import FormatError, MissingKey
 from pyspark_checkpoint.format.artifact import ArtifactRef
 from pyspark_checkpoint.format.manifest import CheckpointManifest, ManifestKind
 from pyspark_checkpoint.history.checkpoint_store import CheckpointStore
@@ -87,8 +87,8 @@ class Standing:
             return False
         try:
             return reader.has_bytes(WantedArtifact(ref), self.location.read(ref.name))
-        except (FileGone, FormatError):
-            return False  # purged since, or damaged: it proves nothing
+        except (FileGone, FormatError, MissingKey):
+            return False  # purged since, damaged, or its key is retired: it proves nothing
 
     def _offsets(self, batch: int) -> OffsetLog | None:
         """An offset log; None if Spark has purged it since."""

@@ -147,6 +147,7 @@ def execute_prune(
     """Do what ``plan`` says, and finish what earlier prunes left. The order of the steps is the safety."""
     dropped: set[Pin] = set()
     control = raise_floor(store, plan, clock, dropped).control
+    _forget_below(cache, control.floor)
     living = settle_living(store, control, cache=cache)
     if living is None:
         return PruneResult(stopped="somebody else is pruning, and goes on")
@@ -154,7 +155,6 @@ def execute_prune(
     numbers = sorted(leftovers | set(range(control.swept, control.floor)))
     removal = remove_dead(store, living, numbers) + finish_deletions(store, living, clock, mac=mac)
     raise_swept(store, control, clock)
-    _forget_below(cache, control.floor)
     return PruneResult(removal)
 
 

@@ -9,6 +9,7 @@ from itertools import chain
 
 from pyspark.sql import SparkSession
 
+from pyspark_checkpoint.capture.large_files import NO_ROOM, NO_ROOM_HINT
 from pyspark_checkpoint.capture.location import FileGone, LocationSpec
 from pyspark_checkpoint.capture.server_copy import find_server_copier
 from pyspark_checkpoint.capture.upload import UploadedGroup, UploadTarget, upload_group
@@ -116,3 +117,5 @@ def _explain(trouble: str) -> None:
             "the executors' Python is of another version than the driver's",
             hint=f"use the same minor version on every node, or {_SHIP}",
         ) from None
+    if NO_ROOM in trouble:
+        raise RefusedError(f"on an executor {NO_ROOM}", hint=NO_ROOM_HINT) from None

@@ -16,6 +16,7 @@ from typing import NoReturn
 
 from pyspark_checkpoint.capture.plugin_input import (
     end_with_driver,
+    free_children,
     leave_signals_to_driver,
     log_to_driver,
     read_plugin_input,
@@ -77,7 +78,11 @@ class SideCar:
 
         What could not be captured is tried again, but not of any number of runs: the oldest give up.
         """
-        left = [run_id for run_id, one in self._listeners.items() if one.has_ended and not one.is_done]
+        left = [
+            run_id
+            for run_id, one in self._listeners.items()
+            if one.has_ended and not one.is_done and any(status.last_error for status in one.statuses)
+        ]
         for run_id in left[:-MAX_ENDED]:
             if run_id not in self._given_up:
                 self._given_up.add(run_id)
@@ -165,6 +170,7 @@ def _progress(event: Mapping[str, str]) -> SimpleNamespace:
 def main() -> NoReturn:
     """Serve the driver that has started this process, until it ends."""
     log_to_driver()
+    free_children()
     leave_signals_to_driver()
     status = 1
     try:

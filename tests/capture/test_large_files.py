@@ -102,18 +102,45 @@ def test_a_large_file_that_is_gone_or_another_is_noticed(
 
 
 @pytest.mark.usefixtures("small_limit")
-def test_a_full_disk_is_told_with_the_cure(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("late", [False, True])
+def test_a_full_disk_is_told_with_the_cure(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, late: bool
+) -> None:
     """Of the temporary directory; the capture is tried again, as after every failure."""
     capturer = taker(MadeLocation(tmp_path / "location").commit(0), str(tmp_path / "store"))
 
     class Full(io.BytesIO):
+        """The last bytes may be in a buffer until the file is read from its beginning."""
+
         def write(self, _: object) -> int:
             raise OSError(errno.ENOSPC, "No space left on device")
 
+        def seek(self, *_: object) -> int:
+            raise OSError(errno.ENOSPC, "No space left on device")
+
+    if late:
+        monkeypatch.delattr(Full, "write")
     monkeypatch.setattr(large_files.tempfile, "TemporaryFile", lambda **_: Full())
     with pytest.raises(RefusedError, match="No space left on device") as caught:
         capturer.capture(0)
     assert "TMPDIR" in (caught.value.hint or "")
+
+
+@pytest.mark.parametrize(("variables", "place"), [("TMPDIR", "chosen"), ("", "spark")])
+def test_temporary_files_are_on_the_disk_that_spark_works_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, variables: str, place: str
+) -> None:
+    """Executors often have a small root; what the user says comes first."""
+    for name in ("chosen", "spark"):
+        (tmp_path / name).mkdir()
+    monkeypatch.delenv("TMPDIR", raising=False)
+    monkeypatch.setattr(large_files.tempfile, "tempdir", str(tmp_path / "chosen"))
+    if variables:
+        monkeypatch.setenv(variables, str(tmp_path / "chosen"))
+    monkeypatch.setenv("SPARK_LOCAL_DIRS", f"{tmp_path}/spark,/elsewhere")
+    with large_files._temporary() as file:
+        link = Path(f"/proc/self/fd/{file.fileno()}")
+        assert not link.exists() or link.readlink().parent.name == place
 
 
 def test_a_lost_answer_is_settled_by_what_is_stored() -> None:

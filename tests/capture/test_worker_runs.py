@@ -16,7 +16,7 @@ from pyspark_checkpoint.spark import sidecar, worker
 from pyspark_checkpoint.spark.gateway import SideDoor
 from pyspark_checkpoint.spark.listener import CheckpointListener
 from pyspark_checkpoint.spark.runs import CapturedRuns
-from pyspark_checkpoint.spark.worker import QueryWorker, WorkerSettings
+from pyspark_checkpoint.spark.worker import CaptureStatus, QueryWorker, WorkerSettings
 from tests.capture.made import MadeLocation, taker
 from tests.capture.test_worker import LONG, PATIENCE, Watch, wait_until, watching
 
@@ -156,8 +156,9 @@ def test_a_worker_that_is_done_keeps_only_its_status(tmp_path: Path) -> None:
 class FakeListener:
     """A listener of one run, as the side process sees it."""
 
-    def __init__(self, *, has_ended: bool) -> None:
-        self.has_ended, self.is_done, self.statuses = has_ended, False, []  # type: ignore[var-annotated]
+    def __init__(self, *, has_ended: bool, error: str | None = "the store is away") -> None:
+        self.has_ended, self.is_done = has_ended, False
+        self.statuses = [CaptureStatus("query", "", last_error=error)]
         self.closed = 0
 
     def close(self, _: float) -> None:
@@ -171,13 +172,14 @@ def test_the_side_process_tries_again_for_a_bounded_number_of_ended_runs(
     monkeypatch.setattr(sidecar, "MAX_ENDED", 2)
     car = sidecar.SideCar(cast("SideDoor", None), PluginSettings("/x", "app"))
     listeners = {f"run-{number}": FakeListener(has_ended=number != 1) for number in range(5)}
+    listeners["busy"] = FakeListener(has_ended=True, error=None)
     car._listeners.update(cast("dict[str, CheckpointListener]", listeners))
     car._forget_ended()
     car._forget_ended()
-    assert [listener.closed for listener in listeners.values()] == [1, 0, 1, 0, 0]
-    assert "run run-0 has ended" in caplog.text
+    assert [listener.closed for listener in listeners.values()] == [1, 0, 1, 0, 0, 0]
+    assert "run run-0 has ended" in caplog.text and "busy" not in caplog.text
     for listener in listeners.values():
-        listener.is_done = True
+        listener.is_done, listener.statuses = True, []
     car._forget_ended()
     assert not car._listeners
     assert not car._given_up

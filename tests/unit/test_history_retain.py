@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from pyspark_checkpoint.errors import RefusedError
+from pyspark_checkpoint.errors import RefusedError, Unavailable
 from pyspark_checkpoint.format.keys import committed_key, failed_key, seal_key
 from pyspark_checkpoint.format.manifest import ManifestKind
 from pyspark_checkpoint.format.records import Control, Pin, SinkCommitStatus
@@ -17,6 +17,7 @@ from pyspark_checkpoint.history.rollback import rollback
 from pyspark_checkpoint.history.savepoint import add_savepoint, list_savepoints, pin_checkpoint
 from pyspark_checkpoint.history.seal import create_seal
 from pyspark_checkpoint.history.status import record_status
+from pyspark_checkpoint.store.faults import Fault, FaultKind, FaultyStore
 from tests.history_kit import commit, history_of
 
 
@@ -31,6 +32,7 @@ def history(*epochs: int) -> list[ManifestSummary]:
 
 
 CONTROL = Control("store")
+DENIED = Fault(FaultKind.UNAVAILABLE)
 
 
 @pytest.mark.parametrize(
@@ -143,6 +145,19 @@ def test_pruning_after_every_commit_costs_the_same_at_any_length() -> None:
     assert costs[-1] <= 16
     assert len(history.numbers()) == 5
     assert set(cache) == set(history.numbers())
+
+
+def test_what_is_remembered_stays_bounded_where_nothing_may_be_deleted() -> None:
+    """The floor rises all the same, and what is below it needs no memory."""
+    history, _ = history_of(12)
+    cache = {number: summary(number, number) for number in history.numbers()}
+    faulty = FaultyStore(history.store, lambda call: DENIED if call.verb == "delete" else None)
+    head = find_head(history.store)
+    assert head is not None
+    recent = read_recent(history.store, head, keep=5)
+    with pytest.raises(Unavailable):
+        execute_prune(faulty, plan_prune(recent, head.control, keep=5), history.clock, cache=cache)
+    assert len(cache) == 5
 
 
 def test_a_prune_finishes_a_deletion_that_crashed() -> None:

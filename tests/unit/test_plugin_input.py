@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import subprocess
 import sys
 
 import pytest
+
+from pyspark_checkpoint.capture import plugin_input
 
 _PROGRAM = """
 import sys
@@ -18,6 +21,13 @@ print(given.app, flush=True)
 import time
 time.sleep(60)
 """
+
+
+def test_helpers_of_the_sdks_import_as_they_always_do(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What the plugin sets against files beside the application is for its own process alone."""
+    monkeypatch.setenv(plugin_input.SAFE_PATH, "1")
+    plugin_input.free_children()
+    assert plugin_input.SAFE_PATH not in os.environ
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])

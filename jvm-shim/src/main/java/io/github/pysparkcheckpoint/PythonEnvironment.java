@@ -50,7 +50,7 @@ final class PythonEnvironment {
                     "    if name in native and name not in missing:",
                     "        try:",
                     "            import_module(native[name])",
-                    "        except Exception as error:",
+                    "        except BaseException as error:",
                     "            print('broken=' + name)",
                     "            text = ' '.join(str(error).split()).encode('ascii', 'replace').decode()",
                     "            print('why=' + text[:200])",
