@@ -147,7 +147,7 @@ def execute_prune(
     """Do what ``plan`` says, and finish what earlier prunes left. The order of the steps is the safety."""
     dropped: set[Pin] = set()
     control = raise_floor(store, plan, clock, dropped).control
-    _forget_below(cache, control.floor)
+    forget_below(cache, control.floor)
     living = settle_living(store, control, cache=cache)
     if living is None:
         return PruneResult(stopped="somebody else is pruning, and goes on")
@@ -183,7 +183,9 @@ def raise_swept(store: ObjectStore, done: Control, clock: Clock) -> None:
         swap_control(store, change, clock, store_id=done.store_id)
 
 
-def _forget_below(cache: SummaryCache | None, floor: int) -> None:
-    for number in list(cache or ()):  # a commit may add to it meanwhile
-        if number < floor:
-            del cache[number]  # type: ignore[union-attr]
+def forget_below(cache: SummaryCache | None, floor: int) -> None:
+    """What is below the floor is asked for no more; a commit and a prune may be here at once."""
+    if cache is not None:
+        for number in list(cache):
+            if number < floor:
+                cache.pop(number, None)

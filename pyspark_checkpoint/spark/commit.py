@@ -17,7 +17,7 @@ from pyspark_checkpoint.history.commit import Run
 from pyspark_checkpoint.history.head import Head
 from pyspark_checkpoint.history.living import SummaryCache
 from pyspark_checkpoint.history.records_io import exists
-from pyspark_checkpoint.history.retain import execute_prune, plan_prune, read_recent
+from pyspark_checkpoint.history.retain import execute_prune, forget_below, plan_prune, read_recent
 from pyspark_checkpoint.history.rules import check_encryption, choose_kind
 from pyspark_checkpoint.spark.draft import (
     Batch,
@@ -89,7 +89,7 @@ def _plan_on(
         head, options, schema, streaming=streaming, overwrite=overwrite, store_id=opened.store_id
     )
     tasks = options.facts.tasks or (plan.table.partitions if plan.table.routed else 0)
-    manifest = None if head is None else head.manifest
+    manifest = head.manifest if head is not None and plan.follows else None
     plan = replace(plan, state=choose_state(options, manifest, streaming=streaming, tasks=tasks))
     if opened.cipher is not None:
         held = () if plan.state is None else plan.state.held.values()
@@ -150,7 +150,9 @@ def commit_batch(
     draft = add_state(draft, commit_state(run, batch))
     manifest = run.publish(draft, CheckpointId(batch.plan.number, SYSTEM_CLOCK.uuid7()))
     if options.retain is not None:
-        _summaries(options, opened.store_id)[manifest.checkpoint_id] = summarize_manifest(manifest)
+        known = _summaries(options, opened.store_id)
+        known[manifest.checkpoint_id] = summarize_manifest(manifest)
+        forget_below(known, 0 if run.head is None else run.head.control.floor)
     prune_if_due(options, run)
     return manifest
 

@@ -72,12 +72,9 @@ class FeedHistory:
         return entries
 
     def before_newest(self) -> FeedPosition | None:
-        """The epoch before the newest one, whether it is still there or not; None if nobody knows.
-
-        Also None if the newest epoch has replaced all rows: then nothing is left of what was before.
-        """
+        """The epoch before the newest one, whether it is still there or not; None if nobody knows."""
         head = self._head
-        if head is None or _table(head).replaces:
+        if head is None:
             return None
         course = find_course(head.manifest.table)
         return None if course is None else course.before

@@ -42,7 +42,9 @@ def commit_state(run: Run, batch: Batch) -> CommittedState | None:
     plan = batch.plan.state
     if plan is None:
         return None
-    head = plan_state(None if run.head is None else run.head.manifest, plan.location, tasks=0)
+    # Another query's state, whose table is taken over, says nothing about this one's.
+    ours = None if run.head is None or not batch.plan.follows else run.head.manifest
+    head = plan_state(ours, plan.location, tasks=0)
     watched = open_location(plan.location, run.run_id)
     refuse_other_attempts(run, batch, head, watched.logs)
     before = _BEFORE.find(_key(run, watched.location))

@@ -96,6 +96,8 @@ class ChangeReader(DataSourceStreamReader):
             if upto == NOTHING_SERVED:
                 return []
             found = self._found_at(upto)
+            if found is None:
+                return []
             return [ChangeSplit(split, upto.epoch, True) for split in table_splits(found, None)]
         after = decode_offset(start)
         oldest_left = start.get("start") == "earliest"
@@ -158,14 +160,17 @@ class ChangeReader(DataSourceStreamReader):
                 hint=START_OVER,
             )
 
-    def _found_at(self, position: FeedPosition) -> FoundTable:
-        """The table as it was after an epoch; if that is pruned, by what the newest one has kept of it."""
+    def _found_at(self, position: FeedPosition) -> FoundTable | None:
+        """The table as it was after an epoch; if that is pruned, by what the newest one has kept of it.
+
+        None if the newest one has replaced all rows: they come when it is served.
+        """
         opened = open_table(self._options.shared)
         if find_checkpoint(opened.store, position.checkpoint_id, mac=opened.mac) is None:
             newest = read_table(self._options)
             course = find_course(newest.manifest.table)
-            if course is not None and course.before == position and not newest.table.replaces:
-                return replace(newest, own_epoch=False)
+            if course is not None and course.before == position:
+                return None if newest.table.replaces else replace(newest, own_epoch=False)
         return self._found(position.checkpoint_id, position.epoch)
 
     def _found(self, number: int, epoch: int) -> FoundTable:

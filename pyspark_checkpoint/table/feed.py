@@ -12,7 +12,7 @@ follow on the very rows that were served, by its course.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from pyspark_checkpoint.errors import RefusedError
@@ -110,6 +110,7 @@ def plan_feed(
 def _survivors(history: Sequence[FeedEntry], after: FeedPosition) -> list[FeedEntry]:
     """The epochs after ``after`` that were not taken back, each by the last manifest with rows of it."""
     surviving: list[FeedEntry] = []
+    rows: dict[str, FeedEntry] = {}
     for entry in history:
         if entry.epoch <= after.epoch and after.checkpoint_id:
             _refuse_other_course(entry, after)
@@ -118,10 +119,35 @@ def _survivors(history: Sequence[FeedEntry], after: FeedPosition) -> list[FeedEn
         if entry.epoch <= after.epoch:
             continue
         if not surviving or surviving[-1].epoch < entry.epoch:
+            if entry.kind is ManifestKind.ROLLBACK and entry.before is not None:
+                surviving = _followed(entry, rows, after)
             surviving.append(entry)
         elif _has_other_rows(entry, surviving[-1]):
             surviving[-1] = entry
+        if entry.course:
+            rows[entry.course] = entry
     return surviving
+
+
+def _followed(entry: FeedEntry, rows: Mapping[str, FeedEntry], after: FeedPosition) -> list[FeedEntry]:
+    """The epochs that a rollback's rows follow on: one that undoes another brings epochs back."""
+    found: list[FeedEntry] = []
+    before = entry.before
+    while before is not None and before.epoch > after.epoch and before.course in rows:
+        found.insert(0, rows[before.course])
+        before = found[0].before
+    known = bool(before and before.course and after.course)
+    if (
+        before is not None
+        and after != NOTHING_SERVED
+        and (before.epoch > after.epoch or (known and before.course != after.course))
+    ):
+        raise RefusedError(
+            f"the table was rolled back to epoch {entry.epoch} by checkpoint {entry.checkpoint_id}, which "
+            f"does not follow on epoch {after.epoch} as this stream knows it",
+            hint=START_OVER,
+        )
+    return found
 
 
 def _has_other_rows(entry: FeedEntry, earlier: FeedEntry) -> bool:

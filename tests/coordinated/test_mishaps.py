@@ -133,3 +133,32 @@ def test_an_operator_that_the_query_has_no_more_is_refused_with_the_option_to_ch
     with pytest.raises(RefusedError, match=r"operator 1 has state files.*option state to off"):
         stream.batch()
     assert stream.history().list_ids() == []
+
+
+@pytest.mark.parametrize("version", [1, 2])
+@pytest.mark.parametrize("batches", [2, 5])
+def test_a_query_that_takes_a_table_over_is_not_judged_by_the_state_of_the_other(
+    tmp_path: Path, version: int, batches: int
+) -> None:
+    """Whatever batch it has come to in its own location; so is the first, when it takes the table back."""
+    options = {"takeOver": "true"}
+    first = MadeStream(tmp_path / "first", version=version, options=options)
+    first.run(3)
+    second = MadeStream(
+        tmp_path / "second",
+        version=version,
+        query_id="7c1b0d9e-3b52-4c7a-9f0e-0a5d0c6f1e22",
+        options=options,
+        chance=random.Random(1),
+    )
+    second.run(batches)
+    second.table = first.table
+    second.start()
+    second.run(1)
+    first.start()
+    first.run(1)
+    history = first.history()
+    assert list(history.verify()) == []
+    newest = history.load_latest()
+    assert newest is not None
+    assert newest.query.id == first.query_id

@@ -105,15 +105,29 @@ def test_a_stream_of_changes_sees_a_restore_as_a_rollback(stream: MadeStream) ->
     assert dict(row[:2] for row in sorted(seen, key=lambda row: row[3])) == totals_after(2)
 
 
-def test_a_stream_of_changes_is_told_of_an_epoch_that_ran_again(stream: MadeStream) -> None:
-    """A restore to before an epoch that it has been given, because somebody asked for that."""
+def run_epoch_1_again(stream: MadeStream) -> Consumer:
+    """A restore to before an epoch that a consumer has been given, because somebody asked for that."""
     consumer = Consumer(str(stream.table), startingEpoch="0")
     stream.run(3)
-    consumer.batch()
+    assert {row[3] for row in consumer.batch()} == {0, 1}
     stream.restore(epoch=1, point="before")
     stream.run(2)
+    return consumer
+
+
+def test_a_stream_of_changes_is_told_of_an_epoch_that_ran_again(tmp_path: Path) -> None:
+    """The query does something else each time: what the consumer was given is not in the table any more."""
+    consumer = run_epoch_1_again(MadeStream(tmp_path, chance=random.Random(3)))
     with pytest.raises(RefusedError, match="epoch 1 was run again"):
         consumer.batch()
+
+
+def test_a_stream_of_changes_goes_on_if_an_epoch_ran_again_with_the_same_rows(stream: MadeStream) -> None:
+    """The table is what the consumer has been given, and nothing comes twice."""
+    consumer = run_epoch_1_again(stream)
+    assert consumer.batch() == []
+    stream.run(1)
+    assert {row[3] for row in consumer.batch()} == {2}
 
 
 def test_a_batch_that_ran_again_replaces_its_state_with_its_rows(tmp_path: Path) -> None:

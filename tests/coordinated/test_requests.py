@@ -117,6 +117,16 @@ def test_pruning_reads_what_it_removes_and_nothing_that_it_keeps(tmp_path: Path)
     assert list(lab.stream.history().verify()) == []
 
 
+def test_what_is_known_for_pruning_is_bounded_also_if_somebody_else_prunes(tmp_path: Path) -> None:
+    """The floor rises without this process; what is below it is forgotten."""
+    lab = Lab(MadeStream(tmp_path, options={"retain": "20"}))
+    for _ in range(12):
+        lab.batch()
+        lab.stream.history().prune(2)
+    [known] = [found for key, found in sink_commit._PRUNED._values.items() if str(tmp_path) in str(key)]
+    assert 0 < len(known) <= 4
+
+
 def test_a_process_that_missed_batches_finds_the_head_all_the_same(tmp_path: Path) -> None:
     """Spark may plan in another process in between, or start a new one."""
     lab = Lab(MadeStream(tmp_path))
