@@ -48,7 +48,7 @@ def test_killed_drivers_lose_and_double_nothing(
     jar: Path, s3_server: S3Server, tmp_path: Path, kills: int
 ) -> None:
     """SIGKILL at random moments; every batch of every query equals that of an undisturbed run."""
-    batches = max(12, kills)
+    batches = max(8, kills)
     undisturbed = specs(f"file://{tmp_path}/locations", tmp_path / "expected", batches)
     with Driver(tmp_path / "undisturbed.log") as driver:
         driver.run(*undisturbed, timeout_seconds=900)
