@@ -266,10 +266,12 @@ def test_a_producer_that_came_second_ends_and_leaves_its_query_alone(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     """Nobody is told that something is wrong, and a flush does not claim what others may have done."""
-    with caplog.at_level(logging.WARNING), watching(tmp_path) as watch:
-        watch.location.commit(0)
+    gate = threading.Semaphore(1)
+    with caplog.at_level(logging.WARNING), watching(tmp_path, gate=gate) as watch:
         run_id = watch.capture.run.run_id
-        taker(watch.location, watch.url, run_id=run_id, instance_id="two").capture(0)
+        with gate:
+            watch.location.commit(0)
+            taker(watch.location, watch.url, run_id=run_id, instance_id="two").capture(0)
         assert not watch.worker.flush(PATIENCE)
         wait_until(lambda: watch.worker.is_done)
         assert watch.worker.status.aside and not watch.worker.status.fenced
