@@ -173,7 +173,7 @@ def _chain_files(
             facts_of(listing, file.path),
             epoch,
             is_delta=not file.kind.is_base,
-            is_named_once=file.uid is not None,
+            is_named_once=file.uid is not None and file.kind is not StateFileKind.ZIP,
         )
 
 

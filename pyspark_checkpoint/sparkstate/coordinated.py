@@ -25,7 +25,7 @@ from pyspark_checkpoint.sparkstate.capture import (
 from pyspark_checkpoint.sparkstate.chain import FileFacts, StateChain, plan_chain
 from pyspark_checkpoint.sparkstate.directory import CheckpointListing
 from pyspark_checkpoint.sparkstate.logs import CommitLog, OffsetLog, OperatorInfo, StoreInfo
-from pyspark_checkpoint.sparkstate.names import METADATA, StateFile, StoreId
+from pyspark_checkpoint.sparkstate.names import METADATA, StateFile, StateFileKind, StoreId
 from pyspark_checkpoint.sparkstate.sources import plan_source_logs
 
 STATE_FIELD = "state"
@@ -49,7 +49,7 @@ class StateRecord:
     """What a manifest records of the state that it names beside the table's rows.
 
     ``modified_ms`` has the times of the files whose names may be used again, which are those of version
-    ``batch + 1`` and RocksDB's snapshots, in format version 1: a file of that name, size and time is the
+    ``batch + 1`` in format version 1, and RocksDB's snapshots: a file of that name, size and time is the
     one that the manifest names.
     """
 
@@ -112,7 +112,11 @@ def record_state(
             for _, info in sorted(operators.items())
             for store in info.stores
         ),
-        {file.path: facts[file.path].modified_ms for file in changeable if file.uid is None},
+        {
+            file.path: facts[file.path].modified_ms
+            for file in changeable
+            if file.uid is None or file.kind is StateFileKind.ZIP
+        },
     )
 
 

@@ -25,6 +25,7 @@ from tests.harness.queries import HDFS, ROCKSDB, ROCKSDB_CHANGELOG, ROCKSDB_V2, 
 
 KILLS = int(os.environ.get("KILLS", "6"))
 SEED = int(os.environ.get("SEED", "7"))
+PATIENCE_SECONDS = 600 + 40 * KILLS
 QUICK = {
     "count-hdfs": ("count", HDFS),
     "total-v2": ("total", ROCKSDB_V2),
@@ -92,7 +93,7 @@ def make_specs(queries: dict[str, tuple[str, dict[str, str]]], root: Path, liste
             kind,
             str(root / "locations" / name),
             str(root / "results" / name),
-            max(12, 2 * KILLS),
+            max(12, KILLS),
             {**conf, "spark.sql.streaming.stateStore.minDeltasForSnapshot": "3"},
             rows=60,
             listen=listen,
@@ -105,7 +106,7 @@ def check(queries: dict[str, tuple[str, dict[str, str]]], tmp_path: Path) -> Non
     """Kill, lose, restore, go on; then compare every batch with an undisturbed run."""
     undisturbed = make_specs(queries, tmp_path / "expected", "")
     with Driver(tmp_path / "undisturbed.log") as driver:
-        driver.run(*undisturbed, timeout_seconds=600)
+        driver.run(*undisturbed, timeout_seconds=PATIENCE_SECONDS)
     url = str(tmp_path / "store")
     specs = make_specs(queries, tmp_path / "found", url)
     disasters = Disasters(specs, url, random.Random(SEED))
@@ -116,7 +117,7 @@ def check(queries: dict[str, tuple[str, dict[str, str]]], tmp_path: Path) -> Non
         kills=KILLS,
         seed=SEED,
         settle=disasters.strike,
-        timeout_seconds=600,
+        timeout_seconds=PATIENCE_SECONDS,
     )
     print(f"seed {SEED}: {report}, restored at {disasters.epochs}, restores killed {disasters.killed}")
     found = [line for pair in zip(undisturbed, specs, strict=True) for line in outcome.differences(*pair)]

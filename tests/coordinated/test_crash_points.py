@@ -8,7 +8,7 @@ from contextlib import suppress
 from pathlib import Path
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from pyspark_checkpoint.errors import RefusedError
@@ -116,8 +116,13 @@ few = settings(max_examples=12, deadline=None, suppress_health_check=list(Health
 many = settings(max_examples=300, deadline=None, suppress_health_check=list(HealthCheck))
 
 
+SNAPSHOT_TWICE: list[Life] = [(1, "offsets", "stay", True, False), (0, "published", "stay", True, False)]
+"""Maintenance makes the snapshot of one version in both lives: the same name, and other shared files."""
+
+
 @few
 @given(lives=LIVES, kind=KINDS)
+@example(lives=SNAPSHOT_TWICE, kind="v2")
 def test_the_same_rows_and_state_as_an_undisturbed_run(lives: list[Life], kind: str) -> None:
     """A query that does the same every time, killed anywhere, restored or not."""
     check_same(lives, kind)
