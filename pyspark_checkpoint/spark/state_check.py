@@ -21,6 +21,7 @@ from pyspark_checkpoint.sparkstate.divergence import (
     find_other_ids,
     parsed_files,
 )
+from pyspark_checkpoint.sparkstate.logs import decode_offset_log
 from pyspark_checkpoint.sparkstate.repartition import only_split
 from pyspark_checkpoint.sparkstate.restore import state_owners
 
@@ -46,6 +47,27 @@ def refuse_other_attempts(run: Run, batch: Batch, head: StatePlan, logs: Locatio
     if files:
         commits = logs.read_commits([version - 1])
         _refuse(find_other_ids(version, files, head.record.operators(), commits))
+
+
+def refuse_other_offsets(run: Run, batch: Batch, head: StatePlan, logs: LocationLogs) -> None:
+    """The same for the input: where the batch before ended elsewhere than the table says, rows would be
+    left out or come twice. Of a query without state nothing else tells."""
+    if head.record is None or head.head_run == run.run_id or run.head is None:
+        return
+    name = f"offsets/{batch.batch_id - 1}"
+    ref = next((ref for ref in run.head.manifest.files if ref.name == name), None)
+    if ref is None:
+        return
+    recorded = decode_offset_log(_reader(run).read(ref), name)
+    try:
+        found = logs.offsets(batch.batch_id - 1)
+    except FileGone:
+        return  # what a batch needs and is not there is refused where it is looked for
+    _refuse(None if found.offsets == recorded.offsets else f"{name} has other offsets")
+
+
+def _reader(run: Run) -> ArtifactReader:
+    return ArtifactReader(run.store, store_id=run.store_id or "", cipher=run.cipher)
 
 
 def _decided_by(record: StateRecord, batch: Batch) -> int:
@@ -84,7 +106,7 @@ def _unneeded(
     if not paths or run.head is None:
         return {}
     owners = state_owners(run.head.manifest)
-    reader = ArtifactReader(run.store, store_id=run.store_id or "", cipher=run.cipher)
+    reader = _reader(run)
     found: dict[str, ArtifactRef] = {}
     for path in paths:
         held, data = head.held[path], reading.location.read(path)

@@ -24,7 +24,11 @@ from pyspark_checkpoint.format.pack import PackBounds
 from pyspark_checkpoint.history.commit import Run
 from pyspark_checkpoint.spark.draft import Batch, CommittedState
 from pyspark_checkpoint.spark.session import ProcessCache
-from pyspark_checkpoint.spark.state_check import refuse_divergence, refuse_other_attempts
+from pyspark_checkpoint.spark.state_check import (
+    refuse_divergence,
+    refuse_other_attempts,
+    refuse_other_offsets,
+)
 from pyspark_checkpoint.spark.state_plan import StatePlan, plan_state
 from pyspark_checkpoint.spark.state_reading import Remembered, StateReading, read_state
 from pyspark_checkpoint.spark.state_task import add_requests, open_location
@@ -47,6 +51,7 @@ def commit_state(run: Run, batch: Batch) -> CommittedState | None:
     head = plan_state(ours, plan.location, tasks=0)
     watched = open_location(plan.location, run.run_id)
     refuse_other_attempts(run, batch, head, watched.logs)
+    refuse_other_offsets(run, batch, head, watched.logs)
     before = _BEFORE.find(_key(run, watched.location))
     files = {} if run.head is None else {ref.name: ref for ref in run.head.manifest.files}
     for attempt in range(_ATTEMPTS):

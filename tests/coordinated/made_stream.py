@@ -53,6 +53,7 @@ class MadeStream:
     zips: bool = False
     """Whether each version is a snapshot of its own: RocksDB without a changelog, in format version 1."""
     partitions: int = 2
+    """Of its state; 0 for a query without, which passes a row a batch."""
     chance: random.Random | None = None
     """Leaves rows out, other ones in each attempt; None for a query that does the same every time."""
     options: dict[str, str] = field(default_factory=dict)
@@ -65,6 +66,8 @@ class MadeStream:
     """The same of the batches that are done."""
     file_source: bool = False
     """Whether the input is files, of which the source keeps a log."""
+    course: str = ""
+    """What the input is read by: another one ends every batch elsewhere."""
     locations: int = 0
     ticks: int = 1_700_000_000_000
 
@@ -72,12 +75,16 @@ class MadeStream:
         self.table = self.root / "table"
         self._begin_location()
         self.write("metadata", json.dumps({"id": self.query_id}))
+        if self.partitions:
+            self._declare_operator()
+        self.start()
+
+    def _declare_operator(self) -> None:
         info = {
             "operatorInfo": {"operatorId": 0, "operatorName": "stateStoreSave"},
             "stateStoreInfo": [{"storeName": "default", "numPartitions": self.partitions}],
         }
         self.write("state/0/_metadata/metadata", "v1\n" + json.dumps(info))
-        self.start()
 
     # --- the query -----------------------------------------------------------------------------------
 
@@ -123,6 +130,8 @@ class MadeStream:
             changed += totals.items()
             if partition == 0:
                 self._reached("first state", stop_after)
+        if not self.partitions:
+            changed.append((number, 1))
         self._reached("state", stop_after)
         messages = self.query.write(plan, number, rows_from(changed))
         self._reached("staged", stop_after)
@@ -133,7 +142,7 @@ class MadeStream:
 
     def offsets(self, number: int) -> str:
         """What Spark writes to ``offsets/N``."""
-        version, head, source = offsets_text(number).split("\n")
+        version, head, source = offsets_text(number, self.course).split("\n")
         pinned = {**json.loads(head), "conf": {PARTITIONS: str(self.partitions)}}
         last = f'{{"logOffset":{number}}}' if self.file_source else source
         return "\n".join([version, json.dumps(pinned), last])

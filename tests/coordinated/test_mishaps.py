@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -162,3 +163,42 @@ def test_a_query_that_takes_a_table_over_is_not_judged_by_the_state_of_the_other
     newest = history.load_latest()
     assert newest is not None
     assert newest.query.id == first.query_id
+
+
+@pytest.mark.parametrize("stop_after", ["committed", "published"])
+def test_a_query_without_state_that_comes_back_to_another_course_is_refused(
+    tmp_path: Path, stop_after: str
+) -> None:
+    """Its old location has read up to elsewhere: rows would be left out, or come twice."""
+    stream = MadeStream(tmp_path, partitions=0)
+    stream.run(3)
+    old = stream.location
+    with suppress(Killed):
+        stream.batch(stop_after=stop_after)
+    stream.restore(epoch=1)
+    stream.course = "elsewhere"
+    stream.run(1)
+    if stop_after == "published":
+        stream.course = ""  # what runs again in the old location ends where this ends, and begins elsewhere
+    stream.run(1)
+    last = stream.history().load_latest()
+    stream.course, stream.location = "", old
+    stream.start()
+    with pytest.raises(RefusedError, match=r"offsets/\d has other offsets"):
+        stream.batch()
+    newest = stream.history().load_latest()
+    assert last is not None and newest is not None
+    assert newest.source_offsets == last.source_offsets, "the rows are those of the other course"
+    assert stream.rows() == dict.fromkeys(range(4), 1)
+
+
+def test_a_query_without_state_goes_on_in_either_location_of_one_course(tmp_path: Path) -> None:
+    """What was restored and ran nothing yet is no other course."""
+    stream = MadeStream(tmp_path, partitions=0)
+    stream.run(3)
+    old = stream.location
+    stream.restore()
+    stream.location = old
+    stream.start()
+    stream.run(2)
+    assert stream.rows() == dict.fromkeys(range(5), 1)
