@@ -51,6 +51,13 @@ def told_apart(left: Sequence[float], right: Sequence[float]) -> bool:
     return low[1] < high[0]
 
 
+def noise(left: Sequence[float], right: Sequence[float]) -> str:
+    """What stands beside a ratio that noise may hide; nothing beside one that it cannot."""
+    if min(len(left), len(right)) < 2:
+        return "of one batch"
+    return "" if told_apart(left, right) else "within noise"
+
+
 def _middle_half(values: Sequence[float]) -> tuple[float, float]:
     if len(values) < 4:
         return min(values), max(values)
@@ -175,10 +182,10 @@ def _ratios(
 
 def _remark(above: Cell, below: Cell, alone: Cell | None) -> str:
     """Whether noise may hide a ratio, and what it would be if checkpoints cost nothing at all."""
-    words = [] if told_apart(above.batch_ms, below.batch_ms) else ["within noise"]
+    words = [noise(above.batch_ms, below.batch_ms)]
     if alone is not None and below is not alone:
         words.append(f"{time_ratio(above, alone):.2f}x over local disk alone in the same run")
-    return "; ".join(words)
+    return "; ".join(filter(None, words))
 
 
 def _lag(cell: Cell) -> str:
@@ -186,7 +193,8 @@ def _lag(cell: Cell) -> str:
     if not cell.lag_seconds:
         return ""
     lag = statistics.median(cell.lag_seconds)
-    return f"durable after {lag:.2f} s (p50), {cell.captures} captures of {cell.watched_batches} batches"
+    taken = f"{cell.captures} captures of {cell.watched_batches} batches"
+    return f"durable after {lag:.2f} s (p50), {taken}, before retention begins"
 
 
 def _restores(runs: Runs) -> list[Judged]:

@@ -94,6 +94,8 @@ def try_copy(driver: Driver, spec: QuerySpec, copy: Copy, name: str) -> Copied:
     except RuntimeError as error:
         outcome, detail = NO_START, first_cause(str(error))
     done = copy.done
+    if done.exit_code:
+        detail = f"rclone ended with exit code {done.exit_code}; {detail}".rstrip("; ")
     return Copied(
         copy.how,
         round(done.seconds, 2),

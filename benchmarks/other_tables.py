@@ -73,16 +73,18 @@ def started_table(rows: Sequence[Started]) -> list[str]:
 
 def stretch_table(rows: Sequence[Stretch]) -> list[str]:
     """Batch time and requests by epoch."""
+    alone = [row.batch_ms for row in rows if row.way == "alone"]
     lines = [
         [
             way_name(row.way),
             f"{row.first_epoch} to {row.last_epoch}",
             f"{row.batch_ms:.0f}",
+            f"{row.batch_ms / statistics.median(alone):.2f}x" if alone else "-",
             f"{row.requests_per_epoch:.1f}",
         ]
         for row in rows
     ]
-    return table(["way", "epochs", "batch p50 ms", "requests an epoch"], lines)
+    return table(["way", "epochs", "batch p50 ms", "over alone", "requests an epoch"], lines)
 
 
 def commit_table(rows: Sequence[CommitSize]) -> list[str]:
@@ -109,9 +111,10 @@ def contest_table(rows: Sequence[Contest]) -> list[str]:
             str(len(row.run_by_both)),
             str(len(row.committed_by_both)),
             str(row.stopped),
+            "; ".join(row.other_errors) or "-",
             str(row.wrong_batches),
         ]
         for row in rows
     ]
-    headers = ["way", "batches run by both", "committed by both", "drivers stopped", "wrong batches"]
-    return table(headers, lines)
+    headers = ["way", "batches run by both", "committed by both", "drivers stopped", "other ends"]
+    return table([*headers, "wrong batches"], lines)

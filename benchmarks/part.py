@@ -84,13 +84,18 @@ def run_part(part: Part, argv: Sequence[str]) -> Run:
     command = shlex.join(["python", "-m", part.module, *argv])
     rows: list[Row] = []
 
-    def current() -> Run:
+    def current(failed: str = "") -> Run:
         seconds = round(time.monotonic() - began, 1)
-        return Run(part.name, command, started, seconds, machine, settings.as_dict(), tuple(rows), label)
+        values = settings.as_dict()
+        return Run(part.name, command, started, seconds, machine, values, tuple(rows), label, failed)
 
-    for row in part.measure(settings):
-        rows.append(row)
-        save_run(current(), directory)
+    try:
+        for row in part.measure(settings):
+            rows.append(row)
+            save_run(current(), directory)
+    except Exception as error:
+        save_run(current(f"{type(error).__name__}: {error}".partition("\n")[0]), directory)
+        raise
     run = current()
     path = save_run(run, directory)
     print(f"{part.name}: {len(rows)} rows in {run.seconds:.0f} s, saved as {path.name}", file=sys.stderr)

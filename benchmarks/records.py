@@ -131,6 +131,8 @@ class Contest:
     committed_by_both: tuple[int, ...]
     stopped: int
     wrong_batches: int
+    other_errors: tuple[str, ...] = ()
+    """Why drivers ended that did not say that there was another one."""
 
 
 @dataclass(frozen=True)
@@ -160,6 +162,8 @@ class Run:
     settings: Mapping[str, str]
     rows: tuple[Row, ...]
     label: str = ""
+    failed: str = ""
+    """Why it ended before all was measured."""
 
     @property
     def name(self) -> str:

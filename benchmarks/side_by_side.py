@@ -11,6 +11,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
+from itertools import groupby
 
 from benchmarks.lab import Lab, Pace, Tally, measure, open_lab, warm_up
 from benchmarks.part import Argument, Part, Settings, run_part, tell
@@ -43,8 +44,8 @@ class Situation:
 def situations(settings: Settings) -> Iterator[Situation]:
     """Every combination."""
     for query in settings.names("queries"):
-        for partitions in settings.numbers("join-partitions" if query == "join" else "partitions"):
-            for provider in settings.names("providers"):
+        for provider in settings.names("providers"):
+            for partitions in settings.numbers("join-partitions" if query == "join" else "partitions"):
                 for delay_ms in settings.numbers("delays"):
                     yield situation(settings, query, partitions, provider, delay_ms)
 
@@ -76,7 +77,7 @@ def measure_situation(
             spec = query_spec(way, situation.load, lab.place, f"{prefix}-{way}-{turn}")
             try:
                 measure(lab, driver, spec, situation.pace_of(way), tallies[way])
-            except RuntimeError as error:
+            except Exception as error:  # noqa: BLE001 - the other ways are measured all the same
                 where = f"{way}, {situation.load.query}, {situation.load.partitions} partitions"
                 cause = str(error).partition("\n")[0]
                 failed.append(f"{where}, {situation.load.provider}, {situation.delay_ms} ms: {cause}")
@@ -89,19 +90,28 @@ def measure_situation(
 
 
 def measure_all(settings: Settings) -> Iterator[Cell]:
-    """Every situation that was asked for, one driver for all. What failed is an error at the end."""
+    """Every situation that was asked for, a driver for each query and state store.
+
+    What failed is an error at the end.
+    """
     ways = [way for way in settings.names("ways") if way != SPACED]
     failed: list[str] = []
-    with open_lab() as lab, lab.driver() as driver:
-        warmed: set[tuple[str, str]] = set()
-        for number, situation in enumerate(situations(settings)):
-            load = situation.load
-            if (load.query, load.provider) not in warmed:
-                warm_up(lab, driver, ways, Load(load.query, load.provider, 4, load.rows, load.keys))
-                warmed.add((load.query, load.provider))
-            yield from measure_situation(lab, driver, situation, f"s{number}", failed)
+    numbered = list(enumerate(situations(settings)))
+    with open_lab() as lab:
+        for (query, provider), group in groupby(numbered, key=_kind):
+            with lab.driver(f"{query}-{provider}") as driver:
+                for position, (number, situation) in enumerate(group):
+                    if position == 0:
+                        load = situation.load
+                        warm_up(lab, driver, ways, Load(query, provider, 4, load.rows, load.keys))
+                    yield from measure_situation(lab, driver, situation, f"s{number}", failed)
     if failed:
         raise RuntimeError("; ".join(failed))
+
+
+def _kind(numbered: tuple[int, Situation]) -> tuple[str, str]:
+    load = numbered[1].load
+    return load.query, load.provider
 
 
 ALL_WAYS = "alone,stock,tuned,ours,listener,listener-2s,sink"
@@ -116,7 +126,7 @@ ARGUMENTS = (
     Argument("rounds", "2", "1", "rounds; one with more than 16 partitions, and for the join"),
     Argument("rows", "100000", "100000", "rows a batch"),
     Argument("keys", "100000", "100000", "keys of the aggregation"),
-    Argument("longest-seconds", "30", "20", "after which a way's turn ends, if it has done a batch"),
+    Argument("longest-seconds", "45", "20", "after which a way's turn ends, if it has done a batch"),
 )
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import statistics
 from collections.abc import Mapping, Sequence
 
-from benchmarks.aims import cells_of, time_ratio, told_apart
+from benchmarks.aims import cells_of, noise, time_ratio
 from benchmarks.costs import LIST_PRICES, daily_cost
 from benchmarks.markdown import dollars, megabytes, table, times
 from benchmarks.records import Cell, Run, quantile
@@ -55,8 +55,8 @@ def compared(cells: Sequence[Cell]) -> list[str]:
 def _faster(stock: Cell | None, cell: Cell) -> str:
     if stock is None or cell.way == "stock":
         return "-"
-    noise = "" if told_apart(stock.batch_ms, cell.batch_ms) else " (within noise)"
-    return times(stock.p50 / cell.p50) + noise
+    remark = noise(stock.batch_ms, cell.batch_ms)
+    return times(stock.p50 / cell.p50) + (f" ({remark})" if remark else "")
 
 
 def manager_table(cells: Sequence[Cell]) -> list[str]:
@@ -123,7 +123,14 @@ def cost_cells(runs: Sequence[Run], partitions: int) -> list[Cell]:
             [cells[situation, way] for way in LETTERS if (situation, way) in cells]
             for situation in situations
         ]
-    return max(candidates, key=lambda cells: (len(cells), [cell.provider == "hdfs" for cell in cells]))
+    return max(
+        candidates,
+        key=lambda cells: (
+            len(cells),
+            [cell.provider == "hdfs" for cell in cells],
+            sum(cell.batches for cell in cells),
+        ),
+    )
 
 
 def requests_if_all_captured(cell: Cell) -> dict[str, float]:

@@ -25,8 +25,20 @@ def contest(lab: Lab, drivers: Sequence[Driver], way: str, name: str, load: Load
     spec = replace(query_spec(way, load, lab.place, name), format="", options={})
     results = contend(drivers, spec, wait)
     both = set(results[0]["committed"]) & set(results[1]["committed"])
-    stopped = sum(CONCURRENT in (result["error"] or "") for result in results)
-    return Contest(way, tuple(sorted(run_by_both(spec))), tuple(sorted(both)), stopped, wrong_batches(spec))
+    errors = [result["error"] for result in results if result["error"]]
+    stopped = sum(CONCURRENT in error for error in errors)
+    return Contest(
+        way,
+        tuple(sorted(run_by_both(spec))),
+        tuple(sorted(both)),
+        stopped,
+        wrong_batches(spec),
+        tuple(first_line(error) for error in errors if CONCURRENT not in error),
+    )
+
+
+def first_line(error: str) -> str:
+    return error.strip().partition("\n")[0][:100]
 
 
 def wrong_batches(spec: QuerySpec) -> int:

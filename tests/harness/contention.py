@@ -22,7 +22,9 @@ def contend(drivers: Sequence[Driver], spec: QuerySpec, wait_seconds: float) -> 
     """
     first, second = drivers
     first.start(spec)
-    while len(poll(first, spec)["committed"]) < 2:
+    deadline = time.monotonic() + PATIENCE_SECONDS
+    while len((found := poll(first, spec))["committed"]) < 2:
+        assert found["active"] and time.monotonic() < deadline, f"the first does not run: {found['error']}"
         time.sleep(0.1)
     time.sleep(wait_seconds)
     second.start(spec)
@@ -35,7 +37,8 @@ def contend(drivers: Sequence[Driver], spec: QuerySpec, wait_seconds: float) -> 
             break
         time.sleep(0.1)
     for driver, result in zip(drivers, results, strict=True):
-        while result["active"] and len(poll(driver, spec)["committed"]) < len(result["committed"]) + 2:
+        wanted = len(result["committed"]) + 2
+        while (found := poll(driver, spec))["active"] and len(found["committed"]) < wanted:
             assert time.monotonic() < deadline, "the survivor does not go on"
             time.sleep(0.1)
     return [driver.call("stop", name=spec.name) for driver in drivers]

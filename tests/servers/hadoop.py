@@ -25,6 +25,9 @@ _HADOOP = {
 }
 
 
+CLOUD_HADOOP = "3.5.0"
+
+
 def s3a_jars(hadoop_version: str = "3.5.0") -> list[Path]:
     """The connector and what it needs beside Spark's jars; fetched once, then kept in ``.tools``."""
     return _jars(f"s3a-{hadoop_version}", hadoop_version, profiles=())
@@ -32,7 +35,12 @@ def s3a_jars(hadoop_version: str = "3.5.0") -> list[Path]:
 
 def hadoop_cloud_jars() -> list[Path]:
     """The same with Spark's own manager for object stores, for comparisons."""
-    return _jars("s3a-3.5.0-cloud", "3.5.0", profiles=("cloud",))
+    return _jars(f"s3a-{CLOUD_HADOOP}-cloud", CLOUD_HADOOP, profiles=("cloud",))
+
+
+def connector_version() -> str:
+    """The connector of ``hadoop_cloud_jars``, and the SDK that it was built with."""
+    return f"{CLOUD_HADOOP}, AWS SDK {_HADOOP[CLOUD_HADOOP]['awssdk.version']}"
 
 
 def build_jar(copies: Path | None = None) -> Path:
