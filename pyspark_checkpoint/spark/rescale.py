@@ -48,7 +48,7 @@ def restore(
     session = spark or _active_session()
     manager = _checkpoint_manager(session)
     wanted = operations.find_manifest(url, at, **_choice(settings))
-    if not must_split(wanted, partitions):
+    if not must_split(wanted, partitions, is_clone=bool(settings.get("clone"))):
         return _restore(url, to, at, spark, settings)
     chosen = {name: value for name, value in settings.items() if name not in ("epoch", "timestamp_ms")}
     if find_state_record(wanted) is not None:
@@ -110,7 +110,7 @@ def _choice(settings: dict[str, Any]) -> dict[str, Any]:
     return {name: settings[name] for name in names if name in settings}
 
 
-def must_split(manifest: CheckpointManifest, partitions: int) -> bool:
+def must_split(manifest: CheckpointManifest, partitions: int, *, is_clone: bool) -> bool:
     """Whether the state has to be split anew to have so many partitions; refused where it cannot be."""
     recorded = recorded_in_manifest(manifest)
     if not recorded.operators or recorded.conf.get(PARTITIONS) == str(partitions):
@@ -120,6 +120,14 @@ def must_split(manifest: CheckpointManifest, partitions: int) -> bool:
             f"checkpoint {manifest.checkpoint_id} has its state in HDFS-backed stores, which Spark cannot "
             "split anew",
             hint="restore it without partitions; only RocksDB state can be split",
+        )
+    if manifest.table_store_checkpoint_path is not None and not is_clone:
+        raise RefusedError(
+            f"the table {manifest.table_store_checkpoint_path} has the query's rows without its state: the "
+            "batch by which Spark splits the state never reaches it, and it would refuse the next one",
+            hint="restore without partitions and run the query with the sink's option state=on: its "
+            "checkpoints, which are in the table, can be split; or restore a clone that writes to another "
+            "table",
         )
     return True
 
