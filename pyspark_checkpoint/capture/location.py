@@ -12,9 +12,10 @@ from pyspark_checkpoint.store.base import ObjectStore
 from pyspark_checkpoint.store.foreign import hadoop_options
 from pyspark_checkpoint.store.open import open_object_store, parse_store_settings
 from pyspark_checkpoint.store.settings import AzureSettings
-from pyspark_checkpoint.store.url import SCHEMES, parse_store_url
+from pyspark_checkpoint.store.url import SCHEMES, StoreUrl, parse_store_url
 
 _SPARK_SCHEMES = {"s3": "s3a", "s3n": "s3a", "gcs": "gs"}
+_SHORT_AZURE = ("az", "azure")
 
 
 class FileGone(RefusedError):
@@ -55,17 +56,20 @@ class LocationSpec:
         where = parse_store_url(self.url)
         if where.scheme == "file":
             return f"file:{where.path}"
-        if where.scheme == "az" and where.account is None:
-            return self._azure_url(where.bucket, where.path)
         typed, colon, rest = self.url.rstrip("/").partition(":")
+        if where.scheme == "az" and (where.account is None or typed.lower() in _SHORT_AZURE):
+            return self._azure_url(where)
         return f"{_SPARK_SCHEMES.get(typed.lower(), typed)}{colon}{rest}"
 
-    def _azure_url(self, container: str, path: str) -> str:
-        """Spark wants the account in the URL, which our own short one leaves to the options."""
-        backend = parse_store_settings(self.url, self.options).backend
-        account = backend.account_name if isinstance(backend, AzureSettings) else None
-        host = f"@{account}.dfs.core.windows.net" if account else ""
-        return f"abfss://{container}{host}/{path}".rstrip("/")
+    def _azure_url(self, where: StoreUrl) -> str:
+        """Spark wants the account in the URL, which our own short one may leave to the options."""
+        account = where.account
+        if account is None:
+            backend = parse_store_settings(self.url, self.options).backend
+            account = backend.account_name if isinstance(backend, AzureSettings) else None
+        suffix = (where.endpoint or "").partition(".blob.")[2] or "core.windows.net"
+        host = f"@{account}.dfs.{suffix}" if account else ""
+        return f"abfss://{where.bucket}{host}/{where.path}".rstrip("/")
 
     def beside(self, suffix: str) -> LocationSpec:
         """Another location next to this one, which is to take its place."""

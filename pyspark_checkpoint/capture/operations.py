@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 
 from pyspark_checkpoint.capture.location import CheckpointLocation, LocationSpec
@@ -70,6 +70,7 @@ def restore(
     sink_options: Options | None = None,
     progress: Progress | None = None,
     spread: Spread | None = None,
+    split: Callable[[], None] | None = None,
     clock: Clock = SYSTEM_CLOCK,
 ) -> RestoreReport:
     """Rebuild a checkpoint location from a checkpoint; the unmodified query goes on from there.
@@ -88,6 +89,8 @@ def restore(
     Any other query that writes to a ckpt-sink goes on only if its table is at the same epoch. With
     ``rollback_sink`` a table that is further is rolled back, as a recorded rollback; otherwise, and if
     it is behind, the restore is refused. ``spread`` writes large restores elsewhere than in this process.
+    ``split`` is called when all is written, while the location is still marked as unfinished and neither
+    table nor history is changed; if it fails, or is killed, repeating the restore begins it anew.
     """
     history = CheckpointStore.open(resolve_root(url, query, options), options)
     if isinstance(to, str):
@@ -121,6 +124,8 @@ def restore(
             task.undo()
             _skip(skipped, manifest.checkpoint_id, error)
             continue
+        if split is not None:
+            split()
         if not clone:
             sink.roll_back()
             made = _take_over(history, manifest.checkpoint_id)

@@ -20,8 +20,10 @@ from pyspark_checkpoint.format.sealed import sha256_hex
 from pyspark_checkpoint.history.parallel import iter_bounded
 from pyspark_checkpoint.history.reading import ArtifactReader, WantedArtifact, stream_stored
 from pyspark_checkpoint.sparkstate.logs import encode_query_id, relocate_operator_metadata
+from pyspark_checkpoint.sparkstate.names import parse_log
 from pyspark_checkpoint.sparkstate.points import RestorePoint
 from pyspark_checkpoint.sparkstate.restore import (
+    IN_USE,
     RESTORE_MARKER,
     RestoredFile,
     RestorePlan,
@@ -98,6 +100,8 @@ class Restore:
         """
         plan, done = self.plan, 0
         resumed = self._resumed = _begin(self._location, plan)
+        if resumed:
+            self._remove_split()
         for stage, staged in groupby(plan.files, key=lambda file: file.stage):
             if stage >= Stage.METADATA:
                 self._writer.sync()  # what a log speaks of is on the disk before the log is
@@ -129,6 +133,23 @@ class Restore:
         """Remove what was written, because the checkpoint turned out to be damaged; the mark goes last."""
         self._location.store.delete([file.path for file in reversed(self.plan.files)])
         self.finish()
+
+    def _remove_split(self) -> None:
+        """Remove what an interrupted split of the state has added, whole or in part; its logs go last.
+
+        The location was fresh, and nobody else may use it while it is marked. A split is one batch: more
+        than that is of a query which ran all the same, and is not touched.
+        """
+        ours = {file.path for file in self.plan.files}
+        found = [info.key for info in self._location.store.list() if not info.key.endswith(".tmp")]
+        if _newest_batch(found) > _newest_batch(ours) + 1:
+            raise RefusedError(
+                "the restore into this location was never finished, and a query has run there since",
+                hint="restore into a fresh location",
+            )
+        added = [key for key in found if key.startswith(IN_USE) and key not in ours]
+        for is_state in (True, False):
+            self._location.store.delete([key for key in added if key.startswith("state/") is is_state])
 
     def _write_stage(self, stage: Stage, files: Sequence[RestoredFile]) -> Iterable[int]:
         groups = _groups(files)
@@ -252,6 +273,10 @@ def _begin(location: CheckpointLocation, plan: RestorePlan) -> bool:
             "location",
         )
     return True
+
+
+def _newest_batch(paths: Iterable[str]) -> int:
+    return max((log[1] for path in paths if (log := parse_log(path)) is not None), default=-1)
 
 
 def _groups(files: Sequence[RestoredFile]) -> list[list[RestoredFile]]:

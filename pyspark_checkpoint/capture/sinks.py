@@ -1,4 +1,8 @@
-"""The table that a query's ckpt-sink keeps, when its query is restored: both at one epoch, or refused."""
+"""The table that a query's ckpt-sink keeps, when its query is restored: both at one epoch, or refused.
+
+After a rollback a table has epochs of the same number from other batches. So an epoch is the checkpoint's
+only if it was read up to the same offsets, as far as both sides know theirs.
+"""
 
 from __future__ import annotations
 
@@ -6,8 +10,8 @@ from collections.abc import Mapping
 
 from pyspark_checkpoint.errors import RefusedError
 from pyspark_checkpoint.format.manifest import CheckpointManifest
-from pyspark_checkpoint.history import lookup
 from pyspark_checkpoint.history.checkpoint_store import CheckpointStore
+from pyspark_checkpoint.history.rules import source_positions
 
 
 class LinkedSink:
@@ -15,6 +19,7 @@ class LinkedSink:
 
     def __init__(self, manifest: CheckpointManifest, options: Mapping[str, str] | None) -> None:
         self._url = manifest.table_store_checkpoint_path
+        self._manifest = manifest
         self._epoch = manifest.epoch
         self._options = options
         self._target: int | None = None
@@ -22,32 +27,25 @@ class LinkedSink:
     def plan(self, *, may_roll_back: bool) -> int | None:
         """The sink's checkpoint to go back to, None if it is where it must be. Changes nothing.
 
-        Refused: a sink that is further without permission to roll it back, one that is behind, and
-        one that does not have the epoch any more.
+        Refused: a sink that is further, or went another way, without permission to roll it back, one that
+        is behind, and one that does not have these batches any more.
         """
         if self._url is None:
             return None
         history = CheckpointStore.open(self._url, self._options)
         newest = history.load_latest()
-        if newest is None or newest.epoch < self._epoch:
-            at = "empty" if newest is None else f"at epoch {newest.epoch}"
+        if newest is None or _batch(newest) < self._epoch:
+            at = "empty" if newest is None else f"at epoch {_batch(newest)}"
             raise RefusedError(
                 f"the query's table {self._url} is {at}, the checkpoint at {self._epoch}: "
                 "rows between them would be missing",
                 hint="restore an epoch that the table has",
             )
-        if newest.epoch == self._epoch:
+        if self._is_here(newest):
             return None
         if not may_roll_back:
-            raise RefusedError(
-                f"the query's table {self._url} is at epoch {newest.epoch}, the checkpoint at "
-                f"{self._epoch}: the query would write epochs again that the table has",
-                hint="roll the table back with it (rollback_sink=True, --rollback-sink), "
-                "or restore a clone that writes to another table",
-            )
-        self._target = lookup.find_number_by_epoch(history.store, self._epoch)
-        if self._target is None:
-            raise RefusedError(f"the query's table {self._url} does not keep epoch {self._epoch} any more")
+            raise self._refused(newest)
+        self._target = self._find(history)
         return self._target
 
     def roll_back(self) -> CheckpointManifest | None:
@@ -55,3 +53,61 @@ class LinkedSink:
         if self._url is None or self._target is None:
             return None
         return CheckpointStore.open(self._url, self._options).rollback(self._target)
+
+    def _is_here(self, table: CheckpointManifest) -> bool:
+        """Whether a checkpoint of the table ends with the very batch of the query's checkpoint."""
+        return _batch(table) == self._epoch and not self._differs(table)
+
+    def _differs(self, table: CheckpointManifest) -> bool:
+        """Whether it is of another query or other batches, as far as both are known."""
+        ours, theirs = self._manifest.query.id, table.query.id
+        if ours and theirs and ours != theirs:
+            return True
+        read, written = _offsets(self._manifest), _offsets(table)
+        return bool(read) and bool(written) and read != written
+
+    def _find(self, history: CheckpointStore) -> int:
+        """The newest checkpoint of the table that ends with the batch."""
+        has_epoch = False
+        for number in reversed(history.list_ids()):
+            table = history.load_by_id(number)
+            if table is not None and _batch(table) == self._epoch:
+                if not self._differs(table):
+                    return number
+                has_epoch = True
+        if has_epoch:
+            raise RefusedError(
+                f"the query's table {self._url} has epoch {self._epoch} from other batches than the "
+                "checkpoint's: it was rolled back since and went another way, and does not keep this one "
+                "any more",
+                hint="restore a later checkpoint, of the way that the table went, or a clone that writes "
+                "to another table",
+            )
+        raise RefusedError(f"the query's table {self._url} does not keep epoch {self._epoch} any more")
+
+    def _refused(self, newest: CheckpointManifest) -> RefusedError:
+        hint = (
+            "roll the table back with it (rollback_sink=True, --rollback-sink), "
+            "or restore a clone that writes to another table"
+        )
+        if _batch(newest) == self._epoch:
+            return RefusedError(
+                f"the query's table {self._url} is at epoch {self._epoch} as the checkpoint is, but from "
+                "other batches: rows would be missing, and others there twice",
+                hint=hint,
+            )
+        return RefusedError(
+            f"the query's table {self._url} is at epoch {_batch(newest)}, the checkpoint at "
+            f"{self._epoch}: the query would write epochs again that the table has",
+            hint=hint,
+        )
+
+
+def _batch(table: CheckpointManifest) -> int:
+    """The batch of Spark that a table ends with: its epochs go on where another query's ended."""
+    return table.epoch - int((table.table or {}).get("first_epoch", 0))
+
+
+def _offsets(manifest: CheckpointManifest) -> list[str]:
+    """Where the sources stand that have an offset; empty if that is not known."""
+    return sorted(filter(None, (found.get("offset") for found in source_positions(manifest).values())))

@@ -13,7 +13,7 @@ from pyspark_checkpoint.capture.preflight import recorded_in_manifest
 from pyspark_checkpoint.capture.restore import RestoreReport
 from pyspark_checkpoint.capture.roots import plain_options, resolve_root
 from pyspark_checkpoint.capture.sealing import find_commit
-from pyspark_checkpoint.errors import RefusedError, SettingsError
+from pyspark_checkpoint.errors import RefusedError, SettingsError, StoreError
 from pyspark_checkpoint.format.manifest import CheckpointManifest
 from pyspark_checkpoint.history.checkpoint_store import CheckpointStore
 from pyspark_checkpoint.sparkstate.coordinated import find_state_record
@@ -36,9 +36,10 @@ def restore(
     """Rebuild a checkpoint location; the unmodified query goes on from there. See ``capture.operations``.
 
     With ``partitions`` the state is split in that many: Spark (4.2 or newer, state in RocksDB) adds a
-    batch to the location that does it, in ``spark`` or the active session. What cannot be split is
-    refused before anything is written. With ``spark`` the executors write what is large, and the location
-    may be on any file system that Hadoop reaches.
+    batch to the location that does it, in ``spark`` or the active session. The location is marked as
+    unfinished until that is done: a restore that was killed before is finished by repeating it. What is
+    known not to be possible is refused before anything is written. With ``spark`` the executors write what
+    is large, and the location may be on any file system that Hadoop reaches.
     """
     if partitions is None:
         return _restore(url, to, at, spark, settings)
@@ -47,15 +48,15 @@ def restore(
     session = spark or _active_session()
     manager = _checkpoint_manager(session)
     wanted = operations.find_manifest(url, at, **_choice(settings))
-    if not must_split(wanted, partitions):
+    if not must_split(wanted, partitions, is_clone=bool(settings.get("clone"))):
         return _restore(url, to, at, spark, settings)
     chosen = {name: value for name, value in settings.items() if name not in ("epoch", "timestamp_ms")}
     if find_state_record(wanted) is not None:
         refuse_unfinished(url, wanted, settings)
         chosen["point"] = RestorePoint.AFTER.value
-    report = _restore(url, to, wanted.checkpoint_id, session, chosen)
-    manager.repartition(LocationSpec(to).spark_url, partitions)
-    return report
+    where = _reachable_url(session, _location(session, to, settings))
+    chosen["split"] = lambda: manager.repartition(where, partitions)
+    return _restore(url, to, wanted.checkpoint_id, session, chosen)
 
 
 def _restore(
@@ -64,16 +65,44 @@ def _restore(
     if spark is None:
         return operations.restore(url, to, at, **settings)
     from pyspark_checkpoint.spark.executor_restore import ExecutorRestore  # noqa: PLC0415 - needs Spark
-    from pyspark_checkpoint.spark.hadoop import location_spec  # noqa: PLC0415
 
-    options = settings.get("options")
-    given = settings.get("location_options")
-    location = location_spec(spark, to, plain_options(options if given is None else given))
+    location = _location(spark, to, settings)
     if location.is_foreign:
         return operations.restore(url, location, at, **settings)
+    options = settings.get("options")
     root = resolve_root(url, settings.get("query"), options)
     spread = ExecutorRestore(spark, root, plain_options(options), location)
     return operations.restore(url, location, at, spread=spread, **settings)
+
+
+def _location(spark: SparkSession, to: str, settings: dict[str, Any]) -> LocationSpec:
+    from pyspark_checkpoint.spark.hadoop import location_spec  # noqa: PLC0415 - needs Spark
+
+    given = settings.get("location_options")
+    return location_spec(spark, to, plain_options(settings.get("options") if given is None else given))
+
+
+def _reachable_url(spark: SparkSession, location: LocationSpec) -> str:
+    """The location as Spark finds it; refused if Spark has no file system for it."""
+    from pyspark_checkpoint.spark.gateway import HadoopFiles  # noqa: PLC0415 - needs Spark
+
+    where = location.spark_url
+    if where.startswith("file:"):
+        return where
+    if where.startswith("abfss:") and "@" not in where:
+        raise RefusedError(
+            f"Spark splits the state, and does not find {location.url} without the name of its account",
+            hint="type abfss://container@account.dfs.core.windows.net/path, or give the option accountName",
+        )
+    try:
+        HadoopFiles(spark).qualified_path(where)
+    except StoreError as error:
+        raise RefusedError(
+            f"Spark splits the state, and does not reach {where}: {error.message}",
+            hint="start Spark with the file system's jar and its spark.hadoop.fs settings, or restore "
+            "without partitions",
+        ) from None
+    return where
 
 
 def _choice(settings: dict[str, Any]) -> dict[str, Any]:
@@ -81,7 +110,7 @@ def _choice(settings: dict[str, Any]) -> dict[str, Any]:
     return {name: settings[name] for name in names if name in settings}
 
 
-def must_split(manifest: CheckpointManifest, partitions: int) -> bool:
+def must_split(manifest: CheckpointManifest, partitions: int, *, is_clone: bool) -> bool:
     """Whether the state has to be split anew to have so many partitions; refused where it cannot be."""
     recorded = recorded_in_manifest(manifest)
     if not recorded.operators or recorded.conf.get(PARTITIONS) == str(partitions):
@@ -91,6 +120,14 @@ def must_split(manifest: CheckpointManifest, partitions: int) -> bool:
             f"checkpoint {manifest.checkpoint_id} has its state in HDFS-backed stores, which Spark cannot "
             "split anew",
             hint="restore it without partitions; only RocksDB state can be split",
+        )
+    if manifest.table_store_checkpoint_path is not None and not is_clone:
+        raise RefusedError(
+            f"the table {manifest.table_store_checkpoint_path} has the query's rows without its state: the "
+            "batch by which Spark splits the state never reaches it, and it would refuse the next one",
+            hint="restore without partitions and run the query with the sink's option state=on: its "
+            "checkpoints, which are in the table, can be split; or restore a clone that writes to another "
+            "table",
         )
     return True
 

@@ -223,33 +223,6 @@ def test_a_sink_that_spark_has_committed_is_not_driven_again(
     assert caplog.text == ""
 
 
-def sink_table(url: str, *epochs: int) -> CheckpointStore:
-    """The history of a ckpt-sink with these epochs."""
-    table = CheckpointStore.open(url)
-    for epoch in epochs:
-        table.save(CheckpointManifest.new(0, epoch))
-    return table
-
-
-def test_a_query_and_its_table_stay_at_one_epoch(made: MadeLocation, url: str, tmp_path: Path) -> None:
-    """A table that is further is rolled back on request only; one that is behind is a gap."""
-    table_url = str(tmp_path / "table")
-    capture(made, url, 0, 1, 2, 3, sink=f"ckpt-sink {table_url}")
-    table = sink_table(table_url, 0, 1, 2)
-    with pytest.raises(RefusedError, match="would be missing"):
-        restore(url, str(tmp_path / "gap"), epoch=3)
-    with pytest.raises(RefusedError, match="rollback_sink"):
-        restore(url, str(tmp_path / "double"), epoch=1)
-    assert not (tmp_path / "gap").exists()
-    assert not (tmp_path / "double").exists()
-    restore(url, str(tmp_path / "same"), epoch=2)
-    restore(url, str(tmp_path / "back"), epoch=1, rollback_sink=True)
-    newest = table.load_latest()
-    assert newest is not None
-    assert (newest.kind, newest.epoch) == (ManifestKind.ROLLBACK, 1)
-    restore(url, str(tmp_path / "clone"), epoch=0, clone=True)
-
-
 def test_a_store_on_s3_and_a_location_on_s3(
     made: MadeLocation, s3_server: S3Server, tmp_path: Path
 ) -> None:

@@ -36,7 +36,6 @@ from pyspark_checkpoint.sparkstate.names import (
     parse_state_file,
 )
 from pyspark_checkpoint.sparkstate.schema import is_keyless
-from pyspark_checkpoint.sparkstate.sources import plan_source_logs, source_log_files
 
 UID = "413fd584-b650-4804-b078-b1bf2a22d45d"
 OTHER_UID = "99f424ce-f020-41ef-8058-2b2c5a36405d"
@@ -234,62 +233,6 @@ def test_an_uncommitted_batch_is_refused() -> None:
     )
     with pytest.raises(RefusedError, match="batch 1 is not committed"):
         plan(listing, 1)
-
-
-def test_a_file_sources_log_is_cut_to_the_offset() -> None:
-    """Later entries would make a restored query skip files silently."""
-    log = (*tuple(f"sources/0/{n}" for n in (*range(9), 10, 11, 12)), "sources/0/9.compact")
-    assert source_log_files(log, '{"logOffset":11}') == (
-        "sources/0/9.compact",
-        "sources/0/10",
-        "sources/0/11",
-    )
-    assert source_log_files(log, '{"logOffset":3}') == tuple(f"sources/0/{n}" for n in range(4))
-    assert source_log_files(log, '{"logOffset":9}') == ("sources/0/9.compact",)
-    with pytest.raises(RefusedError, match="entry 13"):
-        source_log_files(log, '{"logOffset":13}')
-
-
-def test_other_sources_keep_all_their_files() -> None:
-    """Kafka's initial offsets and the rate source's start time are not numbered logs."""
-    assert source_log_files(("sources/0/0",), '{"topic":{"0":12}}') == ("sources/0/0",)
-
-
-def offsets_of(*values: str | None, names: tuple[str, ...] = ()) -> OffsetLog:
-    return OffsetLog(0, 0, {}, values, names)
-
-
-def test_a_file_source_that_had_no_offset_yet_keeps_nothing() -> None:
-    """Its log would tell a restored query that files were seen which were not."""
-    logs_ = {"0": ("sources/0/0",), "1": ("sources/1/0", "sources/1/1")}
-    then, now = (
-        offsets_of('{"logOffset":0}', None),
-        offsets_of('{"logOffset":5}', '{"logOffset":1}'),
-    )
-    assert plan_source_logs(logs_, then, now) == ("sources/0/0",)
-    assert plan_source_logs(logs_, then, offsets_of(None, '{"t":{"0":1}}'))[1:] == logs_["1"]
-
-
-def test_a_source_read_twice_has_one_log_and_two_offsets() -> None:
-    """Spark writes an offset for each place in the plan; what cannot be told apart is refused."""
-    a, b = '{"logOffset":0}', '{"logOffset":1}'
-    two = {"0": ("sources/0/0", "sources/0/1"), "1": ("sources/1/0", "sources/1/1")}
-    assert plan_source_logs(two, offsets_of(a, a, b)) == ("sources/0/0", "sources/1/0", "sources/1/1")
-    assert plan_source_logs(two, offsets_of(a, a)) == ("sources/0/0", "sources/1/0")
-    with pytest.raises(RefusedError, match="cannot be told"):
-        plan_source_logs({"2": ("sources/2/0",)}, offsets_of(a, a, b))
-
-
-def test_named_sources_are_matched_by_name() -> None:
-    """Version 2 of the offset log has names, and so have the directories."""
-    offsets = decode_offset_log(
-        b'v2\n{"batchWatermarkMs":0,"batchTimestampMs":7,"conf":{}}\nb:{"logOffset":0}\na:-', "offsets/1"
-    )
-    assert offsets == OffsetLog(0, 7, {}, ('{"logOffset":0}', None), ("b", "a"))
-    logs_ = {"a": ("sources/a/0",), "b": ("sources/b/0", "sources/b/1")}
-    assert plan_source_logs(logs_, offsets) == ("sources/a/0", "sources/b/0")
-    with pytest.raises(FormatError, match="version 3"):
-        decode_offset_log(b'v3\n{"batchWatermarkMs":0,"batchTimestampMs":7}\n-', "offsets/1")
 
 
 def zip_of(metadata: str) -> bytes:

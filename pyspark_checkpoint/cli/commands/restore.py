@@ -150,12 +150,12 @@ def _told_point(point: RestorePoint, epoch: int) -> str:
     return f"after batch {epoch}: Spark goes on with batch {epoch + 1}"
 
 
-def _splits(manifest: CheckpointManifest, partitions: int | None) -> bool:
+def _splits(manifest: CheckpointManifest, partitions: int | None, *, is_clone: bool) -> bool:
     if partitions is None:
         return False
     from pyspark_checkpoint.spark.rescale import must_split  # noqa: PLC0415 - starts no Spark
 
-    return must_split(manifest, partitions)
+    return must_split(manifest, partitions, is_clone=is_clone)
 
 
 def _preview(
@@ -165,7 +165,7 @@ def _preview(
         raise SettingsError(f"--partitions is {args.partitions}", hint="at least one is needed")
     preview = preview_restore(request, **settings)
     plan = preview.plan
-    splits = _splits(preview.manifest, args.partitions)
+    splits = _splits(preview.manifest, args.partitions, is_clone=args.clone)
     if args.json:
         console.json(
             {
