@@ -42,30 +42,39 @@ _LOG = logging.getLogger("pyspark_checkpoint.capture.auto_restore")
 
 @dataclass(frozen=True, slots=True)
 class Candidate:
-    """A query that has checkpoints, where they are, and whether its checkpoint location is there."""
+    """A query, where its checkpoints are, and whether its checkpoint location is there."""
 
     root: QueryRoot
     history_url: str
+    """Empty: it was never checkpointed. If it ran last, nobody else's state belongs into its location."""
     location: str
     is_there: bool | None
     """None: only Hadoop can tell, which the driver is told to ask."""
 
 
-def plan_auto_restore(candidates: Iterable[Candidate]) -> list[Candidate]:
-    """Which queries are restored. Pure: of several that had one location, the last that ran."""
+def last_that_ran(candidates: Iterable[Candidate]) -> list[Candidate]:
+    """Of several queries that had one location, the one whose location it is. Pure."""
     newest: dict[str, Candidate] = {}
     for candidate in sorted(candidates, key=lambda found: found.root.timestamp_ms):
         newest[candidate.location] = candidate
-    return [candidate for candidate in newest.values() if candidate.is_there is False]
+    return list(newest.values())
+
+
+def plan_auto_restore(candidates: Iterable[Candidate]) -> list[Candidate]:
+    """Which queries are restored. Pure: the last that ran in each location that is gone."""
+    last = last_that_ran(candidates)
+    return [candidate for candidate in last if candidate.is_there is False and candidate.history_url]
 
 
 def auto_restore(settings: PluginSettings) -> list[RestoreReport]:
     """Restore every query of this application whose location is not there; the first failure ends it."""
     candidates = find_candidates(settings)
-    for found in candidates:
+    for found in last_that_ran(candidates):
         if found.is_there:
             _LOG.info("query %s: its location %s is there and stays as it is", _name(found), found.location)
-        if found.is_there is None:
+        elif not found.history_url:
+            _say_what_is_left(found, candidates)
+        elif found.is_there is None:
             print(f"{MUST_BE_THERE} {found.location}", flush=True)
     wanted = plan_auto_restore(candidates)
     if not wanted:
@@ -74,17 +83,37 @@ def auto_restore(settings: PluginSettings) -> list[RestoreReport]:
 
 
 def find_candidates(settings: PluginSettings) -> list[Candidate]:
-    """The queries of this application that have checkpoints."""
+    """The queries of this application that have checkpoints, and others that had the same locations."""
     parent = open_object_store(settings.url, plain_options(settings.options))
-    found = []
+    found: list[tuple[QueryRoot, str, str]] = []
     for root in list_app_queries(parent, settings.app):
-        history = _find_history(settings, root) if settings.wants(root.name) else None
-        if history is None:
-            continue
-        url, location = history
-        if location:
-            found.append(Candidate(root, url, location, _is_there(settings, location)))
-    return found
+        if settings.wants(root.name):
+            url, location = _find_history(settings, root) or ("", root.checkpoint_location)
+            found.append((root, url, location))
+    wanted = {location for _, url, location in found if url and location}
+    is_there = {location: _is_there(settings, location) for location in sorted(wanted)}
+    return [
+        Candidate(root, url, location, is_there[location])
+        for root, url, location in found
+        if location in is_there
+    ]
+
+
+def _say_what_is_left(found: Candidate, candidates: Iterable[Candidate]) -> None:
+    """Nothing is restored where a query began anew: say why, and how the one before it comes back."""
+    before = [other for other in candidates if other.location == found.location and other.history_url]
+    last = max(before, key=lambda other: other.root.timestamp_ms)
+    _LOG.warning(
+        "query %s (%s) ran last in %s and has no checkpoint: nothing is restored there, and if the "
+        "location is gone the query begins anew. To go on from query %s, which had it before: "
+        "ckpt restore %s --to %s",
+        _name(found),
+        found.root.query_id,
+        found.location,
+        last.root.query_id,
+        last.history_url,
+        found.location,
+    )
 
 
 def _find_history(settings: PluginSettings, root: QueryRoot) -> tuple[str, str] | None:

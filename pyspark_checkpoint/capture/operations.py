@@ -102,7 +102,7 @@ def restore(
         sink = LinkedSink(manifest, options if sink_options is None else sink_options)
         if not clone:
             sink.plan(may_roll_back=rollback_sink)
-        query_id = _clone_id(location, manifest, clock) if clone else None
+        query_id = clone_id(location, manifest, clock) if clone else None
         commit = find_commit(history, manifest)
         task = Restore(
             history.store,
@@ -126,6 +126,7 @@ def restore(
             continue
         if split is not None:
             split()
+            task.check_hold()
         if not clone:
             sink.roll_back()
             made = _take_over(history, manifest.checkpoint_id)
@@ -240,7 +241,7 @@ def _loaded(history: CheckpointStore, number: int) -> CheckpointManifest:
     return manifest
 
 
-def _clone_id(location: CheckpointLocation, manifest: CheckpointManifest, clock: Clock) -> str:
+def clone_id(location: CheckpointLocation, manifest: CheckpointManifest, clock: Clock) -> str:
     """A fresh query id, or that of the interrupted restore of a clone which this one goes on with."""
     begun = find_interrupted(location)
     return clock.uuid7() if begun is None or begun == manifest.query.id else begun

@@ -19,6 +19,10 @@ from pyspark_checkpoint.sparkstate.preflight import (
 )
 from pyspark_checkpoint.sparkstate.restore import RESTORE_MARKER, STATE_KIND, parse_operator_key
 
+_INTERRUPTED = PreflightFinding(
+    Severity.FAILURE, "location", "a restore into it was interrupted", "repeat that restore"
+)
+
 
 def preflight(
     location: str | LocationSpec,
@@ -38,6 +42,8 @@ def preflight(
     spec = LocationSpec(location, options or {}) if isinstance(location, str) else location
     opened = spec.open()
     listing = opened.listing()
+    if RESTORE_MARKER in listing.facts:
+        return (_INTERRUPTED,)  # what is there may be half of it: nothing to compare with
     recorded = recorded_in_location(opened, listing)
     offered = Offered(
         spark_version, provider, partitions, sources, None if operators is None else tuple(operators)
@@ -79,12 +85,6 @@ def _operators(location: CheckpointLocation, listing: CheckpointListing) -> tupl
 
 
 def _check_state_of(listing: CheckpointListing) -> tuple[PreflightFinding, ...]:
-    if RESTORE_MARKER in listing.facts:
-        return (
-            PreflightFinding(
-                Severity.FAILURE, "location", "a restore into it was interrupted", "repeat that restore"
-            ),
-        )
     newest = max(listing.offsets)
     if newest in listing.commits:
         return ()

@@ -6,15 +6,16 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from pyspark_checkpoint.capture.location import LocationSpec
-from pyspark_checkpoint.capture.operations import RestoreRequest, choose_checkpoint
-from pyspark_checkpoint.capture.restore import Restore, find_interrupted
+from pyspark_checkpoint.capture.operations import RestoreRequest, choose_checkpoint, clone_id
+from pyspark_checkpoint.capture.restore import Restore
 from pyspark_checkpoint.capture.roots import plain_options, resolve_root
 from pyspark_checkpoint.capture.sealing import find_commit
 from pyspark_checkpoint.capture.sinks import LinkedSink
+from pyspark_checkpoint.clock import SYSTEM_CLOCK
 from pyspark_checkpoint.errors import RefusedError
 from pyspark_checkpoint.format.manifest import CheckpointManifest
 from pyspark_checkpoint.history.checkpoint_store import CheckpointStore
-from pyspark_checkpoint.sparkstate.restore import RestorePlan, check_fresh
+from pyspark_checkpoint.sparkstate.restore import RestorePlan
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,14 +51,14 @@ def preview_restore(
     location = LocationSpec(
         request.to, plain_options(options if location_options is None else location_options)
     ).open()
-    resumes = find_interrupted(location) is not None
-    check_fresh([info.key for info in location.store.list()], is_ours=resumes)
     restore = Restore(
         history.store,
         history.reader(),
         manifest,
         location,
+        query_id=clone_id(location, manifest, SYSTEM_CLOCK) if clone else None,
         point=request.point,
         commit=find_commit(history, manifest),
     )
-    return RestorePreview(restore.plan, manifest, max(history.list_ids()), resumes, target)
+    place = restore.check()
+    return RestorePreview(restore.plan, manifest, max(history.list_ids()), place.resumes, target)

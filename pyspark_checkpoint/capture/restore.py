@@ -1,22 +1,20 @@
 """Executing a restore: verified bytes into a fresh location, state first and ``commits`` last.
 
-A marker is written before anything else and removed after everything else. A restore that was
-interrupted is resumed by repeating it; a location that a query uses is refused.
+A mark is written before anything else and removed after everything else. A restore that was interrupted
+is resumed by repeating it, of several processes that do so by one; a location that a query uses is refused.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from itertools import groupby
 
-import orjson
-
 from pyspark_checkpoint.capture.location import CheckpointLocation
-from pyspark_checkpoint.capture.writer import LocationWriter, is_left_over, location_writer
-from pyspark_checkpoint.errors import AlreadyExists, FormatError, NotFound, RefusedError
+from pyspark_checkpoint.capture.mark import Hold, Place, RestoreMark, find_mark, look_at, take_hold
+from pyspark_checkpoint.capture.writer import LocationWriter, location_writer
+from pyspark_checkpoint.errors import FormatError, RefusedError
 from pyspark_checkpoint.format.manifest import CheckpointManifest
-from pyspark_checkpoint.format.sealed import sha256_hex
 from pyspark_checkpoint.history.parallel import iter_bounded
 from pyspark_checkpoint.history.reading import ArtifactReader, WantedArtifact, stream_stored
 from pyspark_checkpoint.sparkstate.logs import encode_query_id, relocate_operator_metadata
@@ -24,12 +22,10 @@ from pyspark_checkpoint.sparkstate.names import parse_log
 from pyspark_checkpoint.sparkstate.points import RestorePoint
 from pyspark_checkpoint.sparkstate.restore import (
     IN_USE,
-    RESTORE_MARKER,
     RestoredFile,
     RestorePlan,
     Rewrite,
     Stage,
-    check_fresh,
     plan_restore,
     state_owners,
 )
@@ -85,7 +81,7 @@ class Restore:
         ``point`` and ``commit`` are those of ``plan_restore``.
         """
         self._spread = spread
-        self._resumed = False
+        self._hold: Hold | None = None
         self._store = store
         self._reader = reader
         self._location = location
@@ -96,20 +92,24 @@ class Restore:
     def execute(self, progress: Progress | None = None) -> RestoreReport:
         """Write everything and say what was done. Every byte is verified before it is visible.
 
-        The location stays marked as unfinished until ``finish``, and nobody else can restore into it.
+        The location stays marked as unfinished until ``finish``. Whoever repeats the restore meanwhile
+        takes it over: this one is then refused, before ``commits`` or when all is written.
         """
         plan, done = self.plan, 0
-        resumed = self._resumed = _begin(self._location, plan)
-        if resumed:
+        hold = self._hold = take_hold(self._location, RestoreMark.of(plan))
+        if hold.place.resumes:
             self._remove_split()
         for stage, staged in groupby(plan.files, key=lambda file: file.stage):
             if stage >= Stage.METADATA:
                 self._writer.sync()  # what a log speaks of is on the disk before the log is
+            if stage is Stage.COMMITS:
+                hold.check()
             for size_bytes in self._write_stage(stage, list(staged)):
                 done += size_bytes
                 if progress is not None:
                     progress(done, plan.total_bytes)
         self._writer.sync()
+        hold.check()  # the caller takes the history over now, which a query may be using by then
         url = self._location.url
         return RestoreReport(
             plan.checkpoint_id,
@@ -118,21 +118,30 @@ class Restore:
             url,
             len(plan.files),
             plan.total_bytes,
-            resumed,
+            hold.place.resumes,
             plan.point,
         )
 
+    def check(self) -> Place:
+        """Find out whether the location can be restored into; refused as ``execute`` would be."""
+        return look_at(self._location, RestoreMark.of(self.plan))
+
+    def check_hold(self) -> None:
+        """Refused if another process has taken this restore over since it was written."""
+        if self._hold is not None:
+            self._hold.check()
+
     def finish(self) -> None:
         """Take the mark away: the location is whole. What a killed restore has left goes first."""
-        if self._resumed:
-            keys = [info.key for info in self._location.store.list()]
-            self._location.store.delete([key for key in keys if is_left_over(key)])
-        self._location.store.delete([RESTORE_MARKER])
+        if self._hold is not None:
+            self._hold.release()
 
     def undo(self) -> None:
         """Remove what was written, because the checkpoint turned out to be damaged; the mark goes last."""
-        self._location.store.delete([file.path for file in reversed(self.plan.files)])
-        self.finish()
+        if self._hold is not None:
+            self._hold.check()
+            self._location.store.delete([file.path for file in reversed(self.plan.files)])
+            self._hold.release()
 
     def _remove_split(self) -> None:
         """Remove what an interrupted split of the state has added, whole or in part; its logs go last.
@@ -218,61 +227,8 @@ def write_plain(store: ObjectStore, location: CheckpointLocation, group: Sequenc
 
 def find_interrupted(location: CheckpointLocation) -> str | None:
     """The query id of a restore into this location that was not finished; None if there is none."""
-    mark = _find_mark(location)
+    mark = find_mark(location)
     return None if mark is None else mark.query_id
-
-
-@dataclass(frozen=True, slots=True)
-class _Mark:
-    """What an unfinished restore says of itself. Its number is for people: content decides."""
-
-    content_sha256: str
-    query_id: str
-    checkpoint_id: int
-
-    def encode(self) -> bytes:
-        return orjson.dumps(asdict(self))
-
-
-def _find_mark(location: CheckpointLocation) -> _Mark | None:
-    try:
-        fields = orjson.loads(location.store.get(RESTORE_MARKER))
-        return _Mark(
-            str(fields["content_sha256"]), str(fields["query_id"]), int(fields.get("checkpoint_id", 0))
-        )
-    except NotFound:
-        return None
-    except (orjson.JSONDecodeError, KeyError, TypeError, ValueError, AttributeError):
-        raise FormatError(
-            f"{RESTORE_MARKER} is not what a restore writes",
-            hint="a restore into this location was not finished: restore into a fresh one",
-        ) from None
-
-
-def _begin(location: CheckpointLocation, plan: RestorePlan) -> bool:
-    """Mark the location as ours, or find that it is; says whether an interrupted restore goes on."""
-    content = orjson.dumps([[file.path, file.ref.sha256] for file in plan.files])
-    mark = _Mark(sha256_hex(content), plan.query_id, plan.checkpoint_id)
-    try:
-        found = _find_mark(location)
-    except FormatError as error:  # of the location, not of the checkpoint: no other one would do better
-        raise RefusedError(error.message, hint=error.hint) from None
-    if found is None:
-        check_fresh([info.key for info in location.store.list()], is_ours=False)
-        try:
-            location.store.put(RESTORE_MARKER, mark.encode(), if_absent=True)
-        except AlreadyExists:
-            raise RefusedError(
-                "another restore into this location has just begun", hint="wait for it, or choose another"
-            ) from None
-        return False
-    if (found.content_sha256, found.query_id) != (mark.content_sha256, mark.query_id):
-        raise RefusedError(
-            f"another restore into this location, of checkpoint {found.checkpoint_id}, was interrupted",
-            hint=f"finish that one by repeating it (--at {found.checkpoint_id}), or restore into a fresh "
-            "location",
-        )
-    return True
 
 
 def _newest_batch(paths: Iterable[str]) -> int:

@@ -19,6 +19,7 @@ from pyspark_checkpoint.history.checkpoint_store import CheckpointStore
 from pyspark_checkpoint.history.reading import WantedArtifact
 from pyspark_checkpoint.history.records_io import LoadedManifest, find_manifest
 from pyspark_checkpoint.history.seal import find_seal, write_seal
+from pyspark_checkpoint.history.status import origins
 from pyspark_checkpoint.sparkstate.coordinated import StateRecord, find_state_record
 from pyspark_checkpoint.sparkstate.divergence import decisive_files, parsed_files
 from pyspark_checkpoint.sparkstate.logs import decode_commit_log, decode_query_id
@@ -27,6 +28,8 @@ from pyspark_checkpoint.sparkstate.points import check_commit
 from pyspark_checkpoint.sparkstate.restore import state_owners, state_refs
 
 _LOG = logging.getLogger(__name__)
+_MAX_STARTS = 50
+"""How many starts that died before they had carried a seal over are looked behind."""
 
 
 def commit_name(record: StateRecord) -> str:
@@ -37,25 +40,32 @@ def commit_name(record: StateRecord) -> str:
 def find_commit(history: CheckpointStore, manifest: CheckpointManifest) -> bytes | None:
     """What Spark wrote to ``commits/N`` of a checkpoint of rows and state; None if that is not known.
 
-    From its seal, or from the manifest of the next batch. A batch that ran again gave other rows and
-    state, and its log is not this checkpoint's. A record that is damaged says nothing.
+    From its seal, or from the manifest of the next batch. A claim or a rollback that died before its seal
+    was carried over knows what the checkpoint knows that it says again: without that a restore which died
+    there would be another one when it is repeated. A batch that ran again gave other rows and state, and
+    its log is not this checkpoint's. A record that is damaged says nothing.
     """
     record = find_state_record(manifest)
     if record is None:
         return None
     try:
-        return _find_commit(history, manifest, record)
+        said = origins(history.store, manifest, mac=history.authenticator(), limit=_MAX_STARTS)
+        seen: set[int] = set()
+        found = (_find_commit(history, origin, record, seen) for origin in said)
+        return next((commit for commit in found if commit is not None), None)
     except FormatError as error:
         _LOG.warning("what follows checkpoint %d cannot be read: %s", manifest.checkpoint_id, error)
         return None
 
 
 def _find_commit(
-    history: CheckpointStore, manifest: CheckpointManifest, record: StateRecord
+    history: CheckpointStore, manifest: CheckpointManifest, record: StateRecord, seen: set[int]
 ) -> bytes | None:
+    """From the checkpoint on through its claims; those that were ``seen`` are not looked at again."""
     name, store = commit_name(record), history.store
     current = find_manifest(store, manifest.checkpoint_id, mac=history.authenticator())
-    while current is not None:
+    while current is not None and current.number not in seen:
+        seen.add(current.number)
         seal = find_seal(store, current.manifest)
         if seal is not None and name in seal.files:
             return seal.files[name]

@@ -132,17 +132,22 @@ def upload_bytes(
 
 
 def _copy_large(target: UploadTarget, group: Sequence[UploadItem], clock: Clock) -> dict[str, ArtifactRef]:
-    """Let the server copy what is large and new; encrypted stores hold other bytes than the location."""
+    """Let the server copy what is large and new, and return what it did.
+
+    Encrypted stores hold other bytes than the location.
+    """
     copier = target.copier
     if copier is None or target.cipher is not None:
         return {}
     large = [item for item in group if item.earlier is None and item.file.facts.size_bytes >= COPY_BYTES]
     attempt = CheckpointId(target.number, clock.uuid7())
 
-    def copy(numbered: tuple[int, UploadItem]) -> tuple[str, ArtifactRef]:
+    def copy(numbered: tuple[int, UploadItem]) -> tuple[str, ArtifactRef] | None:
         index, item = numbered
         path = CheckpointPaths.file(attempt, index)
         made = copier.copy(item.file.path, path)
+        if made is None:
+            return None
         if made.size_bytes != item.file.facts.size_bytes or item.sha256 not in ("", made.sha256):
             raise FileGone(f"{item.file.path} was written again")
         file = item.file
@@ -150,7 +155,8 @@ def _copy_large(target: UploadTarget, group: Sequence[UploadItem], clock: Clock)
             path, made.size_bytes, made.sha256, file.is_delta, file.epoch, name=item.name
         )
 
-    return dict(run_bounded(copy, list(enumerate(large)), READ_CONCURRENCY))
+    done = run_bounded(copy, list(enumerate(large)), READ_CONCURRENCY)
+    return dict(copied for copied in done if copied is not None)
 
 
 def _find_stored(target: UploadTarget, read: Sequence[tuple[UploadItem, bytes]]) -> set[str]:

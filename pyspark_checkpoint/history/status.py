@@ -21,6 +21,7 @@ from pyspark_checkpoint.format.records import (
     decode_status,
     encode_status,
 )
+from pyspark_checkpoint.format.sealed import Mac
 from pyspark_checkpoint.history.lookup import find_checkpoint
 from pyspark_checkpoint.history.records_io import find_record
 from pyspark_checkpoint.store.base import ObjectStore
@@ -99,13 +100,15 @@ def read_status(store: ObjectStore, manifest: CheckpointManifest, sink: str) -> 
     return SinkCommitStatus.PENDING if failed is None else SinkCommitStatus.FAILED
 
 
-def origins(store: ObjectStore, manifest: CheckpointManifest) -> Iterator[CheckpointManifest]:
+def origins(
+    store: ObjectStore, manifest: CheckpointManifest, *, mac: Mac | None = None, limit: int = _MAX_ORIGINS
+) -> Iterator[CheckpointManifest]:
     """The checkpoint, then the one that it says again, if it is a claim or a rollback, and so on.
 
     Records are carried over after the create; between the two a crash may have come, and whoever says
     the same once more looks for them further back.
     """
-    for _ in range(_MAX_ORIGINS):
+    for _ in range(limit):
         yield manifest
         if manifest.kind is ManifestKind.CLAIM:
             number = manifest.parent_id
@@ -113,7 +116,7 @@ def origins(store: ObjectStore, manifest: CheckpointManifest) -> Iterator[Checkp
             number = manifest.rollback_of
         else:
             return
-        found = find_checkpoint(store, number)
+        found = find_checkpoint(store, number, mac=mac)
         if found is None:
             return
         manifest = found.manifest

@@ -13,6 +13,7 @@ from typing import Any
 import orjson
 import pytest
 
+from pyspark_checkpoint.capture import mark as marking
 from pyspark_checkpoint.capture import restore as restoring
 from pyspark_checkpoint.capture import writer as writing
 from pyspark_checkpoint.capture.location import LocationSpec
@@ -158,15 +159,15 @@ def test_two_restores_into_one_place_are_one(
 ) -> None:
     """Both have found it fresh; only one of them gets to mark it."""
     fresh = tmp_path / "fresh"
-    check = restoring.check_fresh
+    check = marking.check_fresh
 
     def other_first(keys: list[str], *, is_ours: bool) -> None:
         check(keys, is_ours=is_ours)
-        monkeypatch.setattr(restoring, "check_fresh", check)
+        monkeypatch.setattr(marking, "check_fresh", check)
         with living(Life(5)), pytest.raises(SimulatedCrash):
             restore(url, str(fresh), epoch=0)
 
-    monkeypatch.setattr(restoring, "check_fresh", other_first)
+    monkeypatch.setattr(marking, "check_fresh", other_first)
     with pytest.raises(RefusedError, match="has just begun"):
         restore(url, str(fresh), epoch=2)
     assert restore(url, str(fresh), epoch=0).resumed

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from pathlib import Path
 
 import pytest
@@ -13,8 +14,11 @@ from pyspark_checkpoint.capture.location import FileGone, LocationSpec
 from pyspark_checkpoint.capture.operations import restore
 from pyspark_checkpoint.capture.server_copy import find_server_copier
 from pyspark_checkpoint.capture.take import QueryCapture
+from pyspark_checkpoint.errors import Denied
 from pyspark_checkpoint.format.manifest import CheckpointManifest, QueryInfo
 from pyspark_checkpoint.history.checkpoint_store import CheckpointStore
+from pyspark_checkpoint.store.base import Version
+from pyspark_checkpoint.store.memory import MemoryStore
 from pyspark_checkpoint.store.open import open_object_store
 from tests.capture.made import MadeLocation, contents, needed
 from tests.conftest import Place
@@ -82,6 +86,36 @@ def test_a_file_that_is_gone_or_was_written_again_is_no_copy(made: MadeLocation)
     assert copier is not None
     with pytest.raises(FileGone):
         copier.copy("state/0/0/99.delta", "checkpoints/x")
+
+
+def test_a_location_that_the_stores_credentials_may_not_read_is_uploaded(
+    made: MadeLocation, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """One bucket, two owners: the server copies nothing, so the bytes pass through here; said once."""
+    asked: list[str] = []
+
+    def denied(self: MemoryStore, source_key: str, target_key: str, **conditions: bool) -> Version:
+        asked.append(source_key)
+        raise Denied("not yours", key=source_key)
+
+    monkeypatch.setattr(MemoryStore, "copy", denied)
+    url = "memory://server-copy-denied"
+    spec = moved(made, f"{url}/location", {})
+    with caplog.at_level(logging.WARNING):
+        manifest = captured(made, spec, f"{url}/store", {})
+    assert manifest.requests.bytes > 4 * LARGE
+    assert list(CheckpointStore.open(f"{url}/store").verify()) == []
+    assert [record.message for record in caplog.records if "server-copy-denied" in record.message] == [
+        f"{url} refuses to copy from the checkpoint location with the store's credentials: large files are "
+        "uploaded instead. Let these credentials read location/, and start again"
+    ]
+    asked.clear()
+    made.commit(2)
+    spec = moved(made, f"{url}/location", {})
+    assert captured(made, spec, f"{url}/store", {}).epoch == 2
+    assert asked == [], "it is known by now"
+    restore(f"{url}/store", str(tmp_path / "fresh"))
+    assert contents(tmp_path / "fresh") == needed(made, 2)
 
 
 def test_two_services_two_buckets_and_disks_copy_nothing() -> None:

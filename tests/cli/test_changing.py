@@ -12,8 +12,11 @@ import pytest
 from pyspark_checkpoint.capture.roots import QueryRoot, list_queries, register
 from pyspark_checkpoint.format.manifest import ManifestKind
 from pyspark_checkpoint.history.checkpoint_store import CheckpointStore
+from pyspark_checkpoint.sparkstate.preflight import PROVIDER
+from pyspark_checkpoint.store.faults import SimulatedCrash
 from pyspark_checkpoint.store.open import open_object_store
 from tests.capture.made import QUERY_ID, contents
+from tests.capture.test_restore_steps import Life, living
 from tests.cli.kit import Shell, make_table
 from tests.coordinated.made_stream import MadeStream
 from tests.sink.kit import read_pairs
@@ -144,6 +147,51 @@ def test_a_clone_is_another_query(ckpt: Shell, parent: Path, tmp_path: Path) -> 
     done = ckpt("restore", parent, "--query", "orders", "--to", tmp_path / "c", "--clone", "--json").json
     assert done["query_id"] != QUERY_ID
     assert ids(f"{parent}/{QUERY_ID}") == before
+
+
+@pytest.mark.parametrize("clone", [(), ("--clone",)], ids=["resume", "clone"])
+def test_a_dry_run_knows_which_restore_was_interrupted(
+    ckpt: Shell, parent: Path, tmp_path: Path, clone: tuple[str, ...]
+) -> None:
+    """It says that it would finish its own, and is refused where the restore would be: by another's."""
+    fresh = tmp_path / "fresh"
+    typed = ("restore", parent, "--query", "orders", "--to", fresh)
+    with living(Life(5)), pytest.raises(SimulatedCrash):
+        ckpt(*typed, "--epoch", "1", *clone)
+    before = contents(fresh)
+    assert ckpt(*typed, "--epoch", "1", *clone, "--dry-run", "--json").json["resumes"] is True
+    other = () if clone else ("--clone",)
+    for wrong in ((*typed, *clone), (*typed, "--epoch", "1", *other)):
+        for refused in (ckpt(*wrong), ckpt(*wrong, "--dry-run")):
+            assert refused.status == 3
+            assert "of checkpoint 4, was interrupted" in refused.err
+    assert contents(fresh) == before
+    assert ckpt(*typed, "--epoch", "1", *clone).status == 0
+
+
+class InRocksdb(MadeStream):
+    """A query whose state Spark could split anew."""
+
+    def offsets(self, number: int) -> str:
+        version, head, source = super().offsets(number).split("\n")
+        fields = json.loads(head)
+        fields["conf"][PROVIDER] = (
+            "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
+        )
+        return "\n".join([version, json.dumps(fields), source])
+
+
+def test_a_dry_run_splits_no_state_of_a_batch_that_may_be_unfinished(ckpt: Shell, tmp_path: Path) -> None:
+    """Spark would not either; nothing of it is started to find out."""
+    stream = InRocksdb(tmp_path / "made", version=2)
+    stream.run(3)
+    typed = ("restore", str(stream.table), "--to", tmp_path / "fresh", "--partitions", "5", "--dry-run")
+    refused = ckpt(*typed)
+    assert refused.status == 3
+    assert "it splits the state of finished batches only" in refused.err
+    told = ckpt(*typed, "--epoch", "1", "--json").json
+    assert (told["splits"], told["point"]) == (True, "after")
+    assert ckpt(*typed, "--epoch", "1", "--before").status == 2
 
 
 def test_rows_and_state_are_restored_before_or_after_a_batch(ckpt: Shell, tmp_path: Path) -> None:

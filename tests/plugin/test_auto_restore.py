@@ -90,6 +90,64 @@ def test_of_two_histories_of_one_location_the_last_that_ran_is_restored(url: str
     assert report.query_id == OTHER_ID
 
 
+def began_anew(url: str, location: Path | str, *, at: int) -> None:
+    """Another query in the same location, which was lost before its first checkpoint."""
+    root = QueryRoot("q", OTHER_ID, "app", at, checkpoint_location=str(location))
+    register(open_object_store(url), root)
+
+
+def test_a_query_that_began_anew_is_not_given_the_state_of_the_one_before(
+    url: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """It ran last, and has no checkpoint yet: nothing is restored, and the log says what can be done."""
+    location = tmp_path / "location"
+    ran(url, location, at=4)
+    began_anew(url, location, at=5)
+    with caplog.at_level(logging.WARNING):
+        assert auto_restore(of(url)) == []
+    assert not location.exists()
+    assert f"query q ({OTHER_ID}) ran last in {location} and has no checkpoint" in caplog.text
+    assert f"ckpt restore {root_url(url, QUERY_ID)} --to {location}" in caplog.text
+
+
+def test_a_query_that_is_back_where_another_had_begun_is_restored(url: str, tmp_path: Path) -> None:
+    """The one without a checkpoint ran before it."""
+    ran(url, tmp_path / "location", at=6)
+    began_anew(url, tmp_path / "location", at=5)
+    (report,) = auto_restore(of(url))
+    assert report.query_id == QUERY_ID
+
+
+def test_a_location_that_is_there_needs_no_word_about_who_had_it(
+    url: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """It stays as it is; so does one that nobody has a checkpoint of, which is not even looked at."""
+    kept = ran(url, tmp_path / "location", at=4)
+    shutil.move(kept, tmp_path / "location")
+    began_anew(url, tmp_path / "location", at=5)
+    nowhere = QueryRoot(
+        "lost", "8e3d2fb0-5d74-4e9c-9b20-2c7f2e813a33", "app", 6, "", "s3://nowhere/location"
+    )
+    register(open_object_store(url), nowhere)
+    with caplog.at_level(logging.WARNING):
+        assert auto_restore(of(url)) == []
+    assert caplog.text == ""
+
+
+def test_the_driver_need_not_find_a_location_that_nothing_is_to_be_restored_in(
+    url: str, tmp_path: Path, capsys: pytest.CaptureFixture[str], caplog: pytest.LogCaptureFixture
+) -> None:
+    """Only Hadoop reaches it, and the query that ran there last has no checkpoint."""
+    ran(url, tmp_path / "location")
+    root = QueryRoot("q", QUERY_ID, "app", 2, checkpoint_location="hdfs://name/location")
+    register(open_object_store(url), root)
+    began_anew(url, "hdfs://name/location", at=5)
+    with caplog.at_level(logging.WARNING):
+        assert auto_restore(of(url)) == []
+    assert capsys.readouterr().out == ""
+    assert "ran last in hdfs://name/location" in caplog.text
+
+
 @pytest.mark.parametrize("at", ["2", "before-upgrade"])
 def test_a_checkpoint_can_be_named(url: str, tmp_path: Path, at: str) -> None:
     """By number or as a savepoint; the history records that it went back."""

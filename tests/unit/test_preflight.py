@@ -84,3 +84,12 @@ def test_a_location_is_read_for_what_it_records(tmp_path: Path) -> None:
     assert preflight(str(made.path))[0].severity is Severity.FAILURE
     with pytest.raises(RefusedError, match="no offset log"):
         preflight(str(tmp_path / "empty"))
+
+
+def test_a_restore_that_was_interrupted_early_is_said_to_be_so(tmp_path: Path) -> None:
+    """Nothing of a query is there yet but state: it is not a place where no query has run."""
+    made = MadeLocation(tmp_path / "location")
+    (made.path / RESTORE_MARKER).write_text("{}")
+    (finding,) = preflight(str(made.path), sources=1)
+    assert finding.severity is Severity.FAILURE
+    assert (finding.message, finding.cure) == ("a restore into it was interrupted", "repeat that restore")

@@ -24,6 +24,7 @@ from pyspark_checkpoint.cli.target import REFERENCE
 from pyspark_checkpoint.errors import SettingsError
 from pyspark_checkpoint.format.manifest import CheckpointManifest
 from pyspark_checkpoint.history.moments import parse_timestamp_ms
+from pyspark_checkpoint.sparkstate.coordinated import find_state_record
 from pyspark_checkpoint.sparkstate.points import RestorePoint
 
 ABOUT = """Rebuild a query's checkpoint location from a checkpoint; the unmodified query goes on from
@@ -150,12 +151,17 @@ def _told_point(point: RestorePoint, epoch: int) -> str:
     return f"after batch {epoch}: Spark goes on with batch {epoch + 1}"
 
 
-def _splits(manifest: CheckpointManifest, partitions: int | None, *, is_clone: bool) -> bool:
-    if partitions is None:
+def _splits(manifest: CheckpointManifest, request: RestoreRequest, args: argparse.Namespace) -> bool:
+    if args.partitions is None:
         return False
-    from pyspark_checkpoint.spark.rescale import must_split  # noqa: PLC0415 - starts no Spark
+    from pyspark_checkpoint.spark import rescale  # noqa: PLC0415 - starts no Spark
 
-    return must_split(manifest, partitions, is_clone=is_clone)
+    if not rescale.must_split(manifest, args.partitions, is_clone=args.clone):
+        return False
+    if find_state_record(manifest) is not None:
+        choice = {"query": request.query, "point": args.point, "options": place_of(args).options}
+        rescale.refuse_unfinished(request.url, manifest, choice)
+    return True
 
 
 def _preview(
@@ -165,7 +171,7 @@ def _preview(
         raise SettingsError(f"--partitions is {args.partitions}", hint="at least one is needed")
     preview = preview_restore(request, **settings)
     plan = preview.plan
-    splits = _splits(preview.manifest, args.partitions, is_clone=args.clone)
+    splits = _splits(preview.manifest, request, args)
     if args.json:
         console.json(
             {

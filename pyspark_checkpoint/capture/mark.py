@@ -1,0 +1,167 @@
+"""The mark of a restore that is not finished: which restore it is, and which process does it.
+
+It is written before anything else and removed after everything else. Whoever repeats an interrupted
+restore takes the mark over; whether the one before is dead nobody can know, so that each looks at the mark
+again before what cannot be taken back. Where a store cannot compare and swap (Hadoop's file systems) the
+mark is replaced as it is: between two that begin at the same moment the last one has it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+
+import orjson
+
+from pyspark_checkpoint.capture.location import CheckpointLocation
+from pyspark_checkpoint.capture.writer import is_left_over
+from pyspark_checkpoint.clock import SYSTEM_CLOCK
+from pyspark_checkpoint.errors import AlreadyExists, Conflict, FormatError, Invalid, NotFound, RefusedError
+from pyspark_checkpoint.format.sealed import sha256_hex
+from pyspark_checkpoint.sparkstate.restore import RESTORE_MARKER, RestorePlan, check_fresh
+from pyspark_checkpoint.store.base import Version
+
+
+@dataclass(frozen=True, slots=True)
+class RestoreMark:
+    """What an unfinished restore says of itself. Its number is for people: content decides."""
+
+    content_sha256: str
+    query_id: str
+    checkpoint_id: int
+    nonce: str = ""
+    """The process that does it; empty if nobody says."""
+
+    @staticmethod
+    def of(plan: RestorePlan) -> RestoreMark:
+        """The mark of this process, for what it is going to write."""
+        content = orjson.dumps([[file.path, file.ref.sha256] for file in plan.files])
+        return RestoreMark(sha256_hex(content), plan.query_id, plan.checkpoint_id, SYSTEM_CLOCK.nonce())
+
+    def is_same_restore(self, other: RestoreMark) -> bool:
+        """Whether both write the same, whichever process does it."""
+        return (self.content_sha256, self.query_id) == (other.content_sha256, other.query_id)
+
+    def encode(self) -> bytes:
+        """As it is stored."""
+        return orjson.dumps(asdict(self))
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """A location that a restore may begin or go on in, as it was found."""
+
+    mark: Version | None
+    """The version of the mark that is there; None if the location is fresh."""
+    left_over: tuple[str, ...]
+    """What the one that was interrupted had half written."""
+
+    @property
+    def resumes(self) -> bool:
+        """Whether an interrupted restore goes on."""
+        return self.mark is not None
+
+
+@dataclass(frozen=True, slots=True)
+class Hold:
+    """A location that this process has marked."""
+
+    location: CheckpointLocation
+    mark: RestoreMark
+    place: Place
+
+    def check(self) -> None:
+        """Refused if the mark is this process's no more. Changes nothing; one GET."""
+        try:
+            found = self.location.store.get(RESTORE_MARKER)
+        except NotFound:
+            raise RefusedError(
+                "the mark of this restore is gone: another process finished it, or removed the location",
+                hint="if the location is there, it is whole, and a query may run from it",
+            ) from None
+        if _decode_or_refuse(found).nonce != self.mark.nonce:
+            raise RefusedError(
+                "another process goes on with this restore",
+                hint="wait for it; if it was interrupted, repeat the restore",
+            )
+
+    def release(self) -> None:
+        """Take the mark away, and before it what was left over when this process began."""
+        self.check()
+        if self.place.left_over:
+            self.location.store.delete(self.place.left_over)
+        self.location.store.delete([RESTORE_MARKER])
+
+
+def find_mark(location: CheckpointLocation) -> RestoreMark | None:
+    """The mark in a location, None if it has none. One that cannot be read is a ``FormatError``."""
+    try:
+        return _decode(location.store.get(RESTORE_MARKER))
+    except NotFound:
+        return None
+
+
+def look_at(location: CheckpointLocation, mark: RestoreMark) -> Place:
+    """Find out whether ``mark``'s restore may begin or go on in a location; refused if not."""
+    try:
+        stored = location.store.read(RESTORE_MARKER)
+    except NotFound:
+        stored = None
+    if stored is not None:
+        found = _decode_or_refuse(stored.data)
+        if not found.is_same_restore(mark):
+            raise RefusedError(
+                f"another restore into this location, of checkpoint {found.checkpoint_id}, was interrupted",
+                hint=f"finish that one by repeating it (--at {found.checkpoint_id}), or restore into a "
+                "fresh location",
+            )
+    keys = [info.key for info in location.store.list()]
+    check_fresh(keys, is_ours=stored is not None)
+    if stored is None:
+        return Place(None, ())
+    return Place(stored.version, tuple(key for key in keys if is_left_over(key)))
+
+
+def take_hold(location: CheckpointLocation, mark: RestoreMark) -> Hold:
+    """Mark a location, or take the mark of the same restore over; refused if neither is possible."""
+    place = look_at(location, mark)
+    try:
+        if place.mark is None:
+            location.store.put(RESTORE_MARKER, mark.encode(), if_absent=True)
+        else:
+            _replace(location, mark, place.mark)
+    except (AlreadyExists, Conflict):
+        raise RefusedError(
+            "another restore into this location has just begun", hint="wait for it, or choose another"
+        ) from None
+    return Hold(location, mark, place)
+
+
+def _replace(location: CheckpointLocation, mark: RestoreMark, version: Version) -> None:
+    try:
+        location.store.put(RESTORE_MARKER, mark.encode(), if_match=version)
+    except Invalid:
+        location.store.put(RESTORE_MARKER, mark.encode())
+
+
+def _decode(data: bytes) -> RestoreMark:
+    try:
+        fields = orjson.loads(data)
+        return RestoreMark(
+            str(fields["content_sha256"]),
+            str(fields["query_id"]),
+            int(fields.get("checkpoint_id", 0)),
+            str(fields.get("nonce", "")),
+        )
+    except (orjson.JSONDecodeError, KeyError, TypeError, ValueError, AttributeError):
+        raise FormatError(
+            f"{RESTORE_MARKER} is not what a restore writes",
+            hint="a restore into this location was not finished: restore into a fresh one",
+        ) from None
+
+
+def _decode_or_refuse(data: bytes) -> RestoreMark:
+    """A damaged mark is the location's trouble and not the checkpoint's: no other one would do better."""
+    try:
+        return _decode(data)
+    except FormatError as error:
+        raise RefusedError(error.message, hint=error.hint) from None
