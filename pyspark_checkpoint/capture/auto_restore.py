@@ -173,10 +173,11 @@ def _restore(settings: PluginSettings, found: Candidate) -> RestoreReport:
         location_options=_location_options(settings, found.location),
     )
     _LOG.info(
-        "query %s: %s is restored from checkpoint %d, after batch %d: %d files, %d bytes",
+        "query %s: %s is restored from checkpoint %d, %s batch %d: %d files, %d bytes",
         _name(found),
         found.location,
         report.checkpoint_id,
+        report.point.value,
         report.epoch,
         report.files,
         report.size_bytes,

@@ -128,13 +128,15 @@ def seal_known(history: CheckpointStore, number: int, options: Mapping[str, str]
     if manifest is None or record is None:
         return
     commit = find_commit(history, manifest)
+    if commit is None:
+        try:
+            location = LocationSpec(manifest.query.checkpoint_location, plain_options(options))
+            seal_head(history, location.open())
+        except CheckpointError as error:
+            _LOG.info("checkpoint %d is not sealed: %s", number, error)
+        commit = find_commit(history, manifest)  # of what has a successor by now, that one knows
     if commit is not None:
         keep_commit(history, manifest, commit)
-        return
-    try:
-        seal_head(history, LocationSpec(manifest.query.checkpoint_location, plain_options(options)).open())
-    except CheckpointError as error:
-        _LOG.info("checkpoint %d is not sealed: %s", number, error)
 
 
 def commit_problem(manifest: CheckpointManifest, files: Mapping[str, bytes]) -> str | None:

@@ -7,15 +7,18 @@ import shutil
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from pyspark_checkpoint.capture import sealing
 from pyspark_checkpoint.capture.covered import Captures, watch_query
 from pyspark_checkpoint.capture.describe import QueryFacts
 from pyspark_checkpoint.capture.location import LocationSpec
 from pyspark_checkpoint.capture.operations import savepoint
 from pyspark_checkpoint.capture.sealing import find_commit, seal_head
 from pyspark_checkpoint.capture.take import QueryCapture
+from pyspark_checkpoint.cli.main import main
 from pyspark_checkpoint.errors import RefusedError
 from pyspark_checkpoint.format.artifact import ArtifactRef
 from pyspark_checkpoint.format.keys import manifest_key
@@ -198,6 +201,39 @@ def test_a_savepoint_can_do_without_its_successor(stream: MadeStream) -> None:
     assert stream.restore(at="first").point is RestorePoint.AFTER
     stream.run(1)
     assert stream.rows() == stream.whole_state(2) == totals_after(1)
+
+
+def test_a_savepoint_that_the_next_batch_overtakes_can_do_without_it(
+    stream: MadeStream, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The head that is sealed is not the savepoint's any more; its successor knows, and may be removed."""
+    look = sealing.seal_head
+
+    def overtaken(*arguments: Any) -> object:
+        stream.batch()
+        return look(*arguments)
+
+    monkeypatch.setattr(sealing, "seal_head", overtaken)
+    savepoint(str(stream.table), "overtaken")
+    stream.run(4)
+    stream.history().prune(keep=1)
+    stream.lose_location()
+    assert stream.restore(at="overtaken").point is RestorePoint.AFTER
+
+
+def test_a_rollback_knows_of_its_batch_what_the_checkpoint_knew(stream: MadeStream) -> None:
+    """And goes on knowing when the batch after that one is removed."""
+    stream.run(2)
+    history = stream.history()
+    target = history.list_ids()[1]
+    code = main(["rollback", str(stream.table), str(target)])
+    newest = history.load_latest()
+    assert (code, newest is not None and newest.rollback_of) == (0, target)
+    history.prune(keep=1)
+    stream.lose_location()
+    assert stream.restore().point is RestorePoint.AFTER
+    stream.run(1)
+    assert stream.rows() == stream.whole_state(3) == totals_after(2)
 
 
 def test_the_listener_uploads_nothing_and_seals_a_query_that_rests(stream: MadeStream) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 
+from pyspark_checkpoint.capture.sealing import seal_known
 from pyspark_checkpoint.cli import exits, text
 from pyspark_checkpoint.cli.arguments import add_dry_run, add_json, add_store, place_of
 from pyspark_checkpoint.cli.console import Console
@@ -44,6 +45,7 @@ def run(args: argparse.Namespace, console: Console) -> int:
                 f"the newest now is {newest}"
             )
         return exits.DONE
+    seal_known(history, target.checkpoint_id, place_of(args).options)
     made = history.rollback(target.checkpoint_id)
     if args.json:
         console.json(checkpoint_record(entry_of(made)))
