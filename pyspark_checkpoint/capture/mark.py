@@ -2,8 +2,9 @@
 
 It is written before anything else and removed after everything else. Whoever repeats an interrupted
 restore takes the mark over; whether the one before is dead nobody can know, so that each looks at the mark
-again before what cannot be taken back. Where a store cannot compare and swap (Hadoop's file systems) the
-mark is replaced as it is: between two that begin at the same moment the last one has it.
+again before what cannot be taken back. Where a store cannot compare and swap (Hadoop's file systems, which
+replace a file by deleting it first) the mark stays as it is: several share it, and the first to finish
+takes it away from all.
 """
 
 from __future__ import annotations
@@ -50,15 +51,15 @@ class RestoreMark:
 class Place:
     """A location that a restore may begin or go on in, as it was found."""
 
-    mark: Version | None
-    """The version of the mark that is there; None if the location is fresh."""
-    left_over: tuple[str, ...]
+    found: tuple[RestoreMark, Version] | None = None
+    """The mark that is there; None if the location is fresh."""
+    left_over: tuple[str, ...] = ()
     """What the one that was interrupted had half written."""
 
     @property
     def resumes(self) -> bool:
         """Whether an interrupted restore goes on."""
-        return self.mark is not None
+        return self.found is not None
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,33 +103,32 @@ def find_mark(location: CheckpointLocation) -> RestoreMark | None:
 
 def look_at(location: CheckpointLocation, mark: RestoreMark) -> Place:
     """Find out whether ``mark``'s restore may begin or go on in a location; refused if not."""
+    found = None
     try:
         stored = location.store.read(RESTORE_MARKER)
+        found = _decode_or_refuse(stored.data), stored.version
     except NotFound:
-        stored = None
-    if stored is not None:
-        found = _decode_or_refuse(stored.data)
-        if not found.is_same_restore(mark):
-            raise RefusedError(
-                f"another restore into this location, of checkpoint {found.checkpoint_id}, was interrupted",
-                hint=f"finish that one by repeating it (--at {found.checkpoint_id}), or restore into a "
-                "fresh location",
-            )
+        pass
+    if found is not None and not found[0].is_same_restore(mark):
+        number = found[0].checkpoint_id
+        raise RefusedError(
+            f"another restore into this location, of checkpoint {number}, was interrupted",
+            hint=f"finish that one by repeating it (--at {number}), or restore into a fresh location",
+        )
     keys = [info.key for info in location.store.list()]
-    check_fresh(keys, is_ours=stored is not None)
-    if stored is None:
-        return Place(None, ())
-    return Place(stored.version, tuple(key for key in keys if is_left_over(key)))
+    check_fresh(keys, is_ours=found is not None)
+    if found is None:
+        return Place()
+    return Place(found, tuple(key for key in keys if is_left_over(key)))
 
 
 def take_hold(location: CheckpointLocation, mark: RestoreMark) -> Hold:
     """Mark a location, or take the mark of the same restore over; refused if neither is possible."""
     place = look_at(location, mark)
     try:
-        if place.mark is None:
-            location.store.put(RESTORE_MARKER, mark.encode(), if_absent=True)
-        else:
-            _replace(location, mark, place.mark)
+        if place.found is not None:
+            return Hold(location, _take_over(location, mark, *place.found), place)
+        location.store.put(RESTORE_MARKER, mark.encode(), if_absent=True)
     except (AlreadyExists, Conflict):
         raise RefusedError(
             "another restore into this location has just begun", hint="wait for it, or choose another"
@@ -136,11 +136,15 @@ def take_hold(location: CheckpointLocation, mark: RestoreMark) -> Hold:
     return Hold(location, mark, place)
 
 
-def _replace(location: CheckpointLocation, mark: RestoreMark, version: Version) -> None:
+def _take_over(
+    location: CheckpointLocation, mark: RestoreMark, found: RestoreMark, version: Version
+) -> RestoreMark:
+    """Replace the mark that was found, and return the one that is there: without a gap, or not at all."""
     try:
         location.store.put(RESTORE_MARKER, mark.encode(), if_match=version)
     except Invalid:
-        location.store.put(RESTORE_MARKER, mark.encode())
+        return found
+    return mark
 
 
 def _decode(data: bytes) -> RestoreMark:

@@ -189,22 +189,30 @@ def test_a_mark_of_before_it_said_whose_it_is_is_gone_on_with(
     assert contents(fresh) == needed(made, 2)
 
 
-def test_where_nothing_can_be_compared_and_swapped_a_restore_is_gone_on_with_too(
+def test_where_nothing_can_be_compared_and_swapped_several_share_the_mark(
     made: MadeLocation, url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Hadoop's file systems, and services without it: the mark is replaced all the same, and looked at."""
+    """Hadoop's file systems would lose it while it is replaced. Whoever finishes first is the one."""
     fresh, put = tmp_path / "fresh", LocalStore.put
     with living(Life(5)), pytest.raises(SimulatedCrash):
         restore(url, str(fresh))
+    mark = (fresh / RESTORE_MARKER).read_bytes()
 
-    def plain(self: LocalStore, key: str, data: Any, **conditions: Any) -> Any:
-        if key == RESTORE_MARKER and conditions.get("if_match") is not None:
+    def without_swap(self: LocalStore, key: str, data: Any, **conditions: Any) -> Any:
+        if key == RESTORE_MARKER:
+            assert conditions.get("if_match") is not None, "it is never replaced as it is"
             raise Invalid("no compare and swap", key=key)
         return put(self, key, data, **conditions)
 
-    monkeypatch.setattr(LocalStore, "put", plain)
-    assert restore(url, str(fresh)).resumed
-    assert contents(fresh) == needed(made, 2)
+    def other() -> None:
+        assert (fresh / RESTORE_MARKER).read_bytes() == mark
+        assert restore(url, str(fresh)).resumed
+        query_starts(made, url, fresh)
+
+    monkeypatch.setattr(LocalStore, "put", without_swap)
+    with pytest.raises(RefusedError, match="finished it"):
+        restore(url, str(fresh), progress=once(other))
+    check_left_alone(made, url, fresh)
 
 
 def test_dying_at_any_step_of_going_on_leaves_what_repeating_finishes(
