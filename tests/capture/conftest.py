@@ -31,3 +31,9 @@ def inputs(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def lab(spark: SparkSession, inputs: Path, tmp_path: Path) -> Lab:
     """A place for one test's locations and stores."""
     return Lab(spark, inputs, tmp_path)
+
+
+@pytest.fixture
+def url(tmp_path: Path) -> str:
+    """A store that one test captures to."""
+    return str(tmp_path / "store")

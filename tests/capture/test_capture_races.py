@@ -52,11 +52,6 @@ def made(tmp_path: Path) -> MadeLocation:
     return MadeLocation(tmp_path / "location").commit(0, 1, 2)
 
 
-@pytest.fixture
-def url(tmp_path: Path) -> str:
-    return str(tmp_path / "store")
-
-
 def snapshot(made: MadeLocation, version: int) -> None:
     """What maintenance does: a snapshot, and what is older than it goes."""
     for partition in range(2):

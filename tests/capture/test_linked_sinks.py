@@ -26,11 +26,6 @@ def made(tmp_path: Path) -> MadeLocation:
 
 
 @pytest.fixture
-def url(tmp_path: Path) -> str:
-    return str(tmp_path / "store")
-
-
-@pytest.fixture
 def table_url(tmp_path: Path) -> str:
     return str(tmp_path / "table")
 

@@ -25,11 +25,6 @@ def made(tmp_path: Path) -> MadeLocation:
     return MadeLocation(tmp_path / "location").commit(0, 1, 2, 3)
 
 
-@pytest.fixture
-def url(tmp_path: Path) -> str:
-    return str(tmp_path / "store")
-
-
 @pytest.mark.parametrize("epoch", [0, 2, 3])
 def test_a_restored_location_has_every_byte_and_nothing_else(
     made: MadeLocation, url: str, tmp_path: Path, epoch: int

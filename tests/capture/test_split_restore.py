@@ -55,11 +55,6 @@ def made(tmp_path: Path) -> MadeLocation:
     return location
 
 
-@pytest.fixture
-def url(tmp_path: Path) -> str:
-    return str(tmp_path / "store")
-
-
 def split(url: str, to: Path, session: FakeSession, partitions: int = 3, **settings: Any) -> Any:
     return restore(url, str(to), partitions=partitions, spark=session, **settings)  # type: ignore[arg-type]
 
