@@ -49,6 +49,12 @@ class Jvm:
         java = getattr(self._view, f"{_PACKAGE}.ObjectStoreCheckpointFileManager")
         return Manager(self, root, java(self.path(root), self.conf(extra)))
 
+    def write_with_checksums(self, path: str, content: bytes) -> None:
+        """Write a file as Hadoop's local file system does, with its checksums beside it."""
+        stream = self._view.org.apache.hadoop.fs.FileSystem.getLocal(self.conf()).create(self.path(path))
+        stream.write(bytearray(content))
+        stream.close()
+
     def spark_manager(self, root: str) -> Manager:
         """The manager that Spark takes without our conf."""
         names = self._view.org.apache.spark.sql.execution.streaming.checkpointing

@@ -1,4 +1,4 @@
-"""Drivers killed at random, with the checkpoint on S3: the results are those of an undisturbed run."""
+"""Drivers killed at random, with checkpoints on S3 and on disk: the results are an undisturbed run's."""
 
 from __future__ import annotations
 
@@ -27,12 +27,15 @@ QUERIES = {
     "sessions-changelog": ("sessions", ROCKSDB_CHANGELOG),
     "processor-changelog": ("processor", ROCKSDB_CHANGELOG),
 }
+ON_DISK = ("count-changelog", "join-hdfs", "dedup-v2")
+"""Their locations are on a local disk, also when they are killed."""
 
 
-def specs(root: str, results: Path, batches: int) -> list[QuerySpec]:
+def specs(disk: Path, root: str, results: Path, batches: int) -> list[QuerySpec]:
     """Every provider and every kind of operator, eight queries for one driver."""
+    roots = {name: f"file://{disk}" if name in ON_DISK else root for name in QUERIES}
     return [
-        QuerySpec(name, kind, f"{root}/{name}", str(results / name), batches, conf, rows=60)
+        QuerySpec(name, kind, f"{roots[name]}/{name}", str(results / name), batches, conf, rows=60)
         for name, (kind, conf) in QUERIES.items()
     ]
 
@@ -49,10 +52,12 @@ def test_killed_drivers_lose_and_double_nothing(
 ) -> None:
     """SIGKILL at random moments; every batch of every query equals that of an undisturbed run."""
     batches = max(8, kills)
-    undisturbed = specs(f"file://{tmp_path}/locations", tmp_path / "expected", batches)
+    alone = tmp_path / "alone"
+    undisturbed = specs(alone, f"file://{alone}", tmp_path / "expected", batches)
     with Driver(tmp_path / "undisturbed.log") as driver:
         driver.run(*undisturbed, timeout_seconds=900)
-    killed = specs(f"s3a://{s3_server.bucket}/crashes-{kills}", tmp_path / "found", batches)
+    root = f"s3a://{s3_server.bucket}/crashes-{kills}"
+    killed = specs(tmp_path / "locations", root, tmp_path / "found", batches)
 
     def start() -> Driver:
         return Driver(

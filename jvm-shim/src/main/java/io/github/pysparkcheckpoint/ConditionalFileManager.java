@@ -46,14 +46,14 @@ final class ConditionalFileManager implements CheckpointFileManager {
     Path file = fileSystem.makeQualified(path);
     Spool content = new Spool(settings);
     if (overwriteIfPossible) {
-      return new AtomicUpload(
+      return new AtomicUpload<>(
           content,
           bytes -> {
             deletes.await(file);
             writer.overwrite(file, bytes);
           });
     }
-    return new AtomicUpload(content, bytes -> create(file, bytes));
+    return new AtomicUpload<>(content, bytes -> create(file, bytes));
   }
 
   private void create(Path file, Spool content) throws IOException {
@@ -71,7 +71,7 @@ final class ConditionalFileManager implements CheckpointFileManager {
   @Override
   public FSDataInputStream open(Path path) {
     Path file = fileSystem.makeQualified(path);
-    return unchecked(
+    return Undeclared.failures(
         () -> {
           if (deletes.contains(file)) {
             throw new FileNotFoundException(file + " has been deleted");
@@ -84,7 +84,7 @@ final class ConditionalFileManager implements CheckpointFileManager {
   @Override
   public FileStatus[] list(Path path, PathFilter filter) {
     Path directory = fileSystem.makeQualified(path);
-    return unchecked(
+    return Undeclared.failures(
         () -> {
           FileStatus[] all;
           try {
@@ -126,7 +126,7 @@ final class ConditionalFileManager implements CheckpointFileManager {
     if (MADE.contains(qualified)) {
       return true;
     }
-    return unchecked(
+    return Undeclared.failures(
         () ->
             SparkFileNames.isSurelyFile(root, qualified)
                 ? isFile(qualified)
@@ -142,7 +142,7 @@ final class ConditionalFileManager implements CheckpointFileManager {
   @Override
   public void delete(Path path) {
     Path qualified = fileSystem.makeQualified(path);
-    unchecked(
+    Undeclared.failures(
         () -> {
           if (SparkFileNames.isSurelyFile(root, qualified)) {
             deletes.add(qualified);
@@ -156,24 +156,6 @@ final class ConditionalFileManager implements CheckpointFileManager {
           }
           return null;
         });
-  }
-
-  /** Spark's interface declares no exceptions and expects the plain ones of Hadoop. */
-  private static <T> T unchecked(Request<T> request) {
-    try {
-      return request.run();
-    } catch (IOException failure) {
-      throw ConditionalFileManager.<RuntimeException>undeclared(failure);
-    }
-  }
-
-  @SuppressWarnings("unchecked")
-  private static <E extends Exception> RuntimeException undeclared(Exception failure) throws E {
-    throw (E) failure;
-  }
-
-  private interface Request<T> {
-    T run() throws IOException;
   }
 
   private static boolean isAtOrBelow(Path path, Path ancestor) {

@@ -1,12 +1,14 @@
 package io.github.pysparkcheckpoint;
 
 import java.io.IOException;
+import java.nio.file.Files;
 import java.util.Locale;
 import java.util.Set;
 import org.apache.hadoop.conf.Configuration;
 import org.apache.hadoop.fs.FSDataInputStream;
 import org.apache.hadoop.fs.FileStatus;
 import org.apache.hadoop.fs.FileSystem;
+import org.apache.hadoop.fs.LocalFileSystem;
 import org.apache.hadoop.fs.Path;
 import org.apache.hadoop.fs.PathFilter;
 import org.apache.hadoop.fs.UnsupportedFileSystemException;
@@ -19,9 +21,9 @@ import org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedChe
  * Spark's checkpoint files on an object store, one conditional PUT each.
  *
  * <p>Set {@code spark.sql.streaming.checkpointFileManagerClass} to the name of this class. Locations on
- * S3 are written by {@link ConditionalFileManager}. All others are left to the managers that Spark
- * itself would take, whose contract rests on the file system's atomic rename: so one conf line serves
- * an application with locations of several kinds.
+ * S3 are written by {@link ConditionalFileManager}, those on a local disk by {@link LocalFileManager}.
+ * All others are left to the managers that Spark itself would take, whose contract rests on the file
+ * system's atomic rename: so one conf line serves an application with locations of several kinds.
  */
 public final class ObjectStoreCheckpointFileManager implements CheckpointFileManager {
 
@@ -40,6 +42,9 @@ public final class ObjectStoreCheckpointFileManager implements CheckpointFileMan
     if (scheme != null && S3_SCHEMES.contains(scheme.toLowerCase(Locale.ROOT))
         || ConditionalWriter.isOfferedBy(fileSystem, fileSystem.makeQualified(path))) {
       return new ConditionalFileManager(path, fileSystem, conf);
+    }
+    if (fileSystem instanceof LocalFileSystem local) {
+      return new LocalFileManager(path, conf, local, Files::createLink);
     }
     return sparkOwn(path, conf);
   }

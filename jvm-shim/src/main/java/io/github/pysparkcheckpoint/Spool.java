@@ -11,14 +11,13 @@ import java.util.List;
 import java.util.concurrent.atomic.AtomicLong;
 
 /**
- * The bytes of one file between its first write and its upload.
+ * A draft that is uploaded.
  *
  * <p>They are in memory as long as all spools of the JVM together stay within {@code memoryBytes},
  * and no single one takes more than an eighth of that; beyond it the whole spool moves to a file
- * that has no name any more, so that a killed process leaves none behind. Not safe for threads:
- * Spark writes a file from one.
+ * that has no name any more, so that a killed process leaves none behind.
  */
-final class Spool extends OutputStream {
+final class Spool extends Draft {
 
   private static final int CHUNK_BYTES = 64 << 10;
   private static final int COPY_BYTES = 256 << 10;
@@ -30,8 +29,6 @@ final class Spool extends OutputStream {
   private final List<byte[]> chunks = new ArrayList<>();
   private long sizeBytes;
   private RandomAccessFile disk;
-  private boolean released;
-  private boolean broken;
 
   Spool(FileManagerSettings settings) {
     this.settings = settings;
@@ -48,29 +45,7 @@ final class Spool extends OutputStream {
   }
 
   @Override
-  public void write(int b) throws IOException {
-    write(new byte[] {(byte) b}, 0, 1);
-  }
-
-  @Override
-  public void write(byte[] source, int offset, int length) throws IOException {
-    if (released) {
-      throw new IOException("the stream is closed");
-    }
-    requireWhole();
-    broken = true;
-    take(source, offset, length);
-    broken = false;
-  }
-
-  /** Refuse to go on after a write that failed: nobody knows how much of it arrived. */
-  void requireWhole() throws IOException {
-    if (broken) {
-      throw new IOException("an earlier write failed, so that the file would not be whole");
-    }
-  }
-
-  private void take(byte[] source, int offset, int length) throws IOException {
+  void take(byte[] source, int offset, int length) throws IOException {
     int done = 0;
     while (done < length) {
       if (disk != null) {
@@ -107,12 +82,8 @@ final class Spool extends OutputStream {
     }
   }
 
-  /** Give memory and disk back; the bytes are gone. May be repeated. */
-  void release() {
-    if (released) {
-      return;
-    }
-    released = true;
+  @Override
+  void drop() {
     dropChunks();
     if (disk != null) {
       try {

@@ -5,15 +5,16 @@
  *
  * <p>Spark writes its own logs (offsets, commits, metadata) and state files through a
  * {@code CheckpointFileManager}. {@link io.github.pysparkcheckpoint.ObjectStoreCheckpointFileManager}
- * is one for object stores: each file is one conditional PUT. It is set by one conf,
+ * is one for object stores, where each file is one conditional PUT, and for local disks, where each is
+ * one synced file and one link. It is set by one conf,
  * {@code spark.sql.streaming.checkpointFileManagerClass}, and needs nothing else of this project.
  *
  * <p>What holds:
  *
  * <ol>
  *   <li>Nothing is visible before {@code close()}. A stream that is cancelled, or whose process dies,
- *       leaves nothing behind.
- *   <li>A create without overwrite is one PUT with {@code If-None-Match: *}. Of any number of
+ *       leaves nothing behind; on a local disk a killed process leaves a file with a hidden name.
+ *   <li>A create without overwrite is one PUT with {@code If-None-Match: *}, or one link. Of any number of
  *       creators, in any number of JVMs, exactly one succeeds; the others get
  *       {@code FileAlreadyExistsException}, which Spark reports as a concurrent query.
  *   <li>A write that failed is an exception, always. A write whose answer was lost is settled by a
@@ -25,8 +26,9 @@
  * </ol>
  *
  * <p>Where each part lives: {@code ObjectStoreCheckpointFileManager} chooses by file system;
- * {@code ConditionalFileManager} is the manager for a connector with conditional create;
- * {@code AtomicUpload} is the stream that it hands out, {@code Spool} holds the stream's bytes;
+ * {@code ConditionalFileManager} is the manager for a connector with conditional create,
+ * {@code LocalFileManager} that for a local disk; {@code AtomicUpload} is the stream that they hand out,
+ * a {@code Draft} holds its bytes: {@code Spool} those of an upload, {@code LocalDraft} those of a file;
  * {@code ConditionalWriter} does the PUT and settles its outcome; {@code ConditionProbe} asks the
  * server; {@code PendingDeletes} batches deletes; {@code SparkFileNames} is the pure part: which
  * names are surely files; {@code FileManagerSettings} reads the confs.

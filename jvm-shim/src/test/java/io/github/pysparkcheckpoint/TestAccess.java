@@ -2,10 +2,13 @@ package io.github.pysparkcheckpoint;
 
 import java.io.IOException;
 import java.io.OutputStream;
+import java.nio.file.FileSystemException;
 import java.time.Duration;
 import java.util.concurrent.atomic.AtomicReference;
 import org.apache.hadoop.conf.Configuration;
+import org.apache.hadoop.fs.FileSystem;
 import org.apache.hadoop.fs.Path;
+import org.apache.spark.sql.execution.streaming.checkpointing.CheckpointFileManager;
 
 /** What the Python tests need to see or to reset, and nobody else. */
 public final class TestAccess {
@@ -69,6 +72,17 @@ public final class TestAccess {
   /** As which start of the side process the one counts that was the {@code number}th and lived so long. */
   public static int countedStart(int number, long livedSeconds) {
     return SideProcess.counted(number, Duration.ofSeconds(livedSeconds));
+  }
+
+  /** The manager of a local disk that has no links. */
+  public static CheckpointFileManager withoutLinks(String root, Configuration conf) throws IOException {
+    return new LocalFileManager(
+        new Path(root),
+        conf,
+        FileSystem.getLocal(conf),
+        (name, file) -> {
+          throw new FileSystemException(name.toString(), null, "Operation not permitted");
+        });
   }
 
   public static String settings(Configuration conf) {

@@ -1,0 +1,127 @@
+package io.github.pysparkcheckpoint;
+
+import java.io.IOException;
+import java.nio.channels.FileChannel;
+import java.nio.file.FileSystemException;
+import java.nio.file.Files;
+import java.nio.file.InvalidPathException;
+import java.nio.file.StandardCopyOption;
+import org.apache.hadoop.conf.Configuration;
+import org.apache.hadoop.fs.FileAlreadyExistsException;
+import org.apache.hadoop.fs.LocalFileSystem;
+import org.apache.hadoop.fs.Path;
+import org.apache.spark.sql.execution.streaming.checkpointing.CheckpointFileManager.CancellableFSDataOutputStream;
+import org.apache.spark.sql.execution.streaming.checkpointing.FileContextBasedCheckpointFileManager;
+
+/**
+ * The manager for a local disk: a file is written once, synced, and gets its name by one link.
+ *
+ * <p>Hadoop's local file system starts a process for the permissions of each file and directory that it
+ * creates, and keeps a second file with checksums; that is most of what a small batch waits for. It
+ * looks whether a name is taken before it renames, which two drivers can do at the same moment, and it
+ * syncs nothing. Here the link is the decision, and what has a name is whole, also after a power cut.
+ *
+ * <p>Names, places and contents are those of Spark's own manager, which does all the reading. A file of
+ * its checksums that is left from an earlier file of the same name would make the new one unreadable,
+ * and goes before the new one comes.
+ */
+final class LocalFileManager extends FileContextBasedCheckpointFileManager {
+
+  /** Gives a file a second name, and fails if that is taken. */
+  interface Link {
+    void create(java.nio.file.Path name, java.nio.file.Path file) throws IOException;
+  }
+
+  private final LocalFileSystem fileSystem;
+  private final Link link;
+
+  LocalFileManager(Path root, Configuration conf, LocalFileSystem fileSystem, Link link) {
+    super(root, conf);
+    this.fileSystem = fileSystem;
+    this.link = link;
+  }
+
+  /** A file that exists fails at close. */
+  @Override
+  public CancellableFSDataOutputStream createAtomic(Path path, boolean overwriteIfPossible) {
+    java.nio.file.Path target = localPath(path);
+    if (target == null) {
+      return super.createAtomic(path, overwriteIfPossible);
+    }
+    return Undeclared.failures(
+        () ->
+            new AtomicUpload<>(
+                LocalDraft.beside(target),
+                draft -> {
+                  draft.finish();
+                  if (overwriteIfPossible) {
+                    replace(target, draft);
+                  } else {
+                    create(path, target, draft);
+                  }
+                }));
+  }
+
+  @Override
+  public void mkdirs(Path path) {
+    java.nio.file.Path directory = localPath(path);
+    if (directory == null) {
+      super.mkdirs(path);
+      return;
+    }
+    Undeclared.failures(() -> Files.createDirectories(directory));
+  }
+
+  /** Null for a name that this JVM's encoding of file names has no letters for: Hadoop writes others. */
+  private java.nio.file.Path localPath(Path path) {
+    try {
+      return fileSystem.pathToFile(path).toPath();
+    } catch (InvalidPathException unspeakable) {
+      return null;
+    }
+  }
+
+  private static void replace(java.nio.file.Path target, LocalDraft draft) throws IOException {
+    Files.deleteIfExists(checksums(target));
+    Files.move(draft.path(), target, StandardCopyOption.ATOMIC_MOVE);
+    syncDirectory(target);
+  }
+
+  private void create(Path path, java.nio.file.Path target, LocalDraft draft) throws IOException {
+    if (Files.exists(target)) {
+      throw new FileAlreadyExistsException(target + " exists already");
+    }
+    Files.deleteIfExists(checksums(target));
+    try {
+      link.create(target, draft.path());
+    } catch (java.nio.file.FileAlreadyExistsException taken) {
+      throw new FileAlreadyExistsException(target + " exists already");
+    } catch (UnsupportedOperationException | FileSystemException noLinks) {
+      createAsSpark(path, draft);
+      return;
+    }
+    syncDirectory(target);
+  }
+
+  /** For disks without links: the look and the rename of Spark's own manager. */
+  private void createAsSpark(Path path, LocalDraft draft) throws IOException {
+    CancellableFSDataOutputStream stream = super.createAtomic(path, false);
+    try {
+      Files.copy(draft.path(), stream);
+      stream.close();
+    } catch (IOException failure) {
+      stream.cancel();
+      throw failure;
+    }
+  }
+
+  private static java.nio.file.Path checksums(java.nio.file.Path target) {
+    return target.resolveSibling("." + target.getFileName() + ".crc");
+  }
+
+  private static void syncDirectory(java.nio.file.Path target) throws IOException {
+    try (FileChannel directory = FileChannel.open(target.getParent())) {
+      directory.force(true);
+    }
+  }
+}
