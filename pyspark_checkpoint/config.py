@@ -21,6 +21,8 @@ STALE_CHOICES = ("fail", "warn", "restore")
 NEVER = "never"
 MISSING = "missing"
 HISTORY_OPTION = "encryptionKeyFile"
+INTERVAL_SECONDS = 1.0
+"""How long captures of a query lie apart at least: batches that are shorter are captured together."""
 _HADOOP = ("spark.hadoop.fs.", "spark.hadoop.google.")
 _FLAGS = {"true": True, "false": False}
 _SECRETS = {name.lower(): name for name in CREDENTIALS if name not in ("credentialsFile", "anonymous")}
@@ -49,7 +51,7 @@ SETTINGS = (
     ),
     Setting("restoreTimeoutSeconds", "restore_timeout_seconds", "1800", "how long that may take"),
     Setting("queries", "queries", "*", "names of the queries that are checkpointed, with * and commas"),
-    Setting("intervalSeconds", "interval_seconds", "0", "at least so long between two captures of a query"),
+    Setting("intervalSeconds", "interval_seconds", "1", "at least so long between two captures of a query"),
     Setting("pollSeconds", "poll_seconds", "10", "how often to look for batches whose events were dropped"),
     Setting("retain", "retain", "20", "epochs kept at least; savepoints are kept beside them"),
     Setting(
@@ -69,7 +71,12 @@ SETTINGS = (
         "5",
         "how long the end of the application waits for the last checkpoints",
     ),
-    Setting("fileManager", "file_manager", "auto", "auto or off: our file manager for object stores"),
+    Setting(
+        "fileManager",
+        "file_manager",
+        "auto",
+        "auto or off: our file manager for object stores and local disks",
+    ),
     Setting(
         "fileManager.allowUnfenced",
         "file_manager_allow_unfenced",
@@ -100,7 +107,7 @@ class PluginSettings:
     app: str
     restore: str = NEVER
     queries: tuple[str, ...] = ("*",)
-    interval_seconds: float = 0.0
+    interval_seconds: float = INTERVAL_SECONDS
     poll_seconds: float = 10.0
     retain: int = 20
     stale: str = "fail"
@@ -135,7 +142,7 @@ def parse_plugin_settings(confs: Mapping[str, str], app: str) -> PluginSettings:
         app=values.get("app") or app,
         restore=values.get("restore") or NEVER,
         queries=patterns,
-        interval_seconds=_number(values, "intervalSeconds", 0.0, 0.0),
+        interval_seconds=_number(values, "intervalSeconds", INTERVAL_SECONDS, 0.0),
         poll_seconds=_number(values, "pollSeconds", 10.0, 0.1),
         retain=int(_number(values, "retain", 20, 1)),
         stale=stale,

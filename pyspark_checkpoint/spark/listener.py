@@ -24,6 +24,7 @@ from pyspark_checkpoint.capture.server_copy import find_server_copier
 from pyspark_checkpoint.capture.take import QueryCapture, claim_alone
 from pyspark_checkpoint.capture.trouble import Trouble, clear_trouble, put_trouble
 from pyspark_checkpoint.clock import SYSTEM_CLOCK, Clock
+from pyspark_checkpoint.config import INTERVAL_SECONDS
 from pyspark_checkpoint.errors import CheckpointError, FencedError, RefusedError, SettingsError
 from pyspark_checkpoint.format.manifest import CheckpointManifest, QueryInfo
 from pyspark_checkpoint.history.checkpoint_store import CheckpointStore
@@ -54,7 +55,7 @@ PLUGIN = "the driver plugin"
 class ListenerSettings:
     """What a listener does. ``queries`` says by name which queries are meant; None means all."""
 
-    interval_seconds: float = 0.0
+    interval_seconds: float = INTERVAL_SECONDS
     retain: int = 20
     poll_seconds: float = 10.0
     queries: Callable[[str], bool] | None = None
@@ -85,7 +86,7 @@ class CheckpointListener(StreamingQueryListener):
         spark: SparkSession,
         url: str,
         *,
-        interval_seconds: float = 0.0,
+        interval_seconds: float = INTERVAL_SECONDS,
         retain: int = 20,
         queries: Callable[[str], bool] | None = None,
         stale: str = "fail",

@@ -102,7 +102,7 @@ class QueryWorker:
         self._in_round = False
         self._done = False
         self._rounds = 0
-        self._last_began = float("-inf")
+        self._last_began = float("-inf")  # the last capture; a look that finds nothing is none
         self._gone_since: float | None = None
         self._gave_up = False
         self.status = CaptureStatus(facts.query.id, facts.query.name)
@@ -208,7 +208,6 @@ class QueryWorker:
             self._changed.wait_for(lambda: self._hurry or self._ended or self._must_end(), max(pause, 0.0))
             self._wake = self._hurry = False
             self._in_round = True
-            self._last_began = self._clock.monotonic_seconds()
             return self._closing, self._ended
 
     def _must_end(self) -> bool:
@@ -237,6 +236,7 @@ class QueryWorker:
             if newest is None or newest == self.status.captured_epoch:
                 self._succeeded(None, began)
                 return
+            self._last_began = began
             self._succeeded(self._capture.capture(newest), began)
         except FencedError as error:
             self.status = replace(self.status, fenced=True, last_error=str(error))

@@ -183,6 +183,15 @@ def test_an_interval_is_kept_and_flush_does_not_wait_for_it(tmp_path: Path) -> N
         assert watch.epochs() == [0, 1]
 
 
+def test_a_look_that_finds_nothing_does_not_put_off_the_next_capture(tmp_path: Path) -> None:
+    """The interval is between captures: what comes after a long silence is captured at once."""
+    with watching(tmp_path, interval_seconds=LONG, poll_seconds=0.05) as watch:
+        assert watch.worker.flush(PATIENCE)
+        assert watch.epochs() == []
+        watch.location.commit(0)
+        wait_until(lambda: watch.epochs() == [0])
+
+
 def test_a_failure_is_counted_logged_once_and_tried_again(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -25,7 +25,7 @@ def test_defaults_are_what_the_table_says() -> None:
     settings = parse_plugin_settings(URL, "my-app")
     assert settings.url == "s3://bucket/prefix"
     assert (settings.app, settings.restore, settings.stale) == ("my-app", "never", "fail")
-    assert (settings.interval_seconds, settings.poll_seconds, settings.retain) == (0.0, 10.0, 20)
+    assert (settings.interval_seconds, settings.poll_seconds, settings.retain) == (1.0, 10.0, 20)
     assert settings.wants("anything") and settings.wants("")
     by_name = {setting.name: setting.default for setting in SETTINGS}
     assert by_name["retain"] == "20" and by_name["stale"] == "fail"
