@@ -11,7 +11,7 @@ from benchmarks.part import Part, run_part
 from benchmarks.side_by_side import arguments_with, measure_all
 
 _OTHER = {
-    "ways": ("alone,listener", "alone,listener"),
+    "ways": ("disk,listener", "disk,listener"),
     "queries": ("windowed", "windowed"),
     "providers": ("hdfs", "hdfs"),
     "partitions": ("4", "4"),

@@ -73,18 +73,18 @@ def started_table(rows: Sequence[Started]) -> list[str]:
 
 def stretch_table(rows: Sequence[Stretch]) -> list[str]:
     """Batch time and requests by epoch."""
-    alone = [row.batch_ms for row in rows if row.way == "alone"]
+    disk = [row.batch_ms for row in rows if row.way == "disk"]
     lines = [
         [
             way_name(row.way),
             f"{row.first_epoch} to {row.last_epoch}",
             f"{row.batch_ms:.0f}",
-            f"{row.batch_ms / statistics.median(alone):.2f}x" if alone else "-",
+            f"{row.batch_ms / statistics.median(disk):.2f}x" if disk else "-",
             f"{row.requests_per_epoch:.1f}",
         ]
         for row in rows
     ]
-    return table(["way", "epochs", "batch p50 ms", "over alone", "requests an epoch"], lines)
+    return table(["way", "epochs", "batch p50 ms", "over disk", "requests an epoch"], lines)
 
 
 def commit_table(rows: Sequence[CommitSize]) -> list[str]:

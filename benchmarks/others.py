@@ -14,10 +14,10 @@ from benchmarks.part import Argument, Part, Settings, run_part, tell
 from benchmarks.records import Transcript
 
 FULL = {
-    "bench_stores": "--rounds 3 --sizes 10KB,1MB",
-    "bench_commit": "--commits 15 --rounds 3 --history 1000",
+    "bench_stores": "--rounds 2 --sizes 10KB,1MB",
+    "bench_commit": "--commits 10 --rounds 2 --history 500",
     "bench_sink": "--rows 100000 --rounds 1 --batches 4 --epochs 0",
-    "bench_coordinated": "--rounds 2 --batches 5",
+    "bench_coordinated": "--rounds 2 --batches 4",
 }
 QUICK = {
     "bench_commit": "--commits 5 --rounds 2 --history 200",

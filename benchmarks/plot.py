@@ -15,11 +15,12 @@ LEFT, RIGHT, TOP, BOTTOM = 58, 14, 34, 40
 LEGEND = 34
 COLOURS = {
     "alone": "#7f7f7f",
+    "disk": "#17becf",
     "stock": "#d62728",
     "tuned": "#ff7f0e",
     "ours": "#1f77b4",
     "listener": "#2ca02c",
-    "listener-2s": "#98df8a",
+    "listener-stock": "#98df8a",
     "sink": "#9467bd",
 }
 

@@ -8,7 +8,7 @@ from benchmarks.aims import MISSED, TOTAL, WINDOWED, Judged
 from benchmarks.markdown import measured, times
 from benchmarks.records import Cell, Restored, Runs
 from benchmarks.tables import phase_table, verbs, way_name
-from benchmarks.ways import CAPTURE_SECONDS
+from benchmarks.ways import LISTENERS
 
 CAPTURE_REQUESTS = 4
 """What a commit takes by the protocol: data, manifest, a look at the floor, the pointer to the newest."""
@@ -38,7 +38,7 @@ def reason(runs: Runs, found: Judged) -> str:
     above, below = found.sides
     shown = [f"{way_name(cell.way)} makes {verbs(cell.requests, cell.batches)}" for cell in (above, below)]
     text = f"; a batch of {', one of '.join(shown)}."
-    if below.way in CAPTURE_SECONDS:
+    if below.way in LISTENERS:
         most = times(above.per_batch / CAPTURE_REQUESTS)
         text += (
             f" A capture takes {CAPTURE_REQUESTS} requests by the protocol, so one for every batch gives "

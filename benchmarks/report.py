@@ -77,12 +77,13 @@ counts it. So what counts are ratios. "Within noise" means that the middle halve
 overlap, "of one batch" that a batch took so long that one side has no other. With fewer than 100
 batches p99 is the slowest one.
 
-Ways: `alone` is local disk with no copy anywhere. (a) `stock`: S3A as it comes. (b) `tuned`: S3A
-with the manager of spark-hadoop-cloud, all performance flags, no checksum files. (c) `ours`: our
-file manager on S3A, no checksum files. (d) `listener`: local disk, and our listener to the same
-server, a capture for every batch; `listener-2s`: the same with its setting `interval_seconds` at 2,
-so that a capture takes several batches together. (e) `sink`: ckpt-sink with rows and state in one
-commit; it is the only one that also writes its rows, the others have Spark's empty sink.
+Ways: `alone` is local disk as Spark comes, with no copy anywhere; `disk` the same with our file
+manager. (a) `stock`: S3A as it comes. (b) `tuned`: S3A with the manager of spark-hadoop-cloud, all
+performance flags, no checksum files. (c) `ours`: our file manager on S3A, no checksum files. (d)
+`listener`: local disk with our file manager, as the plugin sets it, and our listener to the same
+server, as it comes: a capture takes the batches of one second together; `listener-stock`: the same
+with Spark's own manager. (e) `sink`: ckpt-sink with rows and state in one commit, on our manager
+too; it is the only one that also writes its rows, the others have Spark's empty sink.
 """
 
 

@@ -14,10 +14,10 @@ import time
 from collections.abc import Sequence
 
 from benchmarks import report
-from benchmarks.records import RESULTS
+from benchmarks.records import RESULTS, load_runs
 
-SHORTER: dict[str, list[str]] = {"file-manager": ["--delays", "20"]}
-"""What a part is given when all are run: the rest of it is in the side by side, with another query."""
+ALONE = ("file-manager",)
+"""Runs by itself only: the side by side has the same ways in the same situations, with another query."""
 MODULES = {name: f"benchmarks.{name.replace('-', '_')}" for name in report.PARTS}
 
 
@@ -26,10 +26,8 @@ def plan(parts: Sequence[str], *, quick: bool) -> list[list[str]]:
     unknown = [part for part in parts if part not in MODULES]
     if unknown:
         raise SystemExit(f"no such part: {', '.join(unknown)}; choose from {', '.join(MODULES)}")
-    chosen = [part for part in MODULES if part in parts or not parts]
-    return [
-        ["-m", MODULES[part], *(["--quick"] if quick else []), *SHORTER.get(part, [])] for part in chosen
-    ]
+    chosen = parts or [part for part in MODULES if part not in ALONE]
+    return [["-m", MODULES[part], *(["--quick"] if quick else [])] for part in MODULES if part in chosen]
 
 
 def main() -> int:
@@ -39,8 +37,9 @@ def main() -> int:
     parser.add_argument("--fresh", action="store_true", help="forget what earlier runs have saved")
     chosen = parser.parse_args()
     if chosen.fresh:
-        for path in RESULTS.glob("*.json"):
-            path.unlink()
+        for run in load_runs().all:
+            if run.part not in ALONE:
+                (RESULTS / f"{run.name}.json").unlink()
     failed = []
     began = time.monotonic()
     for command in plan([part for part in chosen.parts.split(",") if part], quick=chosen.quick):

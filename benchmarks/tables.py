@@ -11,7 +11,7 @@ from benchmarks.markdown import dollars, megabytes, table, times
 from benchmarks.records import Cell, Run, quantile
 from benchmarks.ways import LETTERS
 
-KEPT_BATCHES = {"stock": 100, "tuned": 100, "ours": 100, "listener": 20, "listener-2s": 20, "sink": 20}
+KEPT_BATCHES = {"stock": 100, "tuned": 100, "ours": 100, "listener": 20, "listener-stock": 20, "sink": 20}
 """What each way keeps by default: Spark's minBatchesToRetain, our ``retain``."""
 PHASES = ("addBatch", "walCommit", "commitOffsets", "queryPlanning", "latestOffset")
 

@@ -1,11 +1,13 @@
 """The ways of checkpointing that are compared, each as what a query needs to run that way. Pure.
 
-``alone`` is local disk with nothing that makes it durable elsewhere: what the others are slower than.
+``alone`` is local disk with nothing that makes it durable elsewhere; ``disk`` the same with our file
+manager.
 (a) ``stock`` is S3A as it comes. (b) ``tuned`` is S3A at its best: the manager of spark-hadoop-cloud, the
 connector's performance flags, and no checksum files. (c) ``ours`` is our file manager on S3A, also without
-checksum files, as conf/s3-file-manager.conf has it. (d) ``listener`` is local disk and our listener;
-``listener-2s`` the same with at least 2 s from one capture to the next. (e) ``sink`` is ckpt-sink with
-rows and state in one commit, and the only one that also writes its rows.
+checksum files, as conf/s3-file-manager.conf has it. (d) ``listener`` is local disk with our file manager,
+as the plugin sets it, and our listener; ``listener-stock`` the same with Spark's own manager. (e) ``sink``
+is ckpt-sink with rows and state in one commit, on our manager too, and the only one that also writes its
+rows.
 """
 
 from __future__ import annotations
@@ -14,6 +16,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from pyspark_checkpoint.config import INTERVAL_SECONDS
 from tests.harness.queries import HDFS, ROCKSDB_CHANGELOG, QuerySpec
 from tests.servers.hadoop import FILE_MANAGER, s3a_conf, spark_conf
 from tests.servers.s3 import BUCKET
@@ -30,12 +33,13 @@ KEYS = 100_000
 
 CONFS: dict[str, dict[str, str]] = {
     "alone": {MANAGER: SPARK},
+    "disk": {MANAGER: FILE_MANAGER},
     "stock": {MANAGER: SPARK},
     "tuned": {MANAGER: TUNED, **CHECKSUMS_OFF},
     "ours": {MANAGER: FILE_MANAGER, **CHECKSUMS_OFF},
-    "listener": {MANAGER: SPARK},
-    "listener-2s": {MANAGER: SPARK},
-    "sink": {MANAGER: SPARK},
+    "listener": {MANAGER: FILE_MANAGER},
+    "listener-stock": {MANAGER: SPARK},
+    "sink": {MANAGER: FILE_MANAGER},
 }
 WAYS = tuple(CONFS)
 LETTERS = {
@@ -43,12 +47,11 @@ LETTERS = {
     "tuned": "(b)",
     "ours": "(c)",
     "listener": "(d)",
-    "listener-2s": "(d)",
+    "listener-stock": "(d)",
     "sink": "(e)",
 }
-CAPTURE_SECONDS = {"listener": 0.0, "listener-2s": 2.0}
-"""The ways with a listener: at least so long from one capture to the next."""
-ON_DISK = ("alone", *CAPTURE_SECONDS, "sink")
+LISTENERS = ("listener", "listener-stock")
+ON_DISK = ("alone", "disk", *LISTENERS, "sink")
 """Their checkpoint location is a local directory."""
 
 
@@ -110,9 +113,9 @@ def query_spec(way: str, load: Load, place: Place, name: str, *, batches: int = 
         interval_ms=load.interval_ms,
         format="ckpt-sink" if sink else "noop",
         options=options,
-        listen=place.store(name) if way in CAPTURE_SECONDS else "",
-        listen_options=dict(place.store_options) if way in CAPTURE_SECONDS else {},
-        listen_seconds=CAPTURE_SECONDS.get(way, 0.0),
+        listen=place.store(name) if way in LISTENERS else "",
+        listen_options=dict(place.store_options) if way in LISTENERS else {},
+        listen_seconds=INTERVAL_SECONDS,
     )
 
 

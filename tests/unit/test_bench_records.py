@@ -135,7 +135,7 @@ def test_every_way_keeps_its_checkpoint_where_it_says(tmp_path: Path) -> None:
     specs = {way: query_spec(way, Load(), place, f"q-{way}") for way in WAYS}
     on_s3 = {way for way, spec in specs.items() if spec.location.startswith("s3a:")}
     assert on_s3 == {"stock", "tuned", "ours"}
-    assert {way for way, spec in specs.items() if spec.listen} == {"listener", "listener-2s"}
+    assert {way for way, spec in specs.items() if spec.listen} == {"listener", "listener-stock"}
     assert {way for way, spec in specs.items() if spec.format != "noop"} == {"sink"}
     assert specs["sink"].options["keyColumns"] == "window,key"
     assert (
@@ -159,14 +159,17 @@ def test_large_situations_and_joins_are_measured_for_less_long() -> None:
     assert {(one.delay_ms, one.pace.batches) for one in large} == {(0, 2), (20, 3), (50, 2)}
 
 
-def test_a_listener_with_pauses_is_run_where_the_aims_are_and_for_several_captures() -> None:
+def test_a_listener_is_measured_for_several_captures_and_with_both_managers_where_the_aims_are() -> None:
     found = list(situations(PART.parse([])[0]))
-    spaced = [one for one in found if "listener-2s" in one.ways]
-    keys = {(one.load.query, one.load.partitions, one.delay_ms) for one in spaced}
-    assert keys == {("windowed", 4, 20)} and len(spaced) == 2
-    assert {one.pace_of("listener-2s").shortest_seconds for one in spaced} == {10.0}
-    assert {one.pace_of("listener").shortest_seconds for one in spaced} == {0.0}
-    assert all({"alone", "stock", "tuned", "ours", "listener", "sink"} <= {*one.ways} for one in found)
+    both = [one for one in found if "listener-stock" in one.ways]
+    keys = {(one.load.query, one.load.partitions, one.delay_ms) for one in both}
+    assert keys == {("windowed", 4, 20)} and len(both) == 2
+    for way in ("listener", "listener-stock"):
+        assert {one.pace_of(way).shortest_seconds for one in both} == {8.0}
+    assert {one.pace_of("ours").shortest_seconds for one in found} == {0.0}
+    assert {one.pace_of("listener").shortest_seconds for one in found} == {4.0, 8.0}
+    everywhere = {"alone", "disk", "stock", "tuned", "ours", "listener", "sink"}
+    assert all(everywhere <= {*one.ways} for one in found)
 
 
 def test_measuring_ends_after_enough_batches_and_seconds_or_after_too_many_seconds() -> None:
