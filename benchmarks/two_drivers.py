@@ -65,9 +65,9 @@ def measure_all(settings: Settings) -> Iterator[Contest]:
 
 ARGUMENTS = (
     Argument("ways", "stock,tuned,ours", "stock,tuned,ours", "ways"),
-    Argument("rounds", "3", "1", "contests a way"),
-    Argument("interval-ms", "2000", "2000", "between two batches"),
-    Argument("delay", "20", "20", "milliseconds added to every request"),
+    Argument("rounds", "2", "1", "contests a way"),
+    Argument("interval-ms", "5000", "5000", "between two batches"),
+    Argument("delay", "50", "50", "milliseconds added to every request"),
 )
 PART = Part(
     "two-drivers", (__doc__ or "").partition("\n")[0], ARGUMENTS, measure_all, "benchmarks.two_drivers"

@@ -114,6 +114,17 @@ def test_a_disk_without_links_is_written_as_spark_does(jvm: Jvm, disk: Path) -> 
     assert [name for name in names(disk) if not name.endswith(".crc")] == ["4"]
 
 
+def test_a_link_whose_answer_was_lost_is_ours(jvm: Jvm, disk: Path) -> None:
+    """A network file system repeats it, and finds the name taken: by the very same file."""
+    root = f"file://{disk}"
+    manager = Manager(jvm, root, jvm.access.repeatingLinks(root, jvm.conf()))
+    manager.mkdirs("")
+    manager.write("6", b"mine")
+    assert manager.read("6") == b"mine"
+    refuse(manager, "6")
+    assert names(disk) == ["6"]
+
+
 def test_a_directory_that_is_missing_is_an_error(ours: Manager) -> None:
     """As with Spark's own manager: nobody but mkdirs makes directories."""
     with pytest.raises(Py4JJavaError, match="FileNotFoundException"):

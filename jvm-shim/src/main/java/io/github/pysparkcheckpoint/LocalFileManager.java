@@ -95,12 +95,23 @@ final class LocalFileManager extends FileContextBasedCheckpointFileManager {
     try {
       link.create(target, draft.path());
     } catch (java.nio.file.FileAlreadyExistsException taken) {
-      throw new FileAlreadyExistsException(target + " exists already");
+      if (!isOurs(target, draft)) {
+        throw new FileAlreadyExistsException(target + " exists already");
+      }
     } catch (UnsupportedOperationException | FileSystemException noLinks) {
       createAsSpark(path, draft);
       return;
     }
     syncDirectory(target);
+  }
+
+  /** A network file system repeats a link whose answer was lost, and is told that the name is taken. */
+  private static boolean isOurs(java.nio.file.Path target, LocalDraft draft) {
+    try {
+      return Files.isSameFile(target, draft.path());
+    } catch (IOException gone) {
+      return false;
+    }
   }
 
   /** For disks without links: the look and the rename of Spark's own manager. */
@@ -119,9 +130,11 @@ final class LocalFileManager extends FileContextBasedCheckpointFileManager {
     return target.resolveSibling("." + target.getFileName() + ".crc");
   }
 
-  private static void syncDirectory(java.nio.file.Path target) throws IOException {
+  private static void syncDirectory(java.nio.file.Path target) {
     try (FileChannel directory = FileChannel.open(target.getParent())) {
       directory.force(true);
+    } catch (IOException impossible) {
+      // Not every file system syncs directories. The file is whole and has its name, as with Spark's manager.
     }
   }
 }

@@ -3,6 +3,7 @@ package io.github.pysparkcheckpoint;
 import java.io.IOException;
 import java.io.OutputStream;
 import java.nio.file.FileSystemException;
+import java.nio.file.Files;
 import java.time.Duration;
 import java.util.concurrent.atomic.AtomicReference;
 import org.apache.hadoop.conf.Configuration;
@@ -76,13 +77,29 @@ public final class TestAccess {
 
   /** The manager of a local disk that has no links. */
   public static CheckpointFileManager withoutLinks(String root, Configuration conf) throws IOException {
-    return new LocalFileManager(
-        new Path(root),
+    return local(
+        root,
         conf,
-        FileSystem.getLocal(conf),
         (name, file) -> {
           throw new FileSystemException(name.toString(), null, "Operation not permitted");
         });
+  }
+
+  /** The manager of a network file system that loses the answer to every link, and repeats it. */
+  public static CheckpointFileManager repeatingLinks(String root, Configuration conf)
+      throws IOException {
+    return local(
+        root,
+        conf,
+        (name, file) -> {
+          Files.createLink(name, file);
+          Files.createLink(name, file);
+        });
+  }
+
+  private static CheckpointFileManager local(
+      String root, Configuration conf, LocalFileManager.Link link) throws IOException {
+    return new LocalFileManager(new Path(root), conf, FileSystem.getLocal(conf), link);
   }
 
   public static String settings(Configuration conf) {
