@@ -182,6 +182,8 @@ def measure(lab: Lab, driver: Driver, spec: QuerySpec, pace: Pace, tally: Tally)
 def measure_on(lab: Lab, driver: Driver, spec: QuerySpec, pace: Pace, tally: Tally) -> None:
     """The same for a query that runs already; its warm-up counts from batch 0 on."""
     wait_for(driver, spec.name, pace.warm_up)
+    if spec.listen:  # what it asks once, at its start, is no batch's
+        driver.call("flush", 150, name=spec.name, timeout_seconds=120)
     lab.proxy.clear()
     begun = count_committed(driver, spec.name)
     since = time.monotonic()

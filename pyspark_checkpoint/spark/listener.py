@@ -68,10 +68,11 @@ class ListenerSettings:
     def prunes_at(self, number: int, before: int) -> bool:
         """Whether retention is due: now and then, so that most epochs pay nothing for it. Pure.
 
-        ``before`` is the last number at which it was looked at: a run may take several at a time.
+        ``before`` is the last number at which it was looked at: a run may take several at a time. Up to
+        ``retain`` checkpoints there is nothing to remove.
         """
         step = max(1, self.retain // 2)
-        return number // step > before // step
+        return number > self.retain and number // step > before // step
 
 
 class CheckpointListener(StreamingQueryListener):

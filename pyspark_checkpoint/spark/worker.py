@@ -102,7 +102,7 @@ class QueryWorker:
         self._in_round = False
         self._done = False
         self._rounds = 0
-        self._last_began = float("-inf")  # the last capture; a look that finds nothing is none
+        self._last_ended = float("-inf")  # the last capture; a look that finds nothing is none
         self._gone_since: float | None = None
         self._gave_up = False
         self.status = CaptureStatus(facts.query.id, facts.query.name)
@@ -204,7 +204,7 @@ class QueryWorker:
         """Wait for the next round; says whether we are to close, and whether the query has ended."""
         with self._changed:
             self._changed.wait_for(lambda: self._wake or self._must_end(), self._settings.poll_seconds)
-            pause = self._last_began + self._settings.interval_seconds - self._clock.monotonic_seconds()
+            pause = self._last_ended + self._settings.interval_seconds - self._clock.monotonic_seconds()
             self._changed.wait_for(lambda: self._hurry or self._ended or self._must_end(), max(pause, 0.0))
             self._wake = self._hurry = False
             self._in_round = True
@@ -236,8 +236,11 @@ class QueryWorker:
             if newest is None or newest == self.status.captured_epoch:
                 self._succeeded(None, began)
                 return
-            self._last_began = began
-            self._succeeded(self._capture.capture(newest), began)
+            try:
+                made = self._capture.capture(newest)
+            finally:
+                self._last_ended = self._clock.monotonic_seconds()
+            self._succeeded(made, began)
         except FencedError as error:
             self.status = replace(self.status, fenced=True, last_error=str(error))
             _LOG.error("query %s: %s; its captures stop", self._facts.query.id, error)

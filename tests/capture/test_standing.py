@@ -142,3 +142,4 @@ def test_retention_comes_round_however_many_numbers_a_run_takes(retain: int, num
     assert max(gaps) <= 3 * max(1, retain // 2) + numbers_a_run
     running = [number for number in range(2, 400) if settings.prunes_at(number, number - 1)]
     assert len(running) <= 400 // max(1, retain // 2), "most epochs pay nothing"
+    assert min(running) > retain, "so long there is nothing to remove"
