@@ -125,6 +125,35 @@ def test_a_link_whose_answer_was_lost_is_ours(jvm: Jvm, disk: Path) -> None:
     assert names(disk) == ["6"]
 
 
+@pytest.mark.parametrize(
+    ("mask", "file_mode", "directory_mode"), [("022", 0o644, 0o755), ("007", 0o660, 0o770)]
+)
+def test_permissions_are_those_that_hadoop_would_give(
+    jvm: Jvm, disk: Path, mask: str, file_mode: int, directory_mode: int
+) -> None:
+    """By Hadoop's own setting: several users of one location go on to read what each of them writes."""
+    manager = jvm.manager(f"file://{disk}", {"fs.permissions.umask-mode": mask})
+    manager.mkdirs("state/0")
+    manager.write("state/0/1.delta", b"x", overwrite=True)
+    manager.write("state/0/schema", b"x")
+    modes = {path.name: path.stat().st_mode & 0o777 for path in (disk / "state" / "0").iterdir()}
+    assert modes == {"1.delta": file_mode, "schema": file_mode}
+    assert (disk / "state").stat().st_mode & 0o777 == directory_mode
+
+
+def test_a_location_may_be_reached_by_a_link(jvm: Jvm, ours: Manager, disk: Path) -> None:
+    """A link to a directory is one, for mkdirs and for files below it."""
+    linked = disk.with_name("linked")
+    linked.symlink_to(disk)
+    manager = jvm.manager(f"file://{linked}")
+    manager.mkdirs("")
+    manager.mkdirs("offsets")
+    manager.mkdirs("offsets")
+    manager.write("offsets/0", b"x")
+    refuse(ours, "offsets/0")
+    assert ours.read("offsets/0") == b"x"
+
+
 def test_a_directory_that_is_missing_is_an_error(ours: Manager) -> None:
     """As with Spark's own manager: nobody but mkdirs makes directories."""
     with pytest.raises(Py4JJavaError, match="FileNotFoundException"):

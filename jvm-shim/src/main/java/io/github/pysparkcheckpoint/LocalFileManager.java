@@ -34,11 +34,13 @@ final class LocalFileManager extends FileContextBasedCheckpointFileManager {
 
   private final LocalFileSystem fileSystem;
   private final Link link;
+  private final LocalPermissions permissions;
 
   LocalFileManager(Path root, Configuration conf, LocalFileSystem fileSystem, Link link) {
     super(root, conf);
     this.fileSystem = fileSystem;
     this.link = link;
+    this.permissions = LocalPermissions.from(conf);
   }
 
   /** A file that exists fails at close. */
@@ -53,6 +55,7 @@ final class LocalFileManager extends FileContextBasedCheckpointFileManager {
             new AtomicUpload<>(
                 LocalDraft.beside(target),
                 draft -> {
+                  permissions.givenTo(draft.path());
                   draft.finish();
                   if (overwriteIfPossible) {
                     replace(target, draft);
@@ -69,7 +72,25 @@ final class LocalFileManager extends FileContextBasedCheckpointFileManager {
       super.mkdirs(path);
       return;
     }
-    Undeclared.failures(() -> Files.createDirectories(directory));
+    Undeclared.failures(
+        () -> {
+          make(directory);
+          return null;
+        });
+  }
+
+  private void make(java.nio.file.Path directory) throws IOException {
+    if (Files.isDirectory(directory)) {
+      return;
+    }
+    make(directory.getParent());
+    try {
+      permissions.givenTo(Files.createDirectory(directory));
+    } catch (java.nio.file.FileAlreadyExistsException taken) {
+      if (!Files.isDirectory(directory)) {
+        throw new FileAlreadyExistsException(directory + " is no directory");
+      }
+    }
   }
 
   /** Null for a name that this JVM's encoding of file names has no letters for: Hadoop writes others. */

@@ -28,7 +28,8 @@
  * <p>Where each part lives: {@code ObjectStoreCheckpointFileManager} chooses by file system;
  * {@code ConditionalFileManager} is the manager for a connector with conditional create,
  * {@code LocalFileManager} that for a local disk; {@code AtomicUpload} is the stream that they hand out,
- * a {@code Draft} holds its bytes: {@code Spool} those of an upload, {@code LocalDraft} those of a file;
+ * a {@code Draft} holds its bytes: {@code Spool} those of an upload, {@code LocalDraft} those of a file,
+ * which gets its {@code LocalPermissions};
  * {@code ConditionalWriter} does the PUT and settles its outcome; {@code ConditionProbe} asks the
  * server; {@code PendingDeletes} batches deletes; {@code SparkFileNames} is the pure part: which
  * names are surely files; {@code FileManagerSettings} reads the confs.
