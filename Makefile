@@ -79,7 +79,7 @@ demo: $(STAMP) jar ## A streaming job that is killed and goes on, on a local dir
 	$(PY) examples/demo.py
 
 # BENCH has arguments for a benchmark that runs alone, such as BENCH="--delays 20 --ways stock,ours".
-bench: setup jar ## Everything beside Spark's own, in 100 minutes; writes benchmarks/RESULTS.md and its plot
+bench: setup jar ## Everything beside Spark's own, in 80 minutes; writes benchmarks/RESULTS.md and its plot
 	$(PY) -m benchmarks.run --fresh
 
 bench-quick: setup jar ## The same with few batches, in a quarter of an hour

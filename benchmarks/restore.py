@@ -124,7 +124,7 @@ def measure_all(settings: Settings) -> Iterator[Restored]:
 
 ARGUMENTS = (
     Argument("sizes", "100,1000", "100", "megabytes of state"),
-    Argument("rounds", "4", "4", "rounds"),
+    Argument("rounds", "8", "4", "rounds"),
 )
 PART = Part("restore", (__doc__ or "").partition("\n")[0], ARGUMENTS, measure_all, "benchmarks.restore")
 
