@@ -10,9 +10,10 @@ from xml.sax.saxutils import escape
 from benchmarks.records import Cell
 from benchmarks.ways import LETTERS, WAYS
 
-WIDTH, HEIGHT = 380, 250
+WIDTH, HEIGHT = 480, 250
 LEFT, RIGHT, TOP, BOTTOM = 58, 14, 34, 40
 LEGEND = 34
+LEGEND_STEP = 115
 COLOURS = {
     "alone": "#7f7f7f",
     "disk": "#17becf",
@@ -95,13 +96,18 @@ def _legend(found: Sequence[Panel]) -> list[str]:
     ways = [way for way in WAYS if any(way in panel.lines for panel in found)]
     parts = []
     for number, way in enumerate(ways):
-        x = LEFT + number * 98
+        x = LEFT + number * LEGEND_STEP
         parts.append(
             f'<line x1="{x}" y1="16" x2="{x + 20}" y2="16" stroke="{COLOURS[way]}" stroke-width="2"/>'
         )
         name = escape(f"{LETTERS.get(way, '')} {way}".strip())
         parts.append(f'<text x="{x + 25}" y="20">{name}</text>')
     return parts
+
+
+def _rounded(value: float) -> str:
+    """Two digits that count, written out: 32,000 and 3.2."""
+    return f"{float(f'{value:.2g}'):,g}"
 
 
 def _panel(panel: Panel) -> list[str]:
@@ -127,7 +133,7 @@ def _panel(panel: Panel) -> list[str]:
         value = 10 ** (low + step / 2)
         y = y_of(value)
         parts.append(f'<line x1="{LEFT}" y1="{y:.1f}" x2="{LEFT + across}" y2="{y:.1f}" stroke="#ddd"/>')
-        parts.append(f'<text x="{LEFT - 5}" y="{y + 4:.1f}" text-anchor="end">{value:.3g}</text>')
+        parts.append(f'<text x="{LEFT - 5}" y="{y + 4:.1f}" text-anchor="end">{_rounded(value)}</text>')
     for way, points in panel.lines.items():
         places = [(x_of(delay), y_of(value)) for delay, value in points]
         joined = " ".join(f"{x:.1f},{y:.1f}" for x, y in places)

@@ -281,6 +281,12 @@ def test_a_way_without_requests_has_no_line_among_requests() -> None:
     assert [set(panel.lines) for panel in found] == [{"alone", "ours"}, {"ours"}]
 
 
+def test_the_axis_of_the_plot_has_numbers_that_people_read() -> None:
+    picture = draw([cell("stock", (31_000,) * 4), cell("ours", (400,) * 4)])
+    labels = ["320", "1,000", "3,200", "10,000", "32,000"]
+    assert all(f">{label}</text>" in picture for label in labels)
+
+
 def test_a_plot_of_nothing_is_a_picture_that_says_so() -> None:
     assert "nothing was measured" in "".join(ElementTree.fromstring(draw([])).itertext())
 
