@@ -16,14 +16,14 @@ import org.apache.spark.sql.execution.streaming.checkpointing.FileContextBasedCh
 /**
  * The manager for a local disk: a file is written once, synced, and gets its name by one link.
  *
- * <p>Hadoop's local file system starts a process for the permissions of each file and directory that it
- * creates, and keeps a second file with checksums; that is most of what a small batch waits for. It
+ * <p>Hadoop's local file system keeps a second file with checksums beside each, and starts a process
+ * for the permissions of either: with many partitions that is most of what a batch waits for. It
  * looks whether a name is taken before it renames, which two drivers can do at the same moment, and it
  * syncs nothing. Here the link is the decision, and what has a name is whole, also after a power cut.
  *
- * <p>Names, places and contents are those of Spark's own manager, which does all the reading. A file of
- * its checksums that is left from an earlier file of the same name would make the new one unreadable,
- * and goes before the new one comes.
+ * <p>Names, places and contents are those of Spark's own manager, which does all the reading. Checksums
+ * that are left from an earlier file of the same name speak of other bytes, and go before the new file
+ * comes.
  */
 final class LocalFileManager extends FileContextBasedCheckpointFileManager {
 
