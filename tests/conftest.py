@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -23,9 +22,9 @@ from tests.servers.launch import (
     rclone_s3,
     seaweedfs,
 )
+from tests.support.jvms import set_environment
 
-# The JVMs of tests live for seconds; half of their time went into compiling what they hardly run.
-os.environ.setdefault("JDK_JAVA_OPTIONS", "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC")
+set_environment()
 
 CLOUDS = ("s3", "gs", "az")
 SCHEMES = ("memory", "file", *CLOUDS)

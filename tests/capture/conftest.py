@@ -13,9 +13,10 @@ from tests.harness.session import QUICK_SNAPSHOTS, spark_session
 
 
 @pytest.fixture(scope="session")
-def spark() -> Iterator[SparkSession]:
+def spark(jar: Path) -> Iterator[SparkSession]:
     """A session whose maintenance runs every second, so that snapshots are made."""
-    with spark_session("capture", {"spark.sql.session.timeZone": "UTC", **QUICK_SNAPSHOTS}) as session:
+    conf = {"spark.sql.session.timeZone": "UTC", **QUICK_SNAPSHOTS}
+    with spark_session("capture", conf, jar=jar) as session:
         yield session
 
 

@@ -40,7 +40,8 @@ def test_locations_on_s3_are_captured_and_restored_with_either_file_manager(
     store = str(tmp_path / "store")
     there = s3_server.url("locations").replace("s3://", "s3a://")
     half = specs(tmp_path / "found", f"{there}/lost", batches=BATCHES // 2, listen=store)
-    with Driver(tmp_path / "s3.log", conf=conf, class_path=[build_jar(), *s3a_jars()]) as driver:
+    jars = [build_jar(), *s3a_jars()]
+    with Driver(tmp_path / "s3.log", conf=conf, class_path=jars, own_file_manager=False) as driver:
         expected = specs(tmp_path / "expected", str(tmp_path / "disk"), batches=BATCHES)
         driver.run(*expected, timeout_seconds=300)
         driver.run(*half, timeout_seconds=300)

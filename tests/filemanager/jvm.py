@@ -22,7 +22,7 @@ _PACKAGE = "io.github.pysparkcheckpoint"
 def class_path(jar: Path, connector_jars: Sequence[Path]) -> str:
     """The class path of a JVM that has what a Spark driver has, and the test helpers."""
     own = [jar, jar.with_name(TEST_JAR.name), Path(__file__).parent]
-    return os.pathsep.join([*map(str, own), *map(str, connector_jars), f"{SPARK_JARS}/*"])
+    return os.pathsep.join([f"{SPARK_JARS}/*", *map(str, own), *map(str, connector_jars)])
 
 
 class Jvm:

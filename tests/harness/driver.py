@@ -16,6 +16,7 @@ from types import TracebackType
 from typing import Any
 
 from tests.harness.queries import QuerySpec
+from tests.support.jvms import OWN_FILE_MANAGER, behind_spark, without_spark
 
 ROOT = Path(__file__).resolve().parents[2]
 START_SECONDS = 300.0
@@ -51,16 +52,17 @@ class Driver:
         conf: Mapping[str, str] | None = None,
         class_path: Sequence[Path] = (),
         python: str = sys.executable,
+        own_file_manager: bool = True,
     ) -> None:
+        """Start it. With jars, our file manager writes its locations unless told otherwise."""
         self.log = log
-        confs = {**_CONF, **(conf or {})}
-        if class_path:
-            confs["spark.driver.extraClassPath"] = os.pathsep.join(map(str, class_path))
+        manager = OWN_FILE_MANAGER if class_path and own_file_manager else {}
+        confs = {**_CONF, **manager, **(conf or {})}
         self._output = log.open("ab")
         self._process = subprocess.Popen(
             [python, "-m", "tests.harness.app", json.dumps(confs)],
             cwd=ROOT,
-            env=_environment(python),
+            env={**_environment(python), **behind_spark(class_path)},
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=self._output,
@@ -175,11 +177,8 @@ class Driver:
 
 
 def _environment(python: str) -> dict[str, str]:
-    kept = {
-        name: value for name, value in os.environ.items() if not name.startswith(("SPARK_", "PYSPARK_"))
-    }
     return {
-        **kept,
+        **without_spark(os.environ),
         "PYSPARK_PYTHON": python,
         "PYSPARK_DRIVER_PYTHON": python,
         "PYTHONPATH": str(ROOT),

@@ -10,6 +10,8 @@ from pathlib import Path
 
 from pyspark.sql import SparkSession
 
+from tests.support.jvms import OWN_FILE_MANAGER, behind_spark
+
 # What the session of every suite has: few partitions, nothing that is not asked for.
 _CONF = {
     "spark.ui.enabled": "false",
@@ -36,8 +38,9 @@ def spark_session(
     os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
     os.environ["SPARK_LOCAL_IP"] = "127.0.0.1"
     builder = SparkSession.builder.master(f"local[2,{attempts}]").appName(f"{name}-tests")
-    class_path = {} if jar is None else {"spark.driver.extraClassPath": str(jar)}
-    for key, value in {**_CONF, **class_path, **conf}.items():
+    os.environ.update(behind_spark([] if jar is None else [jar]))
+    with_jar = {} if jar is None else OWN_FILE_MANAGER
+    for key, value in {**_CONF, **with_jar, **conf}.items():
         builder = builder.config(key, value)
     session = builder.getOrCreate()
     session.sparkContext.setLogLevel("OFF")

@@ -22,6 +22,7 @@ from pyspark_checkpoint.format.manifest import CheckpointManifest
 from pyspark_checkpoint.store.open import open_object_store
 from tests.harness.inputs import give_turn
 from tests.servers.hadoop import TEST_JAR
+from tests.support.jvms import without_spark
 
 COORDINATES = "io.github.pyspark-checkpoint:ckpt-spark_2.13:0.1.0"
 PLUGIN = "io.github.pysparkcheckpoint.CheckpointPlugin"
@@ -186,11 +187,11 @@ class Submitter:
     def _environment(self, mark: str) -> dict[str, str]:
         kept = {
             name: value
-            for name, value in os.environ.items()
-            if not name.startswith(("SPARK_", "PYSPARK_", "PYTHON"))
+            for name, value in without_spark(os.environ).items()
+            if not name.startswith("PYTHON")
         }
         if self.user_home is not None:
-            kept["SPARK_SUBMIT_OPTS"] = f"-Duser.home={self.user_home}"
+            kept["SPARK_SUBMIT_OPTS"] += f" -Duser.home={self.user_home}"
         return {
             **kept,
             _MARK: mark,
