@@ -23,6 +23,8 @@ from tests.harness.crash import run_with_kills
 from tests.harness.driver import ROOT, Driver
 from tests.harness.queries import HDFS, ROCKSDB, ROCKSDB_CHANGELOG, ROCKSDB_V2, QuerySpec
 
+pytestmark = [pytest.mark.spark, pytest.mark.crash]
+
 KILLS = int(os.environ.get("KILLS", "6"))
 SEED = int(os.environ.get("SEED", "7"))
 PATIENCE_SECONDS = 600 + 40 * KILLS

@@ -186,6 +186,7 @@ for name, kind in (("disk", ExecutorUploader), ("hadoop", HadoopUploader)):
 """
 
 
+@pytest.mark.spark
 def test_what_executors_cannot_upload_any_more_goes_up_from_the_process_itself(tmp_path: Path) -> None:
     """The last checkpoint of a Spark that stops: it runs no job, whatever the size of the state."""
     done = subprocess.run(

@@ -59,6 +59,7 @@ def wait_for_batch(query: StreamingQuery, batch: int) -> None:
         SYSTEM_CLOCK.sleep(0.05)
 
 
+@pytest.mark.promise
 def test_every_query_of_a_session_is_checkpointed_and_found_by_name(lab: Lab) -> None:
     """Two queries, each with a history of its own; flush makes them durable; both can be restored."""
     url = str(lab.directory / "store")
@@ -133,6 +134,7 @@ def test_executors_upload_what_is_large_and_old_epochs_go(
     )
 
 
+@pytest.mark.promise
 def test_a_location_behind_its_history_stops_its_query(lab: Lab, caplog: pytest.LogCaptureFixture) -> None:
     """An old copy of the location comes back: running on would double what was written.
 

@@ -49,7 +49,9 @@ def check(lab: Lab, query: str, provider: str, epochs: list[int]) -> None:
         assert run.finished() == later, f"restored at epoch {epoch}"
 
 
-@pytest.mark.parametrize(("query", "provider"), QUICK)
+@pytest.mark.parametrize(
+    ("query", "provider"), [pytest.param(*QUICK[0], marks=pytest.mark.promise), *QUICK[1:]]
+)
 def test_every_later_batch_is_that_of_an_undisturbed_run(lab: Lab, query: str, provider: str) -> None:
     """Restored at an early, a middle and the newest epoch, on a session that has another provider set."""
     check(lab, query, provider, [1, 6, 11])

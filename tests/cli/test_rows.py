@@ -67,6 +67,7 @@ def count_words(spark: SparkSession, tmp_path: Path) -> str:
     return str(store)
 
 
+@pytest.mark.promise
 def test_read_shows_the_rows_of_a_table(ckpt: Shell, table: str, tmp_path: Path) -> None:
     """At any checkpoint, whole or in part; for people, for programs, or as files."""
     rows = ckpt("read", table, "--json", "--limit", "0").json
@@ -94,6 +95,7 @@ def test_read_refuses_what_spark_does_not_understand(ckpt: Shell, table: str) ->
     assert ckpt("read", table, "--operator", "0").status == 3
 
 
+@pytest.mark.promise
 def test_read_shows_the_state_of_an_operator(ckpt: Shell, counted: str) -> None:
     """At an earlier checkpoint and now, from a clone: the history is not touched."""
     before = CheckpointStore.open(counted).list_ids()

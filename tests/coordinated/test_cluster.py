@@ -11,6 +11,8 @@ from tests.harness.driver import Driver
 from tests.harness.queries import HDFS, ROCKSDB_V2, QuerySpec, total_after
 from tests.sink.kit import forget_everything, read_rows
 
+pytestmark = pytest.mark.crash
+
 ROWS, BATCHES = 30, 4
 CLUSTER = {
     "spark.master": "local-cluster[2,1,512]",

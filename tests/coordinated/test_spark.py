@@ -11,7 +11,7 @@ from tests.coordinated.lab import SHAPES, Lab
 
 NO_DATA = "spark.sql.streaming.noDataMicroBatches.enabled"
 CASES = [
-    pytest.param("aggregation", HDFS, id="aggregation-hdfs"),
+    pytest.param("aggregation", HDFS, id="aggregation-hdfs", marks=pytest.mark.promise),
     pytest.param("join", ROCKSDB_CHANGELOG_2, id="join-rocksdb-changelog-v2"),
     pytest.param("two-operators", ROCKSDB, id="two-operators-rocksdb"),
     pytest.param("transform-with-state", ROCKSDB_CHANGELOG, id="transform-with-state-rocksdb-changelog"),

@@ -10,6 +10,8 @@ from pathlib import Path
 
 import pytest
 
+pytestmark = pytest.mark.spark
+
 ROOT = Path(__file__).resolve().parents[2]
 PLACES = {
     "s3://bucket": "bucket",
@@ -65,6 +67,7 @@ def lines(tmp_path: Path) -> Path:
     return tmp_path
 
 
+@pytest.mark.promise
 @pytest.mark.timeout(600)
 def test_the_twenty_lines_of_the_readme(lines: Path) -> None:
     """A table, a savepoint of rows and state, and a location that is restored from it."""

@@ -13,6 +13,8 @@ import pytest
 from tests.servers.launch import rclone_s3
 from tests.servers.process import accepts
 
+pytestmark = pytest.mark.server
+
 _CHILD = """
 import time
 from tests.servers.launch import rclone_s3

@@ -9,6 +9,8 @@ from py4j.protocol import Py4JJavaError
 
 from tests.filemanager.jvm import Jvm, Manager, java_error
 
+pytestmark = pytest.mark.promise
+
 EXISTS = "org.apache.hadoop.fs.FileAlreadyExistsException"
 ABSENT = "java.io.FileNotFoundException"
 

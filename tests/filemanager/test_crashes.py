@@ -15,6 +15,8 @@ from tests.harness.queries import HDFS, ROCKSDB, ROCKSDB_CHANGELOG, ROCKSDB_V2, 
 from tests.servers.hadoop import s3a_jars, spark_conf
 from tests.servers.launch import S3Server
 
+pytestmark = pytest.mark.crash
+
 SOAK_KILLS = int(os.environ.get("KILLS", "50"))
 SEED = int(os.environ.get("SEED", "6"))
 
@@ -47,7 +49,7 @@ def specs(names: Sequence[str], disk: Path, root: str, results: Path, batches: i
 @pytest.mark.parametrize(
     ("kills", "names"),
     [
-        pytest.param(6, QUICK, marks=pytest.mark.timeout(1800), id="6-kills"),
+        pytest.param(3, QUICK, marks=pytest.mark.timeout(1800), id="3-kills"),
         pytest.param(SOAK_KILLS, tuple(QUERIES), marks=pytest.mark.soak, id="many-kills"),
     ],
 )

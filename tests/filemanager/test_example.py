@@ -7,8 +7,12 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 from tests.servers.hadoop import FILE_MANAGER, ROOT, s3a_conf, s3a_jars
 from tests.servers.launch import S3Server
+
+pytestmark = pytest.mark.spark
 
 CONF = ROOT / "conf" / "s3-file-manager.conf"
 

@@ -19,6 +19,8 @@ from tests.servers.hadoop import s3a_jars, spark_conf
 from tests.servers.launch import S3Server
 from tests.servers.proxy import FaultProxy
 
+pytestmark = pytest.mark.crash
+
 SOAK_ROUNDS = int(os.environ.get("ROUNDS", "20"))
 SEED = int(os.environ.get("SEED", "6"))
 INTERVAL_MS = 3000

@@ -67,6 +67,7 @@ def table_epoch(home: Path, arguments: list[str]) -> int:
     return -1 if found is None else found.epoch
 
 
+@pytest.mark.promise
 @pytest.mark.timeout(600)
 def test_a_python_application_goes_on_where_the_lost_one_stopped(submitter: Submitter, home: Path) -> None:
     """Both of its queries, in sessions of their own, one with a table that keeps Spark's state with it."""

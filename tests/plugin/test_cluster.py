@@ -70,6 +70,7 @@ def cluster(submitter: Submitter, tmp_path_factory: pytest.TempPathFactory) -> I
         yield Cluster(master, home, unshared)
 
 
+@pytest.mark.crash
 @pytest.mark.timeout(600)
 def test_an_application_on_a_cluster_survives_an_executor_and_its_driver(
     submitter: Submitter, home: Path, cluster: Cluster

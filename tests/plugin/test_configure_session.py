@@ -18,6 +18,8 @@ from pyspark_checkpoint.capture.roots import list_queries
 from tests.plugin.lab import epoch, write_input
 from tests.servers.hadoop import FILE_MANAGER, ROOT, build_jar
 
+pytestmark = pytest.mark.spark
+
 APP = Path(__file__).with_name("sessions_app.py")
 LISTENERS = "spark.sql.streaming.streamingQueryListeners"
 MANAGER = "spark.sql.streaming.checkpointFileManagerClass"

@@ -14,6 +14,8 @@ from tests.plugin.lab import bare_python, epoch, write_input
 from tests.plugin.test_configure_session import run_sessions
 from tests.servers.hadoop import ROOT, build_jar
 
+pytestmark = pytest.mark.spark
+
 
 def build_wheel(home: Path) -> Path:
     """Build the wheel as ``make wheel`` does, from a copy of the sources."""

@@ -15,6 +15,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 from pyspark_checkpoint.clock import SYSTEM_CLOCK
+from tests.support.announced import check_announced
 
 LOOPBACK = "127.0.0.1"
 GRPC_OFFSET = 10_000
@@ -87,6 +88,7 @@ class ServerProcess:
         self.name = name
         self.log = home / f"{name}.log"
         with self.log.open("wb") as log:
+            check_announced("server")
             self._process = subprocess.Popen(
                 list(argv),
                 cwd=home,

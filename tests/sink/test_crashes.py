@@ -22,6 +22,8 @@ from tests.servers.launch import S3Server
 from tests.servers.proxy import Fault, FaultProxy, Rule
 from tests.sink.kit import forget_everything, read_rows
 
+pytestmark = pytest.mark.crash
+
 SOAK_KILLS = int(os.environ.get("KILLS", "50"))
 SEED = int(os.environ.get("SEED", "5"))
 ROWS = 40

@@ -64,6 +64,7 @@ def table_of(root: Path, epoch: int, name: str = "table") -> dict[int, int]:
     return {row["key"]: row["sum"] for row in rows}
 
 
+@pytest.mark.crash
 @pytest.mark.timeout(600)
 def test_two_drivers_with_one_location_and_one_store(jar: Path, tmp_path: Path) -> None:
     """One of them, or both, stop with an error that says so; the next start goes on, each epoch once.
@@ -96,6 +97,7 @@ def test_two_drivers_with_one_location_and_one_store(jar: Path, tmp_path: Path) 
         assert table_of(tmp_path, epoch) == total_after(epoch, ROWS)
 
 
+@pytest.mark.spark
 @pytest.mark.timeout(600)
 def test_without_the_jar_append_and_complete_work_and_the_rest_says_which_jar(tmp_path: Path) -> None:
     """Python alone: found by Spark's own registration, with offsets from the location's directory."""

@@ -51,6 +51,7 @@ def test_four_partitions_sixteen_and_four_again(lab: Lab) -> None:
     assert 0 < half < lab.read().count()
 
 
+@pytest.mark.promise
 def test_a_table_is_read_at_any_point_in_time(lab: Lab) -> None:
     """By number, epoch, savepoint and time; each shows what was there then."""
     for epoch in range(3):
@@ -133,6 +134,7 @@ def test_a_removed_table_may_be_made_again_in_the_same_session(lab: Lab) -> None
         shutil.rmtree(lab.path("location-table"))
 
 
+@pytest.mark.promise
 def test_another_query_is_refused_and_may_take_over(lab: Lab) -> None:
     """A new checkpoint location is a new query; the message says how to let it."""
     lab.put(numbers(0, 3, 1))
@@ -160,6 +162,7 @@ def test_batch_jobs_write_too(lab: Lab) -> None:
     assert sorted(map(tuple, lab.read(epoch="1").collect())) == [("a", 1), ("b", 3), ("c", 4)]
 
 
+@pytest.mark.promise
 def test_the_stream_of_changes_goes_on_after_a_restart(lab: Lab) -> None:
     """readStream has two columns more than read; a consumer gets every final epoch once."""
     for epoch in range(3):

@@ -69,6 +69,7 @@ def test_a_quantile_is_a_value_that_was_measured(share: float, expected: int) ->
     assert quantile(range(1, 11), share) == expected
 
 
+@pytest.mark.spark
 def test_a_part_saves_every_row_before_the_next_is_measured(tmp_path: Path) -> None:
     """What was measured survives a failure in the middle."""
 
