@@ -68,7 +68,7 @@ def report_sizes(home: Path) -> str:
 def judge(off: Sequence[Sequence[int]], on: Sequence[Sequence[int]]) -> list[str]:
     """What the rounds of both sides say: medians, their ratio by the aim, and how sure that is."""
     every = [[time for found in side for time in found] for side in (off, on)]
-    without, with_state = map(statistics.median, every)
+    without, with_state = (statistics.median(side) for side in every)
     detail = "" if told_apart(*every) else ", within noise"
     judged = Judged("batch time", "state=on", AIM, False, with_state / without)
     rounds = [statistics.median(b) / statistics.median(a) for a, b in zip(off, on, strict=True)]

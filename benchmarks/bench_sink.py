@@ -197,7 +197,7 @@ def session(jar: Path, partitions: int, delta: str) -> SparkSession:
         .config("spark.ui.showConsoleProgress", "false")
     )
     if delta:
-        builder = builder.config("spark.jars.packages", delta).config(map=DELTA_CONFS)
+        builder = builder.config("spark.jars.packages", delta).config(map={**DELTA_CONFS})
     spark = builder.getOrCreate()
     spark.sparkContext.setLogLevel("OFF")
     spark.dataSource.register(EmptySink)
@@ -239,10 +239,10 @@ def print_times(times: Times, rows: int) -> None:
         middle = statistics.median(values)
         print(f"  {name:32} {middle:8.3f} {min(values):8.3f} {rows / middle:12,.0f}")
     for ours, other in SHOWN:
-        middle = ratio(times, ours, other)
-        if middle is not None:
+        shown = ratio(times, ours, other)
+        if shown is not None:
             best = min(times[ours]) / min(times[other])
-            print(f"  {ours} / {other}: {middle:.2f} (best batches {best:.2f})", flush=True)
+            print(f"  {ours} / {other}: {shown:.2f} (best batches {best:.2f})", flush=True)
 
 
 def arguments() -> argparse.Namespace:

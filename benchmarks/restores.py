@@ -50,7 +50,7 @@ STORES = os.environ.get("STORES", "file,s3").split(",")
 THREADS = 8
 FILES = 16
 
-Fetch = Callable[[str, Path], None]
+Fetch = Callable[[str, Path], object]
 """Brings one object into a file."""
 
 
@@ -101,7 +101,7 @@ def by_our_client(place: Place, *, synced: bool = False, checked: bool = False) 
 def by_the_services_tool(place: Place) -> Fetch:
     """What comes with the service: boto3's transfers, or the operating system's copy."""
     if "://" not in place.url:
-        return lambda path, to: shutil.copyfile(Path(place.url, path), to) and None
+        return lambda path, to: shutil.copyfile(Path(place.url, path), to)
     bucket, _, prefix = place.url.removeprefix("s3://").partition("/")
     client = boto3.client(
         "s3",

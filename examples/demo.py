@@ -39,7 +39,8 @@ def seconds() -> str:
 
 def write_input(directory: Path) -> Counter[str]:
     """Make the input, and count its words without Spark."""
-    chance, counts = random.Random(7), Counter()
+    chance = random.Random(7)
+    counts: Counter[str] = Counter()
     directory.mkdir(parents=True)
     for number in range(FILES):
         lines = [" ".join(chance.choices(WORDS, k=8)) for _ in range(LINES)]

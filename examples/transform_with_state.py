@@ -21,7 +21,7 @@ from pyspark_checkpoint import configure, restore, savepoint
 ROCKSDB = "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
 
 
-class Maximum(StatefulProcessor):  # type: ignore[misc]
+class Maximum(StatefulProcessor):
     """Remembers the greatest value of each sensor."""
 
     def init(self, handle: StatefulProcessorHandle) -> None:
@@ -35,8 +35,8 @@ class Maximum(StatefulProcessor):  # type: ignore[misc]
         timerValues: Any,  # noqa: ARG002 - the name that Spark gives it
     ) -> Iterator[Row]:
         """Take the values of a batch in."""
-        before = [self._greatest.get()[0]] if self._greatest.exists() else []
-        greatest = max(before + [row.value for row in rows])
+        before = self._greatest.get() or ()
+        greatest = max([*before, *(row.value for row in rows)])
         self._greatest.update((greatest,))
         yield Row(sensor=key[0], greatest=greatest)
 

@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Protocol
 
 import pandas as pd
 from pyspark.errors import StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
-from pyspark.sql.streaming import StatefulProcessor
+from pyspark.sql.streaming import StatefulProcessor, StatefulProcessorHandle
 from pyspark.sql.streaming.query import StreamingQuery
-from pyspark.sql.streaming.state import GroupStateTimeout
+from pyspark.sql.streaming.state import GroupState, GroupStateTimeout
+from pyspark.sql.streaming.stateful_processor import ExpiredTimerInfo, TimerValues
 
 from pyspark_checkpoint.capture.describe import QueryFacts
 from pyspark_checkpoint.capture.location import LocationSpec
@@ -64,19 +66,21 @@ def write_inputs(directory: Path, numbers: Iterable[int]) -> None:
 class Counter(StatefulProcessor):
     """A value, a list and a map for each key, and a timer that reports late."""
 
-    def init(self, handle) -> None:
+    def init(self, handle: StatefulProcessorHandle) -> None:
         self._handle = handle
         self._count = handle.getValueState("count", "n long")
         self._seen = handle.getListState("seen", "id long")
         self._by_ts = handle.getMapState("byTs", "ts long", "n long")
 
-    def handleInputRows(self, key, rows, timerValues):
-        count = self._count.get()[0] if self._count.exists() else 0
+    def handleInputRows(  # type: ignore[override]  # pandas is given to it, never rows
+        self, key: tuple[int], rows: Iterator[pd.DataFrame], timerValues: TimerValues
+    ) -> Iterator[pd.DataFrame]:
+        count = (self._count.get() or (0,))[0]
         for frame in rows:
             count += len(frame)
             for id_, ts in zip(frame["id"], frame["ts"], strict=True):
                 self._seen.appendValue((int(id_),))
-                before = self._by_ts.getValue((int(ts),))[0] if self._by_ts.containsKey((int(ts),)) else 0
+                before = (self._by_ts.getValue((int(ts),)) or (0,))[0]
                 self._by_ts.updateValue((int(ts),), (before + 1,))
         self._count.update((count,))
         if timerValues.getCurrentWatermarkInMs() > 0:
@@ -85,14 +89,18 @@ class Counter(StatefulProcessor):
         times = sum(1 for _ in self._by_ts.iterator())
         yield pd.DataFrame({"k": [key[0]], "n": [count], "total": [total], "times": [times]})
 
-    def handleExpiredTimer(self, key, timerValues, expiredTimerInfo):
+    def handleExpiredTimer(
+        self, key: tuple[int], timerValues: TimerValues, expiredTimerInfo: ExpiredTimerInfo
+    ) -> Iterator[pd.DataFrame]:
         yield pd.DataFrame({"k": [key[0]], "n": [-1], "total": [-1], "times": [-1]})
 
     def close(self) -> None:
         pass
 
 
-def _grouped_state(key, frames, state):
+def _grouped_state(
+    key: tuple[int], frames: Iterable[pd.DataFrame], state: GroupState
+) -> Iterator[pd.DataFrame]:
     count = state.get[0] if state.exists else 0
     for frame in frames:
         count += len(frame)
@@ -100,16 +108,23 @@ def _grouped_state(key, frames, state):
     yield pd.DataFrame({"k": [key[0]], "n": [count]})
 
 
-def _events(lab: Lab) -> DataFrame:
+class Input(Protocol):
+    """A session and the directory of its input files: all that a query is built from."""
+
+    spark: SparkSession
+    inputs: Path
+
+
+def _events(lab: Input) -> DataFrame:
     frame = lab.spark.readStream.schema(SCHEMA).option("maxFilesPerTrigger", 1).json(str(lab.inputs))
     return frame.withColumn("t", F.timestamp_seconds("ts"))
 
 
-def _late(lab: Lab) -> DataFrame:
+def _late(lab: Input) -> DataFrame:
     return _events(lab).withWatermark("t", "20 seconds")
 
 
-def _join(lab: Lab) -> DataFrame:
+def _join(lab: Input) -> DataFrame:
     left = _events(lab).where("id % 3 = 0").select("id", "k", F.col("t").alias("lt"))
     right = (
         _events(lab)
@@ -122,13 +137,13 @@ def _join(lab: Lab) -> DataFrame:
     )
 
 
-def _sessions(lab: Lab) -> DataFrame:
+def _sessions(lab: Input) -> DataFrame:
     """Of every other key a session grows with each batch; those of the others end after each."""
     gap = F.expr("if(k % 2 = 0, '8 seconds', '12 seconds')")
     return _late(lab).groupBy(F.session_window("t", gap), "k").count()
 
 
-QUERIES: dict[str, tuple[Callable[[Lab], DataFrame], str]] = {
+QUERIES: dict[str, tuple[Callable[[Input], DataFrame], str]] = {
     "aggregation": (
         lambda lab: (
             _late(lab)
@@ -215,17 +230,22 @@ class Lab:
         return self.start(query, location, confs).finished()
 
     def capture(
-        self, location: Path | str | LocationSpec, store: Path | str, epochs: Iterable[int], **settings
+        self, location: Path | str | LocationSpec, store: Path | str, epochs: Iterable[int]
     ) -> list[int]:
         """Capture these epochs of a location into a store, as the listener would; return their numbers."""
         spec = location if isinstance(location, LocationSpec) else LocationSpec(str(location))
         opened = spec.open()
         info = QueryInfo(id=decode_query_id(opened.read("metadata")), checkpoint_location=spec.url)
-        history = CheckpointStore.open(str(store), query=info, **settings)
+        history = CheckpointStore.open(str(store), query=info)
         run = history.writer()
         run.claim()
         taker = QueryCapture(opened, run, QueryFacts(info, history.run_id, (), "test", "update"))
-        return [taker.capture(epoch).checkpoint_id for epoch in epochs]
+        numbers = []
+        for epoch in epochs:
+            manifest = taker.capture(epoch)
+            assert manifest is not None
+            numbers.append(manifest.checkpoint_id)
+        return numbers
 
 
 @dataclass

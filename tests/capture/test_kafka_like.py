@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql.datasource import DataSource, DataSourceStreamReader, InputPartition
 from pyspark.sql.streaming.query import StreamingQuery
+from pyspark.sql.types import StructType
 
 from pyspark_checkpoint import restore
 from pyspark_checkpoint.format.manifest import CheckpointManifest
@@ -16,6 +18,9 @@ from tests.capture.lab import HDFS, Lab
 
 PARTITIONS = 2
 EPOCHS = 6
+
+Offset = dict[str, dict[str, int]]
+"""Of each topic the ends of its partitions."""
 
 
 class _Slice(InputPartition):
@@ -29,20 +34,21 @@ class _Reader(DataSourceStreamReader):
     def __init__(self, path: str) -> None:
         self._path = path
 
-    def initialOffset(self) -> dict:
+    def initialOffset(self) -> Offset:
         return {"topic": dict.fromkeys(map(str, range(PARTITIONS)), 0)}
 
-    def latestOffset(self, start=None, limit=None) -> dict:
+    def latestOffset(self, start: Offset | None = None, limit: object = None) -> Offset:
         end = int(Path(self._path).read_text())
         return {"topic": {str(partition): end + partition for partition in range(PARTITIONS)}}
 
-    def partitions(self, start: dict, end: dict) -> list[_Slice]:
+    def partitions(self, start: Offset, end: Offset) -> list[_Slice]:
         return [
             _Slice(number, start["topic"][str(number)], end["topic"][str(number)])
             for number in range(PARTITIONS)
         ]
 
-    def read(self, partition: _Slice):
+    def read(self, partition: InputPartition) -> Iterator[tuple[int, int]]:
+        assert isinstance(partition, _Slice)
         for value in range(partition.start, partition.end):
             yield (partition.partition, value)
 
@@ -55,7 +61,7 @@ class _Broker(DataSource):
     def schema(self) -> str:
         return "partition int, value long"
 
-    def streamReader(self, schema) -> _Reader:
+    def streamReader(self, schema: StructType) -> _Reader:
         return _Reader(self.options["path"])
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import io
 import os
+import tempfile
 import tracemalloc
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -120,7 +121,7 @@ def test_a_full_disk_is_told_with_the_cure(
 
     if late:
         monkeypatch.delattr(Full, "write")
-    monkeypatch.setattr(large_files.tempfile, "TemporaryFile", lambda **_: Full())
+    monkeypatch.setattr(tempfile, "TemporaryFile", lambda **_: Full())
     with pytest.raises(RefusedError, match="No space left on device") as caught:
         capturer.capture(0)
     assert "TMPDIR" in (caught.value.hint or "")
@@ -134,7 +135,7 @@ def test_temporary_files_are_on_the_disk_that_spark_works_on(
     for name in ("chosen", "spark"):
         (tmp_path / name).mkdir()
     monkeypatch.delenv("TMPDIR", raising=False)
-    monkeypatch.setattr(large_files.tempfile, "tempdir", str(tmp_path / "chosen"))
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "chosen"))
     if variables:
         monkeypatch.setenv(variables, str(tmp_path / "chosen"))
     monkeypatch.setenv("SPARK_LOCAL_DIRS", f"{tmp_path}/spark,/elsewhere")

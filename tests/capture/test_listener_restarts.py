@@ -212,7 +212,9 @@ def test_a_capture_that_fails_is_shown_by_ckpt_watch(lab: Lab, capsys: pytest.Ca
         assert listener.flush(120)
         whole = setup.read_bytes()
         setup.write_text("torn")
-        wait_for_batch(query, query.lastProgress["batchId"] + 2)
+        progress = query.lastProgress
+        assert progress is not None
+        wait_for_batch(query, progress["batchId"] + 2)
         assert not listener.flush(60)
         assert listener.statuses[0].failures >= 1
         assert main(["watch", url, "--query", "watched", "--once"]) == 0

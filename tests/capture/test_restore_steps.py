@@ -24,13 +24,13 @@ from pyspark_checkpoint.format.keys import manifest_key
 from pyspark_checkpoint.format.manifest import ManifestKind
 from pyspark_checkpoint.format.sealed import encode_sealed
 from pyspark_checkpoint.history.checkpoint_store import CheckpointStore
-from pyspark_checkpoint.sparkstate.restore import IN_USE, RESTORE_MARKER
+from pyspark_checkpoint.sparkstate.restore import IN_USE, RESTORE_MARKER, check_fresh
 from pyspark_checkpoint.store.faults import SimulatedCrash
 from pyspark_checkpoint.store.local import LocalStore
 from tests.capture.made import MadeLocation, capture, contents, needed
 from tests.capture.test_restore_rules import damage
 
-STEPS = [(LocalStore, "put"), (LocalStore, "delete")]
+STEPS: list[tuple[type[object], str]] = [(LocalStore, "put"), (LocalStore, "delete")]
 STEPS += [(writing.DiskWriter, "write_chunks"), (writing.DiskWriter, "sync")]
 """Everything that changes a store or a location. A death at a read is one after the change before it."""
 
@@ -159,7 +159,7 @@ def test_two_restores_into_one_place_are_one(
 ) -> None:
     """Both have found it fresh; only one of them gets to mark it."""
     fresh = tmp_path / "fresh"
-    check = marking.check_fresh
+    check = check_fresh
 
     def other_first(keys: list[str], *, is_ours: bool) -> None:
         check(keys, is_ours=is_ours)

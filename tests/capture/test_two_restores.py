@@ -16,7 +16,7 @@ from pyspark_checkpoint.capture.operations import restore
 from pyspark_checkpoint.errors import Invalid, RefusedError
 from pyspark_checkpoint.format.manifest import QueryInfo
 from pyspark_checkpoint.history.checkpoint_store import CheckpointStore
-from pyspark_checkpoint.sparkstate.restore import RESTORE_MARKER
+from pyspark_checkpoint.sparkstate.restore import RESTORE_MARKER, check_fresh
 from pyspark_checkpoint.store.faults import SimulatedCrash
 from pyspark_checkpoint.store.local import LocalStore
 from tests.capture.made import MadeLocation, capture, contents, needed
@@ -43,7 +43,7 @@ def url(made: MadeLocation, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
     return str(tmp_path / "store")
 
 
-def once(work: Callable[[], None], *, at_end: bool = False) -> Callable[[int, int], None]:
+def once(work: Callable[[], object], *, at_end: bool = False) -> Callable[[int, int], None]:
     """Does something else in the middle of a restore: after its first files, or after its last."""
     told: list[int] = []
 
@@ -131,7 +131,7 @@ def test_of_two_that_go_on_at_once_one_has_the_location(
     made: MadeLocation, url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Both have read the mark of the dead one; the second to replace it is refused."""
-    fresh, check = tmp_path / "fresh", marking.check_fresh
+    fresh, check = tmp_path / "fresh", check_fresh
     with living(Life(5)), pytest.raises(SimulatedCrash):
         restore(url, str(fresh))
 
@@ -155,7 +155,7 @@ def test_only_what_was_left_over_before_is_removed(made: MadeLocation, url: str,
     left = fresh / "state/0/0/.1.delta.018bcfe5-6800-7000-8000-000000000000.tmp"
     left.parent.mkdir(parents=True, exist_ok=True)
     left.write_text("half")
-    restore(url, str(fresh), progress=once(lambda: (fresh / HALF).write_text("half") and None, at_end=True))
+    restore(url, str(fresh), progress=once(lambda: (fresh / HALF).write_text("half"), at_end=True))
     assert contents(fresh) == {**needed(made, 2), HALF: b"half"}
 
 

@@ -154,7 +154,11 @@ def test_a_notice_returns_at_once(tmp_path: Path) -> None:
     with watching(tmp_path, 0) as watch:
         assert watch.worker.flush(PATIENCE)
         go = threading.Event()
-        watch.capture.capture = lambda epoch=None: go.wait(PATIENCE) and None  # type: ignore[method-assign,assignment]
+
+        def wait(epoch: int | None = None) -> None:
+            go.wait(PATIENCE)
+
+        watch.capture.capture = wait  # type: ignore[method-assign]
         watch.location.commit(1)
         began = SYSTEM_CLOCK.monotonic_seconds()
         for _ in range(1000):
@@ -212,7 +216,8 @@ def test_a_failure_is_counted_logged_once_and_tried_again(
         assert caplog.text.count("the store is away") == 1
         watch.capture.capture = capture  # type: ignore[method-assign]
         assert watch.worker.flush(PATIENCE)
-        assert (watch.worker.status.captured_epoch, watch.worker.status.last_error) == (1, None)
+        status = watch.worker.status
+        assert (status.captured_epoch, status.last_error) == (1, None)
         assert watch.health == [None, "the store is away", None]
 
 
@@ -303,7 +308,7 @@ class Away:
     def __init__(self, watch: Watch) -> None:
         self.capture = watch.capture.capture
         self.is_back = False
-        watch.capture.capture = self  # type: ignore[method-assign,assignment]
+        watch.capture.capture = self  # type: ignore[method-assign]
 
     def __call__(self, epoch: int | None = None) -> CheckpointManifest | None:
         if not self.is_back:
@@ -354,10 +359,14 @@ def test_whoever_is_told_of_a_fence_cannot_end_the_thread_badly(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     """Stopping the query may fail: the JVM may be gone."""
+
+    def fail(_: FencedError) -> None:
+        raise ZeroDivisionError
+
     with caplog.at_level(logging.WARNING), watching(tmp_path, 0) as watch:
         assert watch.worker.flush(PATIENCE)
         watch.fenced = None  # type: ignore[assignment]
-        watch.worker._on_fenced = lambda error: 1 / 0
+        watch.worker._on_fenced = fail
         taker(watch.location, watch.url)
         watch.location.commit(1)
         assert not watch.worker.flush(PATIENCE)

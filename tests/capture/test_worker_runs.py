@@ -27,7 +27,7 @@ class Slow:
     def __init__(self, watch: Watch) -> None:
         self.go, self.reached = threading.Event(), threading.Event()
         self.capture = watch.capture.capture
-        watch.capture.capture = self  # type: ignore[method-assign,assignment]
+        watch.capture.capture = self  # type: ignore[method-assign]
 
     def __call__(self, epoch: int | None = None) -> CheckpointManifest | None:
         self.reached.set()

@@ -17,7 +17,7 @@ from pyspark_checkpoint.errors import (
     SettingsError,
     TooLarge,
 )
-from pyspark_checkpoint.store.base import ObjectStore, Version
+from pyspark_checkpoint.store.base import Body, ObjectStore, Version
 from tests.conftest import KEEPS_CONDITIONAL_COPY, Place
 
 STALE = Version("0")
@@ -43,7 +43,7 @@ def test_every_kind_of_body_is_taken(store: ObjectStore, size_bytes: int, tmp_pa
     path.write_bytes(b"skipped" + data)
     with path.open("rb") as file:
         file.seek(7)
-        bodies = [data, bytearray(data), memoryview(data), io.BytesIO(data), file]
+        bodies: list[Body] = [data, bytearray(data), memoryview(data), io.BytesIO(data), file]
         for index, body in enumerate(bodies):
             store.put(f"body-{index}", body)
             assert store.get(f"body-{index}") == data

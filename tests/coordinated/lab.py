@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -68,7 +69,7 @@ def _grouped_state(lab: Lab) -> DataFrame:
     return build(lab).select("n", "k")
 
 
-SHAPES = {
+SHAPES: dict[str, tuple[Callable[[Lab], DataFrame], str]] = {
     **QUERIES,
     "grouped-state": (_grouped_state, "update"),
     "transform-with-state": (_processor, "append"),

@@ -73,6 +73,7 @@ class MadeStream:
 
     def __post_init__(self) -> None:
         self.table = self.root / "table"
+        self.location: Path
         self._begin_location()
         self.write("metadata", json.dumps({"id": self.query_id}))
         if self.partitions:

@@ -25,7 +25,8 @@ PLACES = {
 
 def example(page: str, number: int = 0) -> str:
     """A page's Python example, by its place among them."""
-    return re.findall(r"```python\n(.*?)```", (ROOT / page).read_text("utf-8"), re.DOTALL)[number]
+    found: list[str] = re.findall(r"```python\n(.*?)```", (ROOT / page).read_text("utf-8"), re.DOTALL)
+    return found[number]
 
 
 def run(code: str, directory: Path) -> str:

@@ -170,7 +170,7 @@ def test_rekeys_that_fight_for_ever_say_so() -> None:
     """Neither claims success while the other undoes it."""
     history, _ = begun()
     other = History(inner=history.inner, clock=history.clock)
-    history.plan = lambda call: renew(other, ALL_ELSE) if call.verb == "list" else None  # type: ignore[func-returns-value]
+    history.plan = lambda call: renew(other, ALL_ELSE) if call.verb == "list" else None
     with pytest.raises(RefusedError, match="stop them"):
         renew(history, ALL_NEW)
     readable(history.inner, ALL_NEW, 2)

@@ -16,8 +16,8 @@ from pyspark_checkpoint.errors import (
     RefusedError,
     StaleAttempt,
 )
-from pyspark_checkpoint.format.keys import LATEST_KEY, manifest_key
-from pyspark_checkpoint.format.manifest import ManifestKind
+from pyspark_checkpoint.format.keys import LATEST_KEY, CheckpointId, manifest_key
+from pyspark_checkpoint.format.manifest import CheckpointManifest, ManifestKind
 from pyspark_checkpoint.format.records import Control, encode_latest
 from pyspark_checkpoint.history import head as head_module
 from pyspark_checkpoint.history import lookup, publish, rules
@@ -286,7 +286,7 @@ def test_rule_4_a_fenced_run_leaves_everything_where_it_is() -> None:
 # --- rule 5 --------------------------------------------------------------------------------------
 
 
-def stalled_writer(landed_unseen: bool) -> tuple[History, Run, object]:
+def stalled_writer(landed_unseen: bool) -> tuple[History, Run, tuple[CheckpointManifest, CheckpointId]]:
     """A writer sleeps before its create; its number is taken, and pruned, and forgotten."""
     history, stalled = history_of(2)
     attempt = stalled.attempt()
@@ -306,7 +306,7 @@ def test_rule_5_the_floor_is_checked_after_every_create_that_is_ours(
     monkeypatch: Patch, landed_unseen: bool
 ) -> None:
     """``publish.check_floor``, by answer and by read-back: without it a ghost believes it has committed."""
-    history, stalled, (draft, attempt) = stalled_writer(landed_unseen)  # type: ignore[misc]
+    history, stalled, (draft, attempt) = stalled_writer(landed_unseen)
     with pytest.raises(FencedError, match="run-b"):
         stalled.publish(draft, attempt)
     assert history.head().run_id == "run-b"
@@ -318,6 +318,6 @@ def test_rule_5_the_floor_is_checked_after_every_create_that_is_ours(
         return Control(store_id)
 
     monkeypatch.setattr(publish, "check_floor", no_check)
-    history, stalled, (draft, attempt) = stalled_writer(landed_unseen)  # type: ignore[misc]
+    history, stalled, (draft, attempt) = stalled_writer(landed_unseen)
     ghost = stalled.publish(draft, attempt)
     assert find_checkpoint(history.inner, ghost.checkpoint_id) is None

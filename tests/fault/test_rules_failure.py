@@ -48,7 +48,7 @@ def test_rule_9_a_permission_error_is_never_an_empty_store() -> None:
     history, _ = history_of(1)
 
     class Denying(FaultyStore):
-        def get(self, key: str, **range_: object) -> bytes:  # type: ignore[override]
+        def get(self, key: str, **range_: object) -> bytes:
             raise Denied("403", key=key)
 
     with pytest.raises(Denied):

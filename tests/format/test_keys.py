@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -116,12 +118,13 @@ def test_attempts_sort_by_number_first(one: CheckpointId, other: CheckpointId) -
 def test_a_bad_operator_or_sink_name_is_refused_with_the_cure(name: str) -> None:
     """Slash, dots, control characters and 300 characters: refused before anything is written."""
     attempt = CheckpointId(1, "01890a5d-ac96-774b-bcce-b302099a8057")
-    for make in (
+    makers: tuple[Callable[[], str], ...] = (
         lambda: CheckpointPaths.snapshot(attempt, name, 0),
         lambda: CheckpointPaths.delta(attempt, name, 0),
         lambda: keys.committed_key(1, name),
         lambda: keys.failed_key(1, name, 0),
-    ):
+    )
+    for make in makers:
         with pytest.raises(RefusedError, match="without slashes") as caught:
             make()
         assert len(str(caught.value)) < 400
@@ -169,11 +172,12 @@ def test_a_number_that_would_not_sort_is_refused(number: int) -> None:
 def test_partition_pack_and_failure_numbers_have_bounds() -> None:
     """A negative one would be another name, not an error, at the store."""
     attempt = CheckpointId(1, "01890a5d-ac96-774b-bcce-b302099a8057")
-    for make in (
+    makers: tuple[Callable[[], str], ...] = (
         lambda: CheckpointPaths.pack(attempt, -1),
         lambda: CheckpointPaths.snapshot(attempt, "a", 100_000_000),
         lambda: keys.failed_key(1, "s", -1),
-    ):
+    )
+    for make in makers:
         with pytest.raises(FormatError):
             make()
 

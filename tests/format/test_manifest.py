@@ -114,7 +114,8 @@ def test_a_missing_or_strange_field_is_refused_by_name_of_the_object(field: str)
     without = encode_sealed({k: v for k, v in fields.items() if k != field})
     with pytest.raises(FormatError, match=NAME):
         decode_manifest(without, NAME)
-    for strange in ([[["x"]]], {"x": [[{}]]}, 1.5):
+    values: tuple[object, ...] = ([[["x"]]], {"x": [[{}]]}, 1.5)
+    for strange in values:
         if field == "table" and isinstance(strange, dict):
             continue
         with pytest.raises(FormatError, match=NAME):

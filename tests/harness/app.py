@@ -16,6 +16,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from pyspark import RDD
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
@@ -52,7 +53,7 @@ class Running:
 
     def _notice(self) -> None:
         """Read the events that are new: Python's own list costs a hundred calls into the JVM each."""
-        events = self.query._jsq.recentProgress()  # type: ignore[attr-defined]
+        events = self.query._jsq.recentProgress()
         for number in range(self._seen, len(events)):
             event = json.loads(events[number].json())
             is_batch = event["durationMs"].get("commitOffsets") is not None
@@ -73,6 +74,7 @@ class Running:
 
     def result(self) -> dict[str, Any]:
         """What is told to the test."""
+        error: Exception | None
         try:
             # Spark may take its own interruption of a query that was told to stop for a failure.
             error = None if self._done else self.query.exception()
@@ -93,7 +95,7 @@ class App:
     def __init__(self, session: SparkSession) -> None:
         self._session = session
         self._running: dict[str, Running] = {}
-        self._listeners: dict[str, Any] = {}
+        self._listeners: dict[str, pyspark_checkpoint.CheckpointListener] = {}
 
     def start(self, spec: dict[str, Any]) -> None:
         """Start a query; its session has its confs and nobody else's."""
@@ -153,22 +155,30 @@ class App:
 
     def sql(self, text: str) -> list[dict[str, Any]]:
         """Rows of a SQL query."""
-        return [json.loads(row) for row in self._session.sql(text).toJSON().collect()]
+        return [json.loads(row) for row in _json_rows(self._session.sql(text))]
 
     def read(self, format: str, options: dict[str, str], conf: dict[str, str]) -> list[str]:
         """Rows of a batch reader, as JSON, sorted."""
         session = self._session.newSession()
         for name, value in conf.items():
             session.conf.set(name, value)
-        return sorted(session.read.format(format).options(**options).load().toJSON().collect())
+        return sorted(_json_rows(session.read.format(format).options(**options).load()))
 
     def versions(self) -> dict[str, str]:
         """What runs here."""
-        jvm = self._session._jvm  # type: ignore[attr-defined]
+        jvm = self._session._jvm
+        assert jvm is not None
         return {
             "spark": self._session.version,
             "hadoop": jvm.org.apache.hadoop.util.VersionInfo.getVersion(),
         }
+
+
+def _json_rows(frame: DataFrame) -> list[str]:
+    """Rows as JSON; only a session of Spark Connect has them in another form than an RDD."""
+    rows = frame.toJSON()
+    assert isinstance(rows, RDD)
+    return rows.collect()
 
 
 def _keeper(spec: QuerySpec) -> Any:
@@ -177,7 +187,7 @@ def _keeper(spec: QuerySpec) -> Any:
     results.mkdir(parents=True, exist_ok=True)
 
     def keep(frame: DataFrame, batch_id: int) -> None:
-        rows = sorted(frame.toJSON().collect())
+        rows = sorted(_json_rows(frame))
         with (results / "runs.log").open("a") as runs:
             runs.write(f"{batch_id} {os.getpid()}\n")
         temporary = results / f".{batch_id}.{os.getpid()}"

@@ -181,7 +181,7 @@ def total_after(batch_id: int, rows: int) -> dict[int, int]:
     return {key: sum(batch * rows + key for batch in range(batch_id + 1)) for key in range(rows)}
 
 
-class _Counter(StatefulProcessor):  # type: ignore[misc]
+class _Counter(StatefulProcessor):
     """Counts rows by key, with a value, a list and a map."""
 
     def init(self, handle: StatefulProcessorHandle) -> None:
@@ -193,7 +193,7 @@ class _Counter(StatefulProcessor):  # type: ignore[misc]
         from pyspark.sql import Row
 
         values = sorted(row.value for row in rows)
-        before = self._total.get()[0] if self._total.exists() else 0
+        before = (self._total.get() or (0,))[0]
         self._total.update((before + len(values),))
         self._seen.appendValue((values[-1],))
         self._last.updateValue(("last",), (values[-1],))

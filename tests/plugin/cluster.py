@@ -79,6 +79,7 @@ def _alive_workers(page: int) -> int:
     """How many workers the master has; -1 while it does not answer."""
     try:
         with urllib.request.urlopen(f"http://127.0.0.1:{page}/json/", timeout=5) as answer:
-            return answer.read().decode().replace(" ", "").count('"state":"ALIVE"')
+            body: bytes = answer.read()
+            return body.decode().replace(" ", "").count('"state":"ALIVE"')
     except OSError:
         return -1

@@ -63,7 +63,7 @@ def ran(tmp_path_factory: pytest.TempPathFactory) -> Ran:
     write_input(home, 2)
     url, other = str(home / "store"), str(home / "other")
     nonsense = {"stop_timeout_seconds": "soon", "options": {"secretKey": "hidden"}}
-    steps = {
+    steps: dict[str, dict[str, Any]] = {
         "manager alone": {"configure": {}},
         "manager off": {
             "configure": {"file_manager": "off"},

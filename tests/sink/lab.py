@@ -73,7 +73,7 @@ class Lab:
         writer = writer.options(**options).trigger(availableNow=True)
         return writer.start(options.get("path") or self.path(table))
 
-    def run(self, shape: Shape = same, **arguments: Any) -> StreamingQuery:
+    def run(self, shape: Shape = same, /, **arguments: Any) -> StreamingQuery:
         """The same, and wait for its end; a failed query is an error."""
         query = self.start(shape, **arguments)
         query.awaitTermination()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -38,7 +39,9 @@ class Consumer:
         schema = SCHEMA.to_json()
         schema["fields"] += ADDED
         self._told_its_start = told_its_start
-        self._make = lambda: ChangeReader(parse_read_options({"path": path, **options}), schema)
+        self._make: Callable[[], ChangeReader] = lambda: ChangeReader(
+            parse_read_options({"path": path, **options}), schema
+        )
         self.reader = self._make()
         self.offset: dict[str, Any] | None = None
 

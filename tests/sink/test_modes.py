@@ -47,10 +47,9 @@ def test_any_batches_in_any_mode_give_what_spark_gives(
     lab = Lab(spark, tmp_path_factory.mktemp("modes"))
     for number, rows in enumerate(made):
         lab.put([{**r, "b": number, "s": at} for at, r in enumerate(rows)], SCHEMA)
-    upsert = {"keyColumns": "K", "sequenceColumn": "s", "opColumn": "op", "maxDeltas": "2"}
     queries = [
         lab.start(same, table="append"),
-        lab.start(same, table="upsert", **upsert),
+        lab.start(same, table="upsert", keyColumns="K", sequenceColumn="s", opColumn="op", maxDeltas="2"),
         lab.start(totals, table="update", mode="update", keyColumns="k", maxDeltas="3"),
         lab.start(totals, table="complete", mode="complete"),
     ]
@@ -85,7 +84,9 @@ def test_the_query_is_named_and_described_everywhere(lab: Lab) -> None:
         .start(lab.path("table"))
     )
     query.processAllAvailable()
-    description = query.lastProgress["sink"]["description"]
+    progress = query.lastProgress
+    assert progress is not None
+    description = progress["sink"]["description"]
     query.stop()
     manifest = lab.head()
     assert (manifest.query.id, manifest.run_id, manifest.query.name) == (query.id, query.runId, "named")

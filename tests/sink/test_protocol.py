@@ -18,7 +18,9 @@ from pyspark_checkpoint.spark.options import parse_read_options, parse_write_opt
 from pyspark_checkpoint.spark.reader import TableReader
 from tests.sink.kit import SCHEMA, Query, Worker, forget_everything, read_pairs, rows_from
 
-ONE, TWO, THREE = [(1, 10), (2, 20)], [(2, 21), (3, 30)], [(1, 11), (None, 5)]
+ONE: list[tuple[int | None, int]] = [(1, 10), (2, 20)]
+TWO: list[tuple[int | None, int]] = [(2, 21), (3, 30)]
+THREE: list[tuple[int | None, int]] = [(1, 11), (None, 5)]
 
 
 @pytest.fixture
@@ -280,7 +282,8 @@ def test_any_course_of_events_gives_what_an_undisturbed_run_gives(
     """Deaths before and after commits, replaced workers and doubled tasks, against a dictionary."""
     path = str(tmp_path_factory.mktemp("course") / "table")
     options = {"maxDeltas": max_deltas, "partitions": "3"}
-    query, model = Query(path, options=options), {}
+    query = Query(path, options=options)
+    model: dict[int, int] = {}
     for batch_id, (rows, event) in enumerate(steps):
         table = rows_from(list(rows.items()))
         if event == "die before commit":

@@ -18,6 +18,7 @@ from pyspark_checkpoint.spark import session
 from pyspark_checkpoint.spark.options import parse_read_options
 from pyspark_checkpoint.spark.reader import TableReader
 from pyspark_checkpoint.spark.writer import BatchWriter, StreamWriter
+from pyspark_checkpoint.store.open import open_object_store
 from tests.sink.kit import SCHEMA, Query, read_pairs
 
 
@@ -90,11 +91,10 @@ def test_the_writers_are_those_that_take_arrow() -> None:
 def test_a_process_opens_its_store_once(path: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """A client costs half a second; plans, tasks, commits and reads of all batches share one."""
     opened: list[str] = []
-    real = session.open_object_store
 
     def counting(url: str, options: Any) -> Any:
         opened.append(url)
-        return real(url, options)
+        return open_object_store(url, options)
 
     monkeypatch.setattr(session, "open_object_store", counting)
     query = Query(path, options={"maxDeltas": "2"})

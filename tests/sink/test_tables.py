@@ -6,8 +6,8 @@ import shutil
 
 import pyarrow as pa
 import pytest
+from pyspark.errors import StreamingQueryException
 from pyspark.sql import functions as F
-from pyspark.sql.utils import StreamingQueryException
 
 from pyspark_checkpoint import open_object_store
 from pyspark_checkpoint.clock import SYSTEM_CLOCK

@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pyarrow as pa
 import pytest
+from pyspark.errors import StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql.utils import StreamingQueryException
 
 from pyspark_checkpoint.table.murmur3 import spark_hash
 from tests.sink.lab import Lab, rows_of

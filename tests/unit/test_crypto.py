@@ -84,21 +84,21 @@ def test_every_flipped_byte_and_every_cut_is_found() -> None:
 
 
 @pytest.mark.parametrize(
-    "change",
+    "other",
     [
-        {"store_id": "another"},
-        {"checkpoint_number": 8},
-        {"operator": "join"},
-        {"partition": 4},
-        {"kind": "snapshot"},
-        {"operator": "agg3", "partition": 3},
+        dataclasses.replace(CONTEXT, store_id="another"),
+        dataclasses.replace(CONTEXT, checkpoint_number=8),
+        dataclasses.replace(CONTEXT, operator="join"),
+        dataclasses.replace(CONTEXT, partition=4),
+        dataclasses.replace(CONTEXT, kind="snapshot"),
+        dataclasses.replace(CONTEXT, operator="agg3", partition=3),
     ],
 )
-def test_an_artifact_does_not_open_in_another_place(change: dict[str, object]) -> None:
+def test_an_artifact_does_not_open_in_another_place(other: ArtifactContext) -> None:
     """Each part of the context is bound: bytes cannot be moved between places of a store."""
     stored = encrypt_artifact(KEY, CONTEXT, b"rows", SALT)
     with pytest.raises(FormatError, match="belong to another place"):
-        decrypt_artifact(KEY, dataclasses.replace(CONTEXT, **change), stored)
+        decrypt_artifact(KEY, other, stored)
 
 
 def test_context_fields_cannot_be_shifted_into_each_other() -> None:

@@ -23,6 +23,7 @@ from pyspark_checkpoint.history.keyring import (
     read_wrapped_keys,
     rekey,
 )
+from pyspark_checkpoint.store.base import Body, Version
 from pyspark_checkpoint.store.faults import FaultKind, FaultyStore, SimulatedCrash, fault_at, fault_on
 from pyspark_checkpoint.store.memory import MemoryStore
 from tests.unit.fixed_clock import FixedClock
@@ -177,12 +178,20 @@ def test_two_that_make_the_manifest_key_at_once_agree() -> None:
     two = StoreCipher(store, "store", OLD_RING, FixedClock("two"))
 
     class Late(MemoryStore):
-        def put(self, key: str, data: object, **options: object):  # type: ignore[no-untyped-def,override]
+        def put(
+            self,
+            key: str,
+            data: Body,
+            *,
+            if_absent: bool = False,
+            if_match: Version | None = None,
+            nonce: str | None = None,
+        ) -> Version:
             if "keys/" in key:
                 two.mac(b"body")
-            return store.put(key, data, **options)  # type: ignore[arg-type]
+            return store.put(key, data, if_absent=if_absent, if_match=if_match, nonce=nonce)
 
-        def get(self, key: str, **options: object) -> bytes:  # type: ignore[override]
+        def get(self, key: str, **options: object) -> bytes:
             return store.get(key)
 
     one = StoreCipher(Late(), "store", OLD_RING, FixedClock("one"))

@@ -53,7 +53,7 @@ def store(server: StrictGcs) -> Iterator[GcsStore]:
     opened.close()
 
 
-def race(threads: int, attempt: Callable[[int], None]) -> tuple[list[int], list[StoreError]]:
+def race(threads: int, attempt: Callable[[int], object]) -> tuple[list[int], list[StoreError]]:
     """Let threads attempt the same thing at once; return who succeeded, and the errors of the others."""
     barrier = threading.Barrier(threads)
     won: list[int] = []
@@ -81,7 +81,7 @@ def body_of(index: int) -> bytes:
 
 def test_of_many_resumable_creates_one_wins(server: StrictGcs, store: GcsStore) -> None:
     """The condition holds at the end of a large upload too, not only when it begins."""
-    won, lost = race(8, lambda index: store.put("big", body_of(index), if_absent=True) and None)
+    won, lost = race(8, lambda index: store.put("big", body_of(index), if_absent=True))
     assert len(won) == 1
     assert {type(error) for error in lost} == {AlreadyExists}
     assert store.get("big") == body_of(won[0])
@@ -92,7 +92,7 @@ def test_of_many_resumable_creates_one_wins(server: StrictGcs, store: GcsStore) 
 def test_of_many_resumable_swaps_one_wins(server: StrictGcs, store: GcsStore) -> None:
     """Compare-and-swap of large objects: one winner, the others get Conflict."""
     version = store.put("big", BIG)
-    won, lost = race(8, lambda index: store.put("big", body_of(index), if_match=version) and None)
+    won, lost = race(8, lambda index: store.put("big", body_of(index), if_match=version))
     assert len(won) == 1
     assert {type(error) for error in lost} == {Conflict}
     assert store.get("big") == body_of(won[0])
@@ -188,7 +188,7 @@ def test_of_many_conditional_copies_one_wins(server: StrictGcs, store: GcsStore)
     """A copy carries the condition in each of its requests, and not the nonce of its source."""
     for index in range(6):
         store.put(f"source/{index}", body_of(index)[:5000], nonce="of the source")
-    won, lost = race(6, lambda index: store.copy(f"source/{index}", "target", if_absent=True) and None)
+    won, lost = race(6, lambda index: store.copy(f"source/{index}", "target", if_absent=True))
     assert len(won) == 1
     assert {type(error) for error in lost} == {AlreadyExists}
     assert store.get("target") == body_of(won[0])[:5000]

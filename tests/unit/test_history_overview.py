@@ -86,7 +86,7 @@ def test_what_is_pruned_while_it_is_read_is_no_damage() -> None:
             state["pruned"] = True
             History(history.inner, history.clock).prune(2)
 
-    history.plan = prune_once  # type: ignore[assignment]
+    history.plan = prune_once
     overview = read_overview(history.store, max_concurrent_reads=1)
     assert state["pruned"]
     assert [entry.number for entry in overview.entries] == [5, 6]

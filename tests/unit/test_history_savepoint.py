@@ -166,10 +166,10 @@ def test_deleting_spares_what_others_name_and_can_be_repeated_after_a_crash() ->
     """A crash at every call: deleted for readers, finished by the next try, the chain provable."""
     for index in range(40):
         history, _ = history_of(4, depth=1)
-        history.plan = lambda call, index=index: (  # type: ignore[misc]
-            Fault(FaultKind.CRASH_AFTER) if call.index == len_before + index else None
+        last = len(history.store.calls) + index
+        history.plan = lambda call, last=last: (  # type: ignore[misc]
+            Fault(FaultKind.CRASH_AFTER) if call.index == last else None
         )
-        len_before = len(history.store.calls)
         try:
             delete_checkpoint(history.store, 2, history.clock)
             crashed = False

@@ -194,7 +194,7 @@ def test_a_source_that_is_pruned_meanwhile_is_planned_again() -> None:
             pruned.append(1)
             prune(source, 2)
 
-    copy(FaultyStore(source, plan), target)  # type: ignore[arg-type]
+    copy(FaultyStore(source, plan), target)
     assert pruned
     assert sorted(shown(target)) == [5, 6]
     assert findings(target) == []

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import zipfile
+from collections.abc import Mapping
 
 import orjson
 import pytest
@@ -15,7 +16,7 @@ from pyspark_checkpoint.sparkstate.capture import (
     plan_chains,
 )
 from pyspark_checkpoint.sparkstate.chain import FileFacts, doubtful_bases, plan_chain, written_together
-from pyspark_checkpoint.sparkstate.directory import sort_listing
+from pyspark_checkpoint.sparkstate.directory import CheckpointListing, sort_listing
 from pyspark_checkpoint.sparkstate.logs import (
     CommitLog,
     OffsetLog,
@@ -42,7 +43,7 @@ OTHER_UID = "99f424ce-f020-41ef-8058-2b2c5a36405d"
 AGGREGATION = {0: OperatorInfo(0, "stateStoreSave", (StoreInfo("default", 2),))}
 
 
-def listing_of(*paths: str, modified: dict[str, int] | None = None):
+def listing_of(*paths: str, modified: dict[str, int] | None = None) -> CheckpointListing:
     """A directory with these files, each made a millisecond after the one before, unless told."""
     modified = modified or {}
     return sort_listing(
@@ -58,7 +59,14 @@ def deltas(partition: int, *versions: int) -> list[str]:
     return [f"state/0/{partition}/{version}.delta" for version in versions]
 
 
-def plan(listing, epoch, commits=None, operators=AGGREGATION, shared=None, offset=None) -> CapturePlan:
+def plan(
+    listing: CheckpointListing,
+    epoch: int,
+    commits: Mapping[int, CommitLog] | None = None,
+    operators: Mapping[int, OperatorInfo] = AGGREGATION,
+    shared: Mapping[str, tuple[str, ...]] | None = None,
+    offset: str | None = None,
+) -> CapturePlan:
     chains = plan_chains(listing, epoch, commits or {}, operators)
     offsets = OffsetLog(0, 0, {}, (offset,))
     return plan_capture(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -163,7 +164,7 @@ def test_what_cannot_work_is_refused_with_its_name(values: dict[str, Any], says:
 def test_builders_are_checked_as_mappings_are() -> None:
     """There is no way around the checks."""
     config = StateBackendConfig.object_store("s3://b/p", "n")
-    for change in (
+    changes: tuple[Callable[[], StateBackendConfig], ...] = (
         lambda: config.with_discovery(DiscoveryMode.GOSSIP),
         lambda: config.with_discovery(DiscoveryMode.STATIC, ["peer:1"]),
         lambda: config.with_vnodes([9999]),
@@ -173,7 +174,8 @@ def test_builders_are_checked_as_mappings_are() -> None:
         lambda: StateBackendConfig.in_process().with_vnodes([1]),
         lambda: StateBackendConfig.in_process().with_merger_instance("m"),
         lambda: StateBackendConfig(Backend.LOCAL),
-    ):
+    )
+    for change in changes:
         with pytest.raises(SettingsError):
             change()
 

@@ -73,7 +73,7 @@ def test_what_the_store_has_decided_is_not_repeated(kind: type[StoreError]) -> N
         inner = Scripted(puts=[fails(kind("decided"))])
         store, clock = retrying(inner)
         with pytest.raises(kind):
-            store.put("k", b"x", **condition)  # type: ignore[arg-type]
+            store.put("k", b"x", **condition)
         assert (inner.calls, clock.slept) == (["put"], [])
 
 

@@ -230,7 +230,8 @@ def test_each_broken_promise_is_found() -> None:
 
 def test_a_careless_store_is_refused_by_name_each_time() -> None:
     """The error names the store and the option; a refusal is not remembered; accepting asks nothing."""
-    store, env = Careless(if_absent=True), {}
+    store = Careless(if_absent=True)
+    env: dict[str, str] = {}
     for _ in range(2):
         with pytest.raises(UnsafeStore) as caught:
             require_conditional_writes(store, env=env)
@@ -243,7 +244,8 @@ def test_a_careless_store_is_refused_by_name_each_time() -> None:
 
 def test_a_store_is_asked_once_per_process_tree() -> None:
     """The answer is in the environment, which children inherit, under a digest and not the URL."""
-    store, env = Careless(), {}
+    store = Careless()
+    env: dict[str, str] = {}
     require_conditional_writes(store, env=env)
     asked = store.probes
     assert asked > 0
