@@ -9,6 +9,9 @@ VERSION := $(shell sed -n 's/^version = //p' setup.cfg | head -1)
 JAR := jvm-shim/target/ckpt-spark_2.13-$(VERSION).jar
 JAVA_SOURCES := $(shell find jvm-shim/src pyspark_checkpoint -name '*.java' -o -name '*.py' -o -path '*META-INF*' -type f)
 PYTEST := $(PY) -m pytest -q
+CLASSES := .tools/classes/spark.jsa
+LANES_RUN = $(PY) -m tests.support.lanes --lanes $(LANES)
+SOAKS := filemanager sink coordinated capture plugin contract+fault unit+format+property+simulation cli+docs
 SEEDS ?= 1000000
 KILLS ?= 50
 LANES ?= 2
@@ -16,26 +19,31 @@ ROUNDS ?= 20
 BENCH ?=
 BENCH_PARTS := side-by-side file-manager listener-cost purging two-drivers restore growth by-hand cold-start
 
-.PHONY: help setup check test unit demo jar wheel simulate soak bench bench-quick bench-report $(BENCH_PARTS:%=bench-%) bench-stores bench-commit bench-sink bench-coordinated bench-capture clean
+.PHONY: help setup check test unit test-integration test-crash test-spark test-spark-quick demo jar wheel simulate soak bench bench-quick bench-report $(BENCH_PARTS:%=bench-%) bench-stores bench-commit bench-sink bench-coordinated bench-capture clean
 
 help: ## List the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sort | awk -F ':.*## ' '{printf "  %-20s %s\n", $$1, $$2}'
 
-setup: $(STAMP) .tools/azurite/.installed .tools/chromium/path ## Create .venv with everything that tests and benchmarks need
+setup: $(STAMP) $(CLASSES) .tools/azurite/.installed .tools/chromium/path ## Everything that all tests and benchmarks need
 
 $(STAMP): setup.cfg pyproject.toml tools/find_python.sh tools/precompile_pyspark.py
 	@tools/find_python.sh --check-java
 	@test -x $(PY) || "$$(tools/find_python.sh)" -m venv $(VENV)
-	$(PY) -m pip install --quiet --disable-pip-version-check --editable '.[dev]' --config-settings editable_mode=compat
-	$(PY) tools/precompile_pyspark.py
+	@tools/step.sh "Python packages into $(VENV) (PySpark is 450 MB; a minute or two)" \
+	  $(PY) -m pip install --quiet --disable-pip-version-check --editable '.[dev]' --config-settings editable_mode=compat
+	@$(PY) tools/precompile_pyspark.py
 	@touch $@
 
+$(CLASSES): tools/make_class_archive.py | $(STAMP)
+	@tools/step.sh "an archive of Spark's classes, with which JVMs start in half of the time" \
+	  $(PY) tools/make_class_archive.py $@
+
 .tools/azurite/.installed: tools/install_azurite.sh | $(STAMP)
-	tools/install_azurite.sh
+	@tools/step.sh "Azurite, the stand-in for Azure, into .tools" tools/install_azurite.sh
 	@touch $@
 
 .tools/chromium/path: tools/install_chromium.sh
-	tools/install_chromium.sh
+	@tools/step.sh "a browser for the tests of pages" tools/install_chromium.sh
 
 wheel: $(JAR) ## Build the wheel, with the jar in it, into dist
 	@rm -rf build && mkdir -p pyspark_checkpoint/jars && cp $(JAR) pyspark_checkpoint/jars/
@@ -45,7 +53,8 @@ wheel: $(JAR) ## Build the wheel, with the jar in it, into dist
 jar: $(JAR) ## Build the jar with the JVM part and the Python package
 
 $(JAR): jvm-shim/pom.xml $(JAVA_SOURCES) | $(STAMP)
-	tools/mvn.sh --batch-mode --quiet --file jvm-shim/pom.xml package
+	@tools/step.sh "the jar (Maven fetches Spark's classes once)" \
+	  tools/mvn.sh --batch-mode --quiet --file jvm-shim/pom.xml package
 	@touch $@
 
 check: $(STAMP) ## Lint, types and import rules
@@ -54,23 +63,25 @@ check: $(STAMP) ## Lint, types and import rules
 	$(VENV)/bin/mypy
 	$(VENV)/bin/lint-imports --config setup.cfg
 
-unit: $(STAMP) ## The tests that need no server and no Spark: seconds
-	$(PYTEST) tests/unit tests/property tests/format
+unit: $(STAMP) ## The tests that need no server and no Spark: a minute
+	@$(LANES_RUN) unit
 
-# A suite is a process of its own: Spark allows one session with one class path in each. Two run at once,
-# since each waits for its servers and its killed drivers half of the time; the longest begin.
-SUITES := filemanager sink coordinated capture plugin contract+fault unit+format+property+simulation cli+docs
+# tests/support/suites.py says what each of these runs; two suites at once, each a process of its own.
+test: $(STAMP) $(CLASSES) jar ## What to run first: every fast test, and each feature's main promise on real parts
+	@rm -f .test-results/coverage*
+	@$(LANES_RUN) test
+	@$(VENV)/bin/coverage combine --quiet && echo "coverage of the fast tests: $$($(VENV)/bin/coverage report) %"
 
-test: setup jar ## What CI runs: every suite, real Spark drivers killed and compared, on servers of its own
-	@$(MAKE) --no-print-directory --jobs=$(LANES) --keep-going --output-sync=target $(addprefix suite-,$(SUITES))
+test-integration: setup jar ## Every other test with Spark or a server
+	@$(LANES_RUN) integration
 
-suite-%: setup jar
-	$(PYTEST) --durations=5 $(addprefix tests/,$(subst +, ,$*))
+test-crash: setup jar ## Drivers killed, two drivers on one location, executors lost
+	@$(LANES_RUN) crash
 
 simulate: $(STAMP) ## The commit protocol under SEEDS random schedules
 	SEEDS=$(SEEDS) $(PYTEST) tests/simulation
 
-soak: $(addprefix soak-,$(SUITES)) ## The long runs: KILLS kills, ROUNDS rounds, large objects
+soak: $(addprefix soak-,$(SOAKS)) ## The long runs: KILLS kills, ROUNDS rounds, large objects
 
 soak-%: setup jar
 	SOAK=1 KILLS=$(KILLS) ROUNDS=$(ROUNDS) $(PYTEST) -m soak --timeout 7200 $(addprefix tests/,$(subst +, ,$*)) || [ $$? = 5 ]
@@ -131,4 +142,4 @@ bench-capture: setup ## A query with and without the listener; restores beside a
 	$(PY) -m benchmarks.bench_capture
 
 clean: ## Remove what was built; the environment stays
-	rm -rf build dist *.egg-info jvm-shim/target .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf build dist .test-results *.egg-info jvm-shim/target .pytest_cache .mypy_cache .ruff_cache .hypothesis

@@ -87,7 +87,7 @@ subprocess.run(["mount", "-t", "tmpfs", "-o", "size=256k", "tmpfs", disk], check
 from pyspark_checkpoint.errors import StoreError
 from tests.sink.kit import Query, forget_everything, read_pairs
 table = disk + "/table"
-query = Query(table, options={"maxDeltas": "2"})
+query = Query(table, options={"maxDeltas": "2", "retrySeconds": "1"})
 query.epoch(0, [(1, 1), (2, 2)])
 with open(disk + "/filler", "wb", buffering=0) as filler:
     try:

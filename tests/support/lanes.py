@@ -1,11 +1,11 @@
 """Run suites of tests side by side, and say all the time how far they are.
 
     python -m tests.support.lanes test
-    python -m tests.support.lanes integration --lanes 1
+    python -m tests.support.lanes integration --lanes 1 --only sink,capture
 
 A suite is a pytest process of its own: Spark allows one session with one class path in each. The suites of
 a target wait in one queue, the longest first, and as many run at once as there are lanes. The output of
-each is kept in ``build/tests``; that of a suite with failures is printed.
+each is kept in ``.test-results``; that of a suite with failures is printed.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ import subprocess
 import sys
 import time
 from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -24,7 +25,7 @@ from tests.support.progress import VARIABLE
 from tests.support.suites import TARGETS, Suite
 
 ROOT = Path(__file__).resolve().parents[2]
-LOGS = ROOT / "build" / "tests"
+LOGS = ROOT / ".test-results"
 _LOOK_SECONDS = 0.2
 _SAY_SECONDS = 10.0
 _NO_TESTS = 5
@@ -84,11 +85,11 @@ class Run:
 class Lanes:
     """The queue of suites, those that run, and those that are done."""
 
-    def __init__(self, target: str, lanes: int, arguments: list[str]) -> None:
+    def __init__(self, target: str, suites: Sequence[Suite], lanes: int, arguments: Sequence[str]) -> None:
         self._target = target
         self._lanes = lanes
         self._arguments = arguments
-        self._waiting = sorted(TARGETS[target], key=lambda suite: -suite.seconds)
+        self._waiting = sorted(suites, key=lambda suite: -suite.seconds)
         self._running: list[Run] = []
         self._done: list[Run] = []
         self._began = time.monotonic()
@@ -177,8 +178,17 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("target", choices=sorted(TARGETS))
     parser.add_argument("--lanes", type=int, default=2)
+    parser.add_argument("--only", help="suites by name, with commas between them")
     options, arguments = parser.parse_known_args()
-    return Lanes(options.target, options.lanes, arguments).run()
+    suites = TARGETS[options.target]
+    if options.only:
+        wanted = options.only.split(",")
+        suites = tuple(suite for suite in suites if suite.name in wanted)
+        if len(suites) != len(wanted):
+            parser.error(
+                f"suites of {options.target}: {', '.join(s.name for s in TARGETS[options.target])}"
+            )
+    return Lanes(options.target, suites, options.lanes, arguments).run()
 
 
 if __name__ == "__main__":
