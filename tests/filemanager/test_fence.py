@@ -14,7 +14,7 @@ from tests.servers.hadoop import s3a_conf, s3a_jars
 from tests.servers.launch import rclone_s3
 from tests.servers.proxy import Fault, FaultProxy, Rule
 
-pytestmark = pytest.mark.promise
+pytestmark = [pytest.mark.server, pytest.mark.promise]
 
 UNFENCED = {"ckpt.fileManager.allowUnfenced": "true"}
 WITHOUT_CONDITION = {"fs.s3a.bucket.ckpt-plain.create.conditional.enabled": "false"}

@@ -66,6 +66,7 @@ def first_batch_of(driver: Driver, spec: QuerySpec) -> int | None:
 @pytest.mark.parametrize(
     ("rounds", "longest_wait_seconds"),
     [
+        pytest.param(1, 0.2, marks=[pytest.mark.promise, pytest.mark.timeout(900)], id="1-round"),
         pytest.param(3, 0.2, marks=pytest.mark.timeout(900), id="3-rounds"),
         pytest.param(SOAK_ROUNDS, INTERVAL_MS / 1000, marks=pytest.mark.soak, id="many-rounds"),
     ],
