@@ -94,7 +94,7 @@ def _absolute(text: str) -> str:
 
 
 def _parse_file(rest: str) -> StoreUrl:
-    _refuse_query("file", rest)
+    # Hadoop spells a path as it is: what looks like a query or a fragment is part of a name.
     if rest.startswith("//"):
         host, slash, path = rest[2:].partition("/")
         if host not in ("", "localhost"):

@@ -169,6 +169,8 @@ def test_a_table_that_does_not_answer_hides_no_other_query(
     assert problems.keys() == {"clicks", "orders", "silent"}
     assert [name for name, problem in problems.items() if problem is not None] == ["silent"]
     assert "127.0.0.1" in problems["silent"] or "s3://tables" in problems["silent"]
+    if command == "list":
+        assert {one["name"]: one["kind"] for one in done.json}["silent"] == "unknown"
     shown = ckpt(command, silent, *rest, *NO_SERVER)
     assert shown.status == exits.FOUND
     assert problems["silent"] in shown.out

@@ -10,7 +10,7 @@ from pyspark_checkpoint.cli import exits, text
 from pyspark_checkpoint.cli.arguments import Place, add_all, add_json, add_store, place_of
 from pyspark_checkpoint.cli.console import Console
 from pyspark_checkpoint.cli.queries import Query, iter_queries
-from pyspark_checkpoint.cli.records import checkpoint_record, query_record
+from pyspark_checkpoint.cli.records import checkpoint_record, problem_kind, query_record
 from pyspark_checkpoint.cli.target import find_queries, open_history
 from pyspark_checkpoint.errors import CheckpointError, SettingsError
 from pyspark_checkpoint.history.checkpoint_store import CheckpointStore
@@ -32,8 +32,7 @@ class Found:
     root: QueryRoot
     url: str | None = None
     overview: Overview = field(default_factory=Overview)
-    problem: str | None = None
-    hint: str | None = None
+    problem: CheckpointError | None = None
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -92,16 +91,16 @@ def _row(entry: Entry, now_ms: int) -> tuple[str, ...]:
 
 def _show_queries(place: Place, names: QueryNames, args: argparse.Namespace, console: Console) -> int:
     found = [_look(place, query) for query in iter_queries(place, names)]
-    wrong = [one for one in found if one.problem is not None]
+    wrong = [(one, one.problem) for one in found if one.problem is not None]
     if args.json:
         console.json([query_record(one.root, one.url, one.overview, one.problem) for one in found])
         return exits.FOUND if wrong else exits.DONE
     now_ms = console.clock.now_ms()
     heads = ("query", "id", "app", ">newest", ">epoch", ">age", ">size", "savepoints")
     console.table(heads, (_query_row(one, now_ms) for one in found))
-    for one in wrong:
-        console.line(console.bad(f"query {one.root.name or one.root.query_id}: {one.problem}"))
-    for hint in dict.fromkeys(one.hint for one in wrong if one.hint):
+    for one, problem in wrong:
+        console.line(console.bad(f"query {one.root.name or one.root.query_id}: {problem.message}"))
+    for hint in dict.fromkeys(problem.hint for _, problem in wrong if problem.hint):
         console.note(f"  hint: {hint}")
     return exits.FOUND if wrong else exits.DONE
 
@@ -111,7 +110,7 @@ def _query_row(found: Found, now_ms: int) -> tuple[str, ...]:
     row = _row(overview.newest or Entry(0), now_ms)
     number = "none" if overview.newest is None else str(overview.newest.number)
     if found.problem is not None:
-        number = "damaged"
+        number = problem_kind(found.problem)
     names = ", ".join(overview.savepoint_names)
     return (root.name, root.query_id, root.app_name, number, row[1], row[4], row[5], names)
 
@@ -119,8 +118,8 @@ def _query_row(found: Found, now_ms: int) -> tuple[str, ...]:
 def _look(place: Place, query: Query) -> Found:
     """A query's newest checkpoint; what is wrong with one query does not hide the others."""
     if query.problem is not None:
-        return Found(query.root, None, problem=query.problem.message, hint=query.problem.hint)
+        return Found(query.root, problem=query.problem)
     try:
         return Found(query.root, query.url, CheckpointStore.open(query.url, place.options).overview(1))
     except CheckpointError as error:
-        return Found(query.root, query.url, problem=error.message, hint=error.hint)
+        return Found(query.root, query.url, problem=error)
