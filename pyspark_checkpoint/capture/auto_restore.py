@@ -28,8 +28,9 @@ from pyspark_checkpoint.capture.roots import (
     plain_options,
     root_url,
 )
+from pyspark_checkpoint.capture.trust import check_named_location, check_named_table
 from pyspark_checkpoint.config import MISSING, PluginSettings, unknown_settings
-from pyspark_checkpoint.errors import CheckpointError, FormatError, UnknownVersion
+from pyspark_checkpoint.errors import CheckpointError, FormatError, RefusedError, UnknownVersion
 from pyspark_checkpoint.format.manifest import CheckpointManifest
 from pyspark_checkpoint.history.checkpoint_store import CheckpointStore
 from pyspark_checkpoint.sparkstate.restore import IN_USE
@@ -138,11 +139,17 @@ def _find_history(settings: PluginSettings, root: QueryRoot) -> tuple[str, str] 
 def _find_newest(settings: PluginSettings, root: QueryRoot) -> tuple[str, CheckpointManifest] | None:
     """The newest checkpoint of a query, in its table's history or in its own, and which of them it is."""
     if root.table:
+        check_named_table(root.table, settings.url, settings.options)
         newest = find_table_checkpoint(root.table, root.query_id, settings.options)
         if newest is not None:
             return root.table, newest
     url = root_url(settings.url, root.query_id)
     newest = CheckpointStore.open(url, settings.options).load_latest()
+    if newest is not None and newest.query.id != root.query_id:
+        raise RefusedError(
+            f"the newest checkpoint of {url} is of query {newest.query.id!r}, and not of {root.query_id!r}",
+            hint="if it is what you want: ckpt restore, by hand",
+        )
     return None if newest is None else (url, newest)
 
 
@@ -152,6 +159,7 @@ def _location_options(settings: PluginSettings, url: str) -> dict[str, str]:
 
 def _is_there(settings: PluginSettings, url: str) -> bool | None:
     """Whether a query uses the location. What an interrupted restore left does not count."""
+    check_named_location(url, settings.url, settings.options)
     spec = LocationSpec(url, _location_options(settings, url))
     if spec.is_foreign:
         return None

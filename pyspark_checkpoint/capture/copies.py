@@ -17,7 +17,7 @@ from pyspark_checkpoint.capture.roots import (
     resolve_root,
     root_url,
 )
-from pyspark_checkpoint.errors import RefusedError
+from pyspark_checkpoint.errors import CheckpointError, RefusedError
 from pyspark_checkpoint.history.checkpoint_store import CheckpointStore
 from pyspark_checkpoint.history.copy_execute import Progress
 from pyspark_checkpoint.history.copy_plan import CopyPlan
@@ -34,6 +34,13 @@ class HistoryCopy:
     source_url: str
     target_url: str
     root: QueryRoot | None = None
+    problem: CheckpointError | None = None
+    """Why it cannot be told where the history is, which is one of several."""
+
+    @property
+    def label(self) -> str:
+        """What people call the query; empty for a history that is no query's."""
+        return "" if self.root is None else self.root.name or self.root.query_id
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,14 +71,21 @@ def plan_histories(request: CopyRequest, options: Options | None = None) -> list
         return [HistoryCopy(url, root_url(request.target_url, request.query))]
     if not wanted:
         raise RefusedError(f"{parent.url} has no checkpoints", hint="look at the URL once more")
-    return [
-        HistoryCopy(
-            history_url(request.source_url, root, options),
-            root_url(request.target_url, root.query_id),
-            replace(root, table=""),
-        )
-        for root in wanted
-    ]
+    if len(wanted) == 1:
+        return [_plan_history(request, wanted[0], options)]
+    return [_plan_one_of_several(request, root, options) for root in wanted]
+
+
+def _plan_history(request: CopyRequest, root: QueryRoot, options: Options | None) -> HistoryCopy:
+    source_url = history_url(request.source_url, root, options)
+    return HistoryCopy(source_url, root_url(request.target_url, root.query_id), replace(root, table=""))
+
+
+def _plan_one_of_several(request: CopyRequest, root: QueryRoot, options: Options | None) -> HistoryCopy:
+    try:
+        return _plan_history(request, root, options)
+    except CheckpointError as error:
+        return HistoryCopy("", request.target_url, root, error)
 
 
 def copy_histories(
@@ -81,26 +95,47 @@ def copy_histories(
     target_options: Options | None = None,
     progress: Progress | None = None,
     dry_run: bool = False,
-) -> Iterator[tuple[HistoryCopy, CopyPlan]]:
+) -> Iterator[tuple[HistoryCopy, CopyPlan | CheckpointError]]:
     """Copy them, one after the other, and yield what was done. See ``history.replicate``.
 
-    A query's name at the target points to the copy, unless a newer query of that name is there.
+    A query's name at the target points to the copy, unless a newer query of that name is there. Of several,
+    one that fails is yielded with its error, and the others are copied.
     """
+    items = plan_histories(request, options)
     there = plain_options(target_options)
-    for item in plan_histories(request, options):
-        source = CheckpointStore.open(item.source_url, options)
-        plan = copy_store(
-            source.store,
-            open_object_store(item.target_url, there),
-            numbers=request.numbers,
-            savepoint_names=request.savepoint_names,
-            progress=progress,
-            dry_run=dry_run,
-            mac=source.authenticator(),
-        )
-        if item.root is not None and not dry_run:
-            _register(request.target_url, there, item.root)
-        yield item, plan
+    for item in items:
+        try:
+            if item.problem is not None:
+                raise item.problem
+            yield item, _copy(item, request, options, there, progress, dry_run=dry_run)
+        except CheckpointError as error:
+            if len(items) == 1:
+                raise
+            yield item, error
+
+
+def _copy(
+    item: HistoryCopy,
+    request: CopyRequest,
+    options: Options | None,
+    there: Options,
+    progress: Progress | None,
+    *,
+    dry_run: bool,
+) -> CopyPlan:
+    source = CheckpointStore.open(item.source_url, options)
+    plan = copy_store(
+        source.store,
+        open_object_store(item.target_url, there),
+        numbers=request.numbers,
+        savepoint_names=request.savepoint_names,
+        progress=progress,
+        dry_run=dry_run,
+        mac=source.authenticator(),
+    )
+    if item.root is not None and not dry_run:
+        _register(request.target_url, there, item.root)
+    return plan
 
 
 def _register(url: str, options: Options, root: QueryRoot) -> None:

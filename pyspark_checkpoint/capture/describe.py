@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 
 from pyspark_checkpoint.format.artifact import ArtifactRef
 from pyspark_checkpoint.format.manifest import (
@@ -60,9 +61,15 @@ def sink_name(description: str) -> str:
 
 
 def sink_store_url(description: str) -> str | None:
-    """Where the table of a query's ckpt-sink is; None for every other sink."""
+    """Where the table of a query's ckpt-sink is; None for every other sink.
+
+    A relative path is meant from where the driver is, as the sink takes it; the jar says it in full, unless
+    it begins with the home directory.
+    """
     found = _CHECKPOINT_SINK.fullmatch(description.strip())
-    return found[1] if found else None
+    if found is None or ":" in found[1]:
+        return found[1] if found else None
+    return str(Path(found[1]).expanduser().absolute())
 
 
 def described_by(facts: QueryFacts, offsets: OffsetLog, head: CheckpointManifest) -> QueryFacts:

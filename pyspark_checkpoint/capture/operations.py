@@ -50,7 +50,7 @@ def savepoint(
     """Keep a checkpoint of a query under ``name``, the newest by default; retention never removes it."""
     store = CheckpointStore.open(resolve_root(url, query, options), options)
     made = store.savepoint(name, at)
-    seal_known(store, made.number, options)
+    seal_known(store, made.number, options, typed_url=url)
     return made
 
 
@@ -99,7 +99,7 @@ def restore(
     request = RestoreRequest(url, to.url, at, epoch, timestamp_ms, query, parse_point(point))
     skipped: list[str] = []
     for manifest in _candidates(history, request, skipped):
-        sink = LinkedSink(manifest, options if sink_options is None else sink_options)
+        sink = LinkedSink(manifest, url, options, sink_options)
         if not clone:
             sink.plan(may_roll_back=rollback_sink)
         query_id = clone_id(location, manifest, clock) if clone else None

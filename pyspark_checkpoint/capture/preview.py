@@ -46,7 +46,7 @@ def preview_restore(
     manifest = history.load_by_id(number)
     if manifest is None:
         raise RefusedError(f"there is no checkpoint {number}", hint="ckpt list shows what there is")
-    sink = LinkedSink(manifest, options if sink_options is None else sink_options)
+    sink = LinkedSink(manifest, request.url, options, sink_options)
     target = None if clone else sink.plan(may_roll_back=rollback_sink)
     location = LocationSpec(
         request.to, plain_options(options if location_options is None else location_options)

@@ -13,6 +13,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from urllib.parse import unquote
 
+from pyspark_checkpoint.capture.trust import check_named_table
 from pyspark_checkpoint.errors import (
     AlreadyExists,
     Conflict,
@@ -236,9 +237,14 @@ def _resolve_unnamed(url: str, query: str | None, names: QueryNames, where: str)
 
 
 def history_url(url: str, root: QueryRoot, options: Mapping[str, str] | None = None) -> str:
-    """Where a query's state is kept: in the history of its table if that has it, otherwise in its own."""
-    if root.table and _has_state(root, options):
-        return root.table
+    """Where a query's state is kept: in the history of its table if that has it, otherwise in its own.
+
+    Refused if the table is in another account or bucket than ``url``, unless the options trust that one.
+    """
+    if root.table:
+        check_named_table(root.table, url, options)
+        if _has_state(root, options):
+            return root.table
     return root_url(url, root.query_id)
 
 

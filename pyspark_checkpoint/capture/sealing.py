@@ -11,6 +11,7 @@ from collections.abc import Mapping
 
 from pyspark_checkpoint.capture.location import CheckpointLocation, FileGone, LocationSpec
 from pyspark_checkpoint.capture.roots import plain_options
+from pyspark_checkpoint.capture.trust import check_named_location
 from pyspark_checkpoint.clock import SYSTEM_CLOCK, Clock
 from pyspark_checkpoint.errors import CheckpointError, FormatError
 from pyspark_checkpoint.format.manifest import CheckpointManifest, ManifestKind
@@ -118,10 +119,17 @@ def seal_head(
     return write_seal(history.store, head, {name: commit}, clock, check=commit_problem)
 
 
-def seal_known(history: CheckpointStore, number: int, options: Mapping[str, str] | None = None) -> None:
+def seal_known(
+    history: CheckpointStore,
+    number: int,
+    options: Mapping[str, str] | None = None,
+    *,
+    typed_url: str | None = None,
+) -> None:
     """Seal a checkpoint with what is known of its batch, so that it can do without its successor.
 
     Where nothing is known yet, the query's own location is asked, if it can be reached from here.
+    ``typed_url`` is what the user gave to get here, if that is not the history's own URL.
     """
     manifest = history.load_by_id(number)
     record = None if manifest is None else find_state_record(manifest)
@@ -130,7 +138,9 @@ def seal_known(history: CheckpointStore, number: int, options: Mapping[str, str]
     commit = find_commit(history, manifest)
     if commit is None:
         try:
-            location = LocationSpec(manifest.query.checkpoint_location, plain_options(options))
+            named = manifest.query.checkpoint_location
+            check_named_location(named, typed_url or history.store.url, options)
+            location = LocationSpec(named, plain_options(options))
             seal_head(history, location.open())
         except CheckpointError as error:
             _LOG.info("checkpoint %d is not sealed: %s", number, error)

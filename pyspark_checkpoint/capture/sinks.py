@@ -1,13 +1,16 @@
 """The table that a query's ckpt-sink keeps, when its query is restored: both at one epoch, or refused.
 
 After a rollback a table has epochs of the same number from other batches. So an epoch is the checkpoint's
-only if it was read up to the same offsets, as far as both sides know theirs.
+only if it was read up to the same offsets, as far as both sides know theirs. That is enough to leave the
+table as it is. It goes back only to what both sides say is the same batch of the same query: a checkpoint
+that says less could roll back a table that has nothing to do with it.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 
+from pyspark_checkpoint.capture.trust import check_named_table
 from pyspark_checkpoint.errors import RefusedError
 from pyspark_checkpoint.format.manifest import CheckpointManifest
 from pyspark_checkpoint.history.checkpoint_store import CheckpointStore
@@ -17,21 +20,31 @@ from pyspark_checkpoint.history.rules import source_positions
 class LinkedSink:
     """The history of the ckpt-sink that a checkpoint's query writes to."""
 
-    def __init__(self, manifest: CheckpointManifest, options: Mapping[str, str] | None) -> None:
+    def __init__(
+        self,
+        manifest: CheckpointManifest,
+        typed_url: str,
+        options: Mapping[str, str] | None = None,
+        sink_options: Mapping[str, str] | None = None,
+    ) -> None:
+        """``typed_url`` and ``options`` led to the manifest; ``sink_options`` are the table's, if other."""
         self._url = manifest.table_store_checkpoint_path
         self._manifest = manifest
         self._epoch = manifest.epoch
-        self._options = options
+        self._typed_url = typed_url
+        self._given = options, sink_options
+        self._options = options if sink_options is None else sink_options
         self._target: int | None = None
 
     def plan(self, *, may_roll_back: bool) -> int | None:
         """The sink's checkpoint to go back to, None if it is where it must be. Changes nothing.
 
         Refused: a sink that is further, or went another way, without permission to roll it back, one that
-        is behind, and one that does not have these batches any more.
+        is behind, one that does not have these batches any more, and one that may be somebody else's.
         """
         if self._url is None:
             return None
+        check_named_table(self._url, self._typed_url, *self._given)
         history = CheckpointStore.open(self._url, self._options)
         newest = history.load_latest()
         if newest is None or _batch(newest) < self._epoch:
@@ -66,15 +79,29 @@ class LinkedSink:
         read, written = _offsets(self._manifest), _offsets(table)
         return bool(read) and bool(written) and read != written
 
+    def _is_proven(self, table: CheckpointManifest) -> bool:
+        """Whether both sides name the same query and the same offsets."""
+        ours, read = self._manifest.query.id, _offsets(self._manifest)
+        return bool(ours) and ours == table.query.id and bool(read) and read == _offsets(table)
+
     def _find(self, history: CheckpointStore) -> int:
         """The newest checkpoint of the table that ends with the batch."""
-        has_epoch = False
+        has_epoch, unproven = False, None
         for number in reversed(history.list_ids()):
             table = history.load_by_id(number)
             if table is not None and _batch(table) == self._epoch:
-                if not self._differs(table):
+                if self._is_proven(table):
                     return number
+                if unproven is None and not self._differs(table):
+                    unproven = number
                 has_epoch = True
+        if unproven is not None:
+            raise RefusedError(
+                f"the query's table {self._url} is not rolled back to epoch {self._epoch}: its checkpoint "
+                "and the query's do not both say of which query and of which source offsets they are",
+                hint=f"if it is the query's table: ckpt rollback {self._url} {unproven}, then restore "
+                "again",
+            )
         if has_epoch:
             raise RefusedError(
                 f"the query's table {self._url} has epoch {self._epoch} from other batches than the "

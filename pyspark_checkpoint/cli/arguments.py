@@ -43,6 +43,11 @@ def add_store_options(parser: argparse.ArgumentParser, *, query: bool = True) ->
     group.add_argument("--key-file", metavar="FILE", help="the key ring of an encrypted store")
 
 
+def add_all(parser: argparse.ArgumentParser) -> None:
+    """Whether each query below the URL is meant."""
+    parser.add_argument("--all", action="store_true", help="every query below URL, one line each")
+
+
 def add_json(parser: argparse.ArgumentParser) -> None:
     """The form of the output."""
     parser.add_argument("--json", action="store_true", help="print JSON for programs")
@@ -55,6 +60,8 @@ def add_dry_run(parser: argparse.ArgumentParser) -> None:
 
 def place_of(args: argparse.Namespace, url: str | None = None) -> Place:
     """The place that the arguments name."""
+    if getattr(args, "all", False) and getattr(args, "query", None) is not None:
+        raise SettingsError("--all and --query say two things", hint="give one of them")
     options = parse_options(args.option)
     if args.key_file is not None:
         options[KEY_FILE_OPTION] = args.key_file

@@ -16,7 +16,7 @@ PIPE_CLOSED = 141
 MEANINGS = {
     DONE: "done; nothing is wrong",
     FOUND: "done, and something is wrong: findings of verify, failures of preflight, an unsafe store, "
-    "a query that cannot be shown",
+    "one of several queries that failed",
     USAGE: "wrong usage or settings: an option, a URL, a key file, a missing package",
     REFUSED: "refused, and nothing changed: it does not exist, or would lose, double or mix something",
     STORE: "the store did not do what was asked: no answer, no permission, no bucket",

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from pyspark_checkpoint.capture.roots import QueryRoot
+from pyspark_checkpoint.errors import CheckpointError, FormatError
 from pyspark_checkpoint.history.overview import Entry, Overview
 
 
@@ -14,7 +15,7 @@ def checkpoint_record(entry: Entry) -> dict[str, Any]:
         "checkpoint_id": entry.number,
         "epoch": entry.epoch,
         "timestamp_ms": entry.timestamp_ms,
-        "kind": "damaged" if entry.kind is None else entry.kind.value,
+        "kind": DAMAGED if entry.kind is None else entry.kind.value,
         "total_size_bytes": entry.total_size_bytes,
         "new_bytes": entry.new_bytes,
         "objects": entry.object_count,
@@ -33,16 +34,25 @@ def checkpoint_record(entry: Entry) -> dict[str, Any]:
     }
 
 
+DAMAGED = "damaged"
+UNKNOWN = "unknown"
+
+
+def problem_kind(problem: CheckpointError) -> str:
+    """What a query is called that cannot be shown: stored bytes are wrong, or nobody could look."""
+    return DAMAGED if isinstance(problem, FormatError) else UNKNOWN
+
+
 def query_record(
-    root: QueryRoot, url: str | None, overview: Overview, problem: str | None = None
+    root: QueryRoot, url: str | None, overview: Overview, problem: CheckpointError | None = None
 ) -> dict[str, Any]:
     """One query below a URL: its newest checkpoint, and whose it is; ``problem`` is what hides that."""
     newest = overview.newest or Entry(0, kind=None)
     record = checkpoint_record(newest)
     if overview.newest is None:
-        record |= {"checkpoint_id": None, "kind": None if problem is None else "damaged"}
+        record |= {"checkpoint_id": None, "kind": None if problem is None else problem_kind(problem)}
     if problem is not None:
-        record["problem"] = problem
+        record["problem"] = problem.message
     return record | {
         "query_id": root.query_id or None,
         "name": root.name,

@@ -57,10 +57,13 @@ def age(timestamp_ms: int | None, now_ms: int) -> str:
 
 
 def moment(timestamp_ms: int | None) -> str:
-    """A point in time, in UTC, to the second."""
+    """A point in time, in UTC, to the second; as a number where the calendar ends, as watermarks may."""
     if timestamp_ms is None:
         return ""
-    return datetime.fromtimestamp(timestamp_ms / 1000, UTC).strftime("%Y-%m-%d %H:%M:%SZ")
+    try:
+        return datetime.fromtimestamp(timestamp_ms // 1000, UTC).strftime("%Y-%m-%d %H:%M:%SZ")
+    except (ValueError, OverflowError, OSError):
+        return f"{timestamp_ms} ms since 1970"
 
 
 def short(text: str, width: int) -> str:

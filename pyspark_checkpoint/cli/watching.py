@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 
 from pyspark_checkpoint.capture.trouble import find_trouble
 from pyspark_checkpoint.cli import text
-from pyspark_checkpoint.errors import FormatError, Unavailable
+from pyspark_checkpoint.errors import CheckpointError
 from pyspark_checkpoint.format.records import Control
 from pyspark_checkpoint.history.checkpoint_store import CheckpointStore
 from pyspark_checkpoint.history.head import Head, find_head
@@ -38,9 +38,16 @@ class Watched:
     """One history under watch."""
 
     def __init__(
-        self, label: str, history: CheckpointStore, parent: ObjectStore | None = None, query_id: str = ""
+        self,
+        label: str,
+        history: CheckpointStore | Callable[[], CheckpointStore],
+        parent: ObjectStore | None = None,
+        query_id: str = "",
     ) -> None:
-        """``parent`` is the store that queries share, where it is told if captures of ``query_id`` fail."""
+        """``parent`` is the store that queries share, where it is told if captures of ``query_id`` fail.
+
+        A history that is not open yet is opened by the first look that can.
+        """
         self.label = label
         self._parent = parent
         self._query_id = query_id
@@ -51,12 +58,15 @@ class Watched:
     def look(self) -> Look:
         """Look once. A store that does not answer and a damaged head are problems, not errors."""
         try:
-            head = find_head(self._history.store, cached=self._head, mac=self._history.authenticator())
+            if not isinstance(self._history, CheckpointStore):
+                self._history = self._history()
+            history = self._history
+            head = find_head(history.store, cached=self._head, mac=history.authenticator())
             trouble = self._find_trouble()
             if head is None:
                 return Look(problem=trouble)
-            self._read_new(head)
-        except (FormatError, Unavailable) as error:
+            self._read_new(history, head)
+        except CheckpointError as error:
             return Look(tuple(self._entries.values()), problem=error.message)
         self._head = head
         return replace(self._seen(head.control), problem=trouble)
@@ -67,11 +77,11 @@ class Watched:
             None if found is None else f"captures fail since {text.moment(found.since_ms)}: {found.message}"
         )
 
-    def _read_new(self, head: Head) -> None:
+    def _read_new(self, history: CheckpointStore, head: Head) -> None:
         last = self._head.number if self._head is not None else 0
         first = max(last + 1, head.control.floor, head.number - KEPT + 1)
         for number in range(first, head.number):
-            found = self._history.load_by_id(number)
+            found = history.load_by_id(number)
             if found is not None:
                 self._entries[number] = entry_of(found)
         self._entries[head.number] = entry_of(head.manifest)

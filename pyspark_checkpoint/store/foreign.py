@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 
-from pyspark_checkpoint.store.url import StoreUrl
+from pyspark_checkpoint.store.url import StoreUrl, azure_endpoint
 
 _PREFIX = "spark.hadoop."
 _S3A = {
@@ -102,27 +102,37 @@ def _gs(_url: StoreUrl, keys: Mapping[str, str]) -> dict[str, str]:
 
 
 def _azure(url: StoreUrl, keys: Mapping[str, str]) -> dict[str, str]:
-    account = url.account or _only_account(keys)
-    if account is None:
-        return {}
+    """A key belongs to one host: that of the URL, or, if the URL names none, the only one with a key."""
+    account, suffix = url.account, url.azure_suffix
+    if account is None or suffix is None:
+        only = _only_account(keys)
+        if only is None:
+            return {}
+        account, suffix = only
     found = {"accountName": account}
+    endpoint = azure_endpoint(account, suffix)
+    if url.account is None and endpoint is not None:
+        found["endpoint"] = endpoint
     for service in ("blob", "dfs"):
-        host = f"{account}.{service}."
-        for name, value in keys.items():
-            if name.startswith(f"fs.azure.account.key.{host}"):
-                found["accountKey"] = value
-            elif name.startswith(
-                (f"fs.azure.sas.{url.bucket.lower()}.{host}", f"fs.azure.sas.fixed.token.{host}")
-            ):
-                found["sasToken"] = value
+        host = f"{account}.{service}.{suffix}"
+        names = {
+            "accountKey": (f"fs.azure.account.key.{host}",),
+            "sasToken": (f"fs.azure.sas.{url.bucket.lower()}.{host}", f"fs.azure.sas.fixed.token.{host}"),
+        }
+        for ours, theirs in names.items():
+            value = _first(keys, theirs)
+            if value is not None:
+                found[ours] = value
     return found
 
 
-def _only_account(keys: Mapping[str, str]) -> str | None:
-    """The account that the keys name, if they name one alone."""
+def _only_account(keys: Mapping[str, str]) -> tuple[str, str] | None:
+    """The account that the keys name and what its host ends with, if they name one alone."""
     prefix = "fs.azure.account.key."
-    accounts = {name.removeprefix(prefix).split(".")[0] for name in keys if name.startswith(prefix)}
-    return accounts.pop() if len(accounts) == 1 else None
+    hosts = [name.removeprefix(prefix) for name in keys if name.startswith(prefix)]
+    parts = [host.partition(".") for host in hosts]
+    found = {(account, rest.partition(".")[2]) for account, _, rest in parts}
+    return found.pop() if len(found) == 1 else None
 
 
 def _without(values: Mapping[str, str], names: tuple[str, ...]) -> dict[str, str]:

@@ -9,6 +9,9 @@ from pyspark_checkpoint.errors import Invalid
 from pyspark_checkpoint.store.base import check_key
 from pyspark_checkpoint.store.local_files import RESERVED
 
+_LOST_AND_FOUND = "lost+found"
+"""What the root of a file system has, as a rule for root alone. No object is there."""
+
 
 def walk_keys(root: str, prefix: str, start_after: str | None) -> Iterator[tuple[str, os.stat_result]]:
     """Yield key and status of every object below ``root`` that begins with ``prefix``, in order.
@@ -43,6 +46,10 @@ def _entries(directory: str) -> list[tuple[bool, os.DirEntry[str]]]:
         with os.scandir(directory) as scan:
             found = [(entry.is_dir(), entry) for entry in scan if _is_ours(entry)]
     except (FileNotFoundError, NotADirectoryError):
+        return []
+    except PermissionError:
+        if os.path.basename(directory) != _LOST_AND_FOUND:  # noqa: PTH119 - as fast as a listing can be
+            raise
         return []
     return sorted(found, key=lambda item: item[1].name.encode() + (b"/" if item[0] else b""))
 

@@ -6,6 +6,7 @@ import importlib
 import importlib.util
 import os
 from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
 
 from pyspark_checkpoint.clock import SYSTEM_CLOCK, Clock
@@ -24,7 +25,7 @@ from pyspark_checkpoint.store.settings import (
     S3Settings,
     StoreSettings,
 )
-from pyspark_checkpoint.store.url import StoreUrl, parse_store_url
+from pyspark_checkpoint.store.url import USUAL_AZURE_SUFFIX, StoreUrl, parse_store_url
 
 _CLOUD = {
     "s3": ("pyspark_checkpoint.store.s3", "S3Store", "boto3", "s3"),
@@ -47,6 +48,39 @@ def open_object_store(
     """
     settings = parse_store_settings(url, options, env=env)
     return RetryingStore(_open_backend(settings, clock), settings.retry, clock)
+
+
+@dataclass(frozen=True, slots=True)
+class StoreHome:
+    """Whose a store is: its bucket, or its Azure account and the host of that. Local disks are one home."""
+
+    scheme: str
+    name: str
+    endpoint: str = ""
+
+    @property
+    def spelled(self) -> str:
+        """A URL in this home."""
+        if self.scheme == "az" and self.name:
+            suffix = self.endpoint.partition(f"//{self.name}.blob.")[2] or USUAL_AZURE_SUFFIX
+            return f"abfss://CONTAINER@{self.name}.dfs.{suffix}"
+        return f"{self.scheme}://{self.name or '/'}"
+
+
+def home_of(
+    url: str, options: Mapping[str, str] | None = None, *, env: Mapping[str, str] | None = None
+) -> StoreHome:
+    """Whose store ``url`` is, opened with these options. Pure but for the environment."""
+    where = parse_store_url(url)
+    if where.scheme != "az":
+        return StoreHome(where.scheme, where.bucket)
+    choices = choose_options(where, options or {}, os.environ if env is None else env)
+    account = where.account or connection_account(choices.text("connectionString"))
+    return StoreHome(
+        "az",
+        account or choices.text("accountName") or "",
+        choices.endpoint() or where.endpoint or "",
+    )
 
 
 def parse_store_settings(

@@ -27,6 +27,8 @@ from pyspark_checkpoint.store.settings import (
 )
 from pyspark_checkpoint.store.url import StoreUrl
 
+TRUSTED_STORES = "trustedStores"
+"""URLs, with commas, of other accounts and buckets in which tables that records name may be opened."""
 KNOWN = (
     "endpoint",
     "region",
@@ -46,6 +48,7 @@ KNOWN = (
     "partSizeBytes",
     "maxConcurrency",
     "allowUnsafeStore",
+    TRUSTED_STORES,
 )
 CREDENTIALS = (
     "accessKey",

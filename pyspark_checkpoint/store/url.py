@@ -33,6 +33,15 @@ EXAMPLES = {
     "gs": "gs://bucket/prefix",
     "az": "az://container/prefix or abfss://container@account.dfs.core.windows.net/prefix",
 }
+USUAL_AZURE_SUFFIX = "core.windows.net"
+AZURE_SUFFIXES = (
+    USUAL_AZURE_SUFFIX,
+    "core.chinacloudapi.cn",
+    "core.usgovcloudapi.net",
+    "core.cloudapi.de",
+    "fabric.microsoft.com",
+)
+"""What the hosts of Azure's own clouds end with, after account and service."""
 _SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*):(.*)", re.DOTALL)
 _BUCKET = re.compile(r"[A-Za-z0-9$][A-Za-z0-9._-]{0,221}")
 _ACCOUNT_HOST = re.compile(r"([a-z0-9-]+)\.(?:dfs|blob)\.([a-z0-9.-]+)", re.IGNORECASE)
@@ -47,6 +56,13 @@ class StoreUrl:
     path: str
     account: str | None = None
     endpoint: str | None = None
+
+    @property
+    def azure_suffix(self) -> str | None:
+        """What the host of the Azure account ends with, in lower case; None if the URL names no host."""
+        if self.account is None:
+            return None
+        return USUAL_AZURE_SUFFIX if self.endpoint is None else self.endpoint.partition(".blob.")[2]
 
 
 def parse_store_url(url: str) -> StoreUrl:
@@ -78,7 +94,7 @@ def _absolute(text: str) -> str:
 
 
 def _parse_file(rest: str) -> StoreUrl:
-    _refuse_query("file", rest)
+    # Hadoop spells a path as it is: what looks like a query or a fragment is part of a name.
     if rest.startswith("//"):
         host, slash, path = rest[2:].partition("/")
         if host not in ("", "localhost"):
@@ -135,8 +151,12 @@ def _azure_account(host: str) -> tuple[str, str | None]:
     if match is None:
         raise SettingsError(f"{host!r} is not the host of an Azure account", hint=f"type {EXAMPLES['az']}")
     account, suffix = match[1].lower(), match[2].lower()
-    usual = suffix == "core.windows.net"
-    return account, None if usual else f"https://{account}.blob.{suffix}"
+    return account, azure_endpoint(account, suffix)
+
+
+def azure_endpoint(account: str, suffix: str) -> str | None:
+    """Where the blobs of an account are; None at the usual place, which needs no saying."""
+    return None if suffix == USUAL_AZURE_SUFFIX else f"https://{account}.blob.{suffix}"
 
 
 def _refuse_query(typed: str, rest: str) -> None:

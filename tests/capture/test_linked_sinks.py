@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
@@ -30,14 +31,6 @@ def table_url(tmp_path: Path) -> str:
     return str(tmp_path / "table")
 
 
-def sink_table(url: str, *epochs: int) -> CheckpointStore:
-    """The history of a ckpt-sink with these epochs, which does not know where its sources stood."""
-    table = CheckpointStore.open(url)
-    for epoch in epochs:
-        table.save(CheckpointManifest.new(0, epoch))
-    return table
-
-
 def save_rows(
     table_url: str, offsets: dict[int, int], *, query_id: str = QUERY_ID, first_epoch: int = 0
 ) -> CheckpointStore:
@@ -61,7 +54,7 @@ def test_a_query_and_its_table_stay_at_one_epoch(
 ) -> None:
     """A table that is further is rolled back on request only; one that is behind is a gap."""
     capture(made, url, 0, 1, 2, 3, sink=f"ckpt-sink {table_url}")
-    table = sink_table(table_url, 0, 1, 2)
+    table = save_rows(table_url, {epoch: epoch for epoch in range(3)})
     with pytest.raises(RefusedError, match="would be missing"):
         restore(url, str(tmp_path / "gap"), epoch=3)
     with pytest.raises(RefusedError, match="rollback_sink"):
@@ -146,3 +139,48 @@ def test_a_table_that_was_taken_over_is_matched_by_batch(
     newest = table.load_latest()
     assert newest is not None
     assert newest.epoch == 6
+
+
+def unknown_offsets(made: MadeLocation, url: str, table_url: str) -> None:
+    """The table's epochs are of the query, by name, but say nothing of its sources."""
+    capture(made, url, 0, 1, 2, 3, sink=f"ckpt-sink {table_url}")
+    table = CheckpointStore.open(table_url, query=QueryInfo(id=QUERY_ID))
+    for epoch in range(4):
+        table.save(CheckpointManifest.new(0, epoch))
+
+
+def unknown_query(made: MadeLocation, url: str, table_url: str) -> None:
+    """The table's epochs were read up to the same offsets, by nobody knows whom."""
+    capture(made, url, 0, 1, 2, 3, sink=f"ckpt-sink {table_url}")
+    save_rows(table_url, {epoch: epoch for epoch in range(4)}, query_id="")
+
+
+def unknown_checkpoint(made: MadeLocation, url: str, table_url: str) -> None:
+    """The checkpoint says neither of which query it is nor how far it read; anybody can write that."""
+    del made
+    save_rows(table_url, {epoch: epoch for epoch in range(4)}, query_id="somebody else's")
+    hostile = replace(CheckpointManifest.new(0, 1), table_store_checkpoint_path=table_url)
+    CheckpointStore.open(url).save(hostile)
+
+
+@pytest.mark.parametrize("history", [unknown_offsets, unknown_query, unknown_checkpoint])
+def test_a_table_that_is_not_proven_to_be_the_querys_is_not_rolled_back(
+    history: Callable[[MadeLocation, str, str], None],
+    made: MadeLocation,
+    url: str,
+    table_url: str,
+    tmp_path: Path,
+) -> None:
+    """What one side does not say proves nothing. Whoever knows better rolls the table back, and goes on."""
+    history(made, url, table_url)
+    table = CheckpointStore.open(table_url)
+    before = table.list_ids()
+    with pytest.raises(RefusedError, match="of which query") as caught:
+        restore(url, str(tmp_path / "back"), epoch=1, rollback_sink=True)
+    assert table.list_ids() == before
+    assert not (tmp_path / "back").exists()
+    assert caught.value.hint is not None
+    assert f"ckpt rollback {table_url} 2" in caught.value.hint
+    if history is not unknown_checkpoint:
+        table.rollback(2)
+        restore(url, str(tmp_path / "back"), epoch=1)

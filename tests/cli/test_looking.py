@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
 import re
+import shutil
 from dataclasses import replace
 from pathlib import Path
 
@@ -16,7 +18,7 @@ from pyspark_checkpoint.errors import SettingsError
 from pyspark_checkpoint.format.keys import manifest_key
 from pyspark_checkpoint.history.checkpoint_store import CheckpointStore
 from pyspark_checkpoint.history.overview import Entry
-from pyspark_checkpoint.jar import find_jar
+from pyspark_checkpoint.jar import build_jar, find_jar
 from pyspark_checkpoint.store.open import open_object_store
 from tests.capture.made import QUERY_ID
 from tests.cli.kit import Shell
@@ -226,6 +228,19 @@ def test_preflight_of_a_location_and_of_a_checkpoint(ckpt: Shell, parent: Path, 
         assert ckpt("preflight", *where, "--operators", "dedupe, stateStoreSave").status == 1
 
 
+def test_what_a_build_of_the_jar_needs_is_told(tmp_path: Path) -> None:
+    """Sources, a compiler and Spark; nothing is left behind if one is missing."""
+    package = tmp_path / "pyspark_checkpoint"
+    package.mkdir()
+    with pytest.raises(SettingsError, match="no Java sources"):
+        build_jar(__version__, package)
+    (package / "jvm" / "java").mkdir(parents=True)
+    with pytest.raises(SettingsError, match="no Java compiler") as caught:
+        build_jar(__version__, package, env={"JAVA_HOME": str(tmp_path)})
+    assert "install a JDK, 17 or newer" in str(caught.value)
+    assert not (package / "jars").exists()
+
+
 def test_the_jar_is_looked_for_in_the_package_then_in_the_checkout(tmp_path: Path) -> None:
     """The wheel carries it, a checkout builds it, it may carry the package; else the error has the cure."""
     package = tmp_path / "checkout" / "pyspark_checkpoint"
@@ -238,12 +253,20 @@ def test_the_jar_is_looked_for_in_the_package_then_in_the_checkout(tmp_path: Pat
     target = package.parent / "jvm-shim" / "target"
     target.mkdir(parents=True)
     (target.parent / "pom.xml").touch()
-    with pytest.raises(SettingsError, match="not built yet"):
-        find_jar(__version__, package)
+    sources = (target.parent / "src" / "main", package / "jvm")
+    for place in sources:
+        (place / "java").mkdir(parents=True)
+        with pytest.raises(SettingsError, match="not built yet") as unbuilt:
+            find_jar(__version__, package)
+        assert "ckpt jar --build" in str(unbuilt.value)
+        shutil.rmtree(place)
     (target / name).touch()
     assert find_jar(__version__, package) == target / name
     (package / "jars").mkdir()
     (package / "jars" / name).touch()
+    os.utime(target / name, (1, 1))
     assert find_jar(__version__, package) == package / "jars" / name
+    os.utime(package / "jars" / name, (0, 0))
+    assert find_jar(__version__, package) == target / name, "whichever was built last"
     carried = tmp_path / "ckpt.jar"
     assert find_jar(__version__, carried / "pyspark_checkpoint") == carried

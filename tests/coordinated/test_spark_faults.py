@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -12,6 +13,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from pyspark_checkpoint import CheckpointListener, open_object_store, restore
+from pyspark_checkpoint.capture.roots import list_queries
 from pyspark_checkpoint.format.manifest import ManifestKind
 from pyspark_checkpoint.history.seal import find_seal
 from pyspark_checkpoint.sparkstate.points import RestorePoint
@@ -139,3 +141,31 @@ def test_a_listener_uploads_nothing_and_seals_the_last_checkpoint(lab: Lab) -> N
     assert find_seal(lab.history("table").store, newest) is not None
     lab.lose(lab.path("table-location"))
     assert restore(lab.path("table"), lab.path("restored")).point is RestorePoint.AFTER
+
+
+def test_a_relative_table_and_an_odd_location_are_found_from_elsewhere(
+    lab: Lab, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A relative path is meant from where Spark was started; ``#`` and ``?`` are letters of a path."""
+    listener = CheckpointListener(lab.spark, lab.path("store"), poll_seconds=0.2)
+    relative = Lab(lab.spark, lab.inputs, Path(os.path.relpath(tmp_path)))
+    location = lab.path("lo#cation?")
+    lab.spark.streams.addListener(listener)
+    (tmp_path / "elsewhere").mkdir()
+    monkeypatch.chdir(tmp_path / "elsewhere")
+    try:
+        lab.put(0, 1, 2)
+        relative.run("aggregation", "table", HDFS, location, state="off")
+        listener.close(60)
+    finally:
+        lab.spark.streams.removeListener(listener)
+    [status] = listener.statuses
+    assert (status.captured_epoch, status.last_error) == (2, None)
+    [root] = list_queries(open_object_store(lab.path("store")))
+    assert Path(root.table).resolve() == tmp_path / "table"
+    lab.lose(location)
+    report = restore(lab.path("store"), location, epoch=1, rollback_sink=True)
+    assert report.epoch == 1
+    newest = lab.history("table").load_latest()
+    assert newest is not None
+    assert (newest.kind, newest.epoch) == (ManifestKind.ROLLBACK, 1)

@@ -264,3 +264,13 @@ def test_a_query_that_cannot_be_told_fails_the_restore(url: str, tmp_path: Path)
     with pytest.raises(FormatError, match=OTHER_ID):
         auto_restore(of(url))
     assert not (tmp_path / "location").exists()
+
+
+def test_a_history_of_another_query_is_not_restored(url: str, tmp_path: Path) -> None:
+    """Record and checkpoint must agree whose it is."""
+    made = MadeLocation(tmp_path / "other").commit(0)
+    capture(made, root_url(url, OTHER_ID), 0)
+    began_anew(url, tmp_path / "location", at=1)
+    with pytest.raises(RefusedError, match=f"not of '{OTHER_ID}'"):
+        auto_restore(of(url))
+    assert not (tmp_path / "location").exists()

@@ -105,3 +105,19 @@ def test_ranges_name_every_number_once(numbers: set[int]) -> None:
 def test_a_table_keeps_its_columns() -> None:
     """Numbers to the right, words to the left, nothing after the last word."""
     assert text.table((">n", "word"), [("1", "a"), ("10", "")]) == [" n  word", " 1  a", "10"]
+
+
+@pytest.mark.parametrize(
+    ("timestamp_ms", "told"),
+    [
+        (None, ""),
+        (0, "1970-01-01 00:00:00Z"),
+        (253_402_300_799_999, "9999-12-31 23:59:59Z"),
+        (253_402_300_800_000, "253402300800000 ms since 1970"),
+        (2**63 - 1, "9223372036854775807 ms since 1970"),
+        (-(2**63), "-9223372036854775808 ms since 1970"),
+    ],
+)
+def test_a_moment_that_no_calendar_has_is_a_number(timestamp_ms: int | None, told: str) -> None:
+    """A watermark is whatever the data says, also one beyond the year 9999."""
+    assert text.moment(timestamp_ms) == told

@@ -64,3 +64,12 @@ def test_what_cannot_work_is_refused(jar: Path, monkeypatch: pytest.MonkeyPatch)
     jar.unlink()
     with pytest.raises(SettingsError, match="install the wheel"):
         configure(SparkSession.builder, "a")
+
+
+def test_without_a_jar_it_names_the_command_that_builds_it(jar: Path) -> None:
+    """An installed checkout has the sources: one step leads to the jar."""
+    jar.unlink()
+    (jar.parents[1] / "jvm" / "java").mkdir(parents=True)
+    with pytest.raises(SettingsError, match="not built yet") as caught:
+        configure(SparkSession.Builder(), url="s3://bucket/checkpoints")
+    assert "run: ckpt jar --build" in str(caught.value)

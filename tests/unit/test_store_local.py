@@ -218,6 +218,20 @@ def test_what_may_not_be_read_is_denied_and_not_absent(shared_root: Path) -> Non
     (root / "a").chmod(0o755)
 
 
+def test_lost_and_found_that_may_not_be_read_is_left_out(shared_root: Path) -> None:
+    """The root of a file system has such a directory, for root alone. Nobody keeps objects there."""
+    root = shared_root / "volume"
+    for below in ("", "state/"):
+        LocalStore(root).put(f"{below}k", b"x")
+        (root / below / "lost+found").mkdir(mode=0o700)
+
+    def work() -> None:
+        assert [info.key for info in LocalStore(root).list()] == ["k", "state/k"]
+        assert [info.key for info in LocalStore(root).list("state/")] == ["state/k"]
+
+    assert as_nobody(work) == 0
+
+
 def test_a_root_that_is_a_file_is_invalid_and_not_empty(tmp_path: Path) -> None:
     """Neither reads nor writes take it for an empty store."""
     (tmp_path / "file").write_bytes(b"x")

@@ -187,6 +187,23 @@ def test_azure_settings() -> None:
     )
 
 
+def test_azure_keys_of_one_host_are_not_used_for_another() -> None:
+    """A key names the whole host. For a URL without one, the only host that has a key is meant."""
+    china = "core.chinacloudapi.cn"
+    keys = {
+        f"fs.azure.account.key.acct.dfs.{china}": "k",
+        f"fs.azure.sas.fixed.token.acct.dfs.{china}": "s",
+        f"fs.azure.sas.c.acct.blob.{china}": "s",
+    }
+    assert backend("abfss://c@acct.dfs.core.windows.net", keys) == AzureSettings("c", account_name="acct")
+    assert backend("abfss://c@acct.dfs.example.invalid", keys) == AzureSettings(
+        "c", account_name="acct", endpoint="https://acct.blob.example.invalid"
+    )
+    here = AzureSettings("c", account_name="acct", account_key="k", endpoint=f"https://acct.blob.{china}")
+    assert backend(f"abfss://c@acct.dfs.{china}", keys) == here
+    assert backend("az://c", keys) == here
+
+
 def test_azure_credentials_of_another_account_are_left_alone() -> None:
     """The environment's connection string is not for an account that the URL names otherwise."""
     env = {"AZURE_STORAGE_CONNECTION_STRING": "AccountName=other;AccountKey=k;"}

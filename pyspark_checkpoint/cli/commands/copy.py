@@ -7,6 +7,7 @@ import argparse
 from pyspark_checkpoint.capture.copies import CopyRequest, HistoryCopy, copy_histories
 from pyspark_checkpoint.cli import exits, text
 from pyspark_checkpoint.cli.arguments import (
+    add_all,
     add_dry_run,
     add_json,
     add_store_options,
@@ -15,7 +16,7 @@ from pyspark_checkpoint.cli.arguments import (
 )
 from pyspark_checkpoint.cli.commands.prune import ranges
 from pyspark_checkpoint.cli.console import Console
-from pyspark_checkpoint.errors import SettingsError
+from pyspark_checkpoint.errors import CheckpointError, SettingsError
 from pyspark_checkpoint.history.copy_execute import CopyProgress
 from pyspark_checkpoint.history.copy_plan import CopyPlan
 
@@ -34,6 +35,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("url", metavar="SOURCE", help="a history, or a URL with queries below it")
     parser.add_argument("target", metavar="TARGET", help="where the copy is, or goes")
     add_store_options(parser)
+    add_all(parser)
     parser.add_argument(
         "--target-option",
         action="append",
@@ -59,7 +61,7 @@ def run(args: argparse.Namespace, console: Console) -> int:
     request = CopyRequest(
         place.url, args.target, place.query, frozenset(args.checkpoint), frozenset(args.savepoint)
     )
-    done: list[tuple[HistoryCopy, CopyPlan]] = []
+    done: list[tuple[HistoryCopy, CopyPlan | CheckpointError]] = []
     with console.bar("copy") as bar:
 
         def show(progress: CopyProgress) -> None:
@@ -79,8 +81,14 @@ def run(args: argparse.Namespace, console: Console) -> int:
     else:
         verb = "would bring" if args.dry_run else "brought"
         for item, plan in done:
-            console.line(f"{item.target_url}: {verb} {_told(plan)}")
-    return exits.DONE
+            if isinstance(plan, CopyPlan):
+                console.line(f"{item.target_url}: {verb} {_told(plan)}")
+            else:
+                console.line(console.bad(f"query {item.label} is not copied: {plan.message}"))
+    failed = [plan for _, plan in done if not isinstance(plan, CopyPlan)]
+    for hint in dict.fromkeys(error.hint for error in failed if error.hint):
+        console.note(f"  hint: {hint}")
+    return exits.FOUND if failed else exits.DONE
 
 
 def _told(plan: CopyPlan) -> str:
@@ -94,15 +102,17 @@ def _told(plan: CopyPlan) -> str:
     return parts
 
 
-def _record(item: HistoryCopy, plan: CopyPlan, *, dry_run: bool) -> dict[str, object]:
+def _record(item: HistoryCopy, made: CopyPlan | CheckpointError, *, dry_run: bool) -> dict[str, object]:
+    plan = made if isinstance(made, CopyPlan) else None
     return {
-        "source": item.source_url,
+        "source": item.source_url or None,
         "target": item.target_url,
         "query_id": None if item.root is None else item.root.query_id,
         "name": None if item.root is None else item.root.name,
-        "checkpoint_ids": sorted({*plan.manifests, *plan.below}),
-        "savepoints": sorted(plan.pins),
-        "objects": len(plan.objects),
-        "begins_anew": plan.rebase,
+        "checkpoint_ids": [] if plan is None else sorted({*plan.manifests, *plan.below}),
+        "savepoints": [] if plan is None else sorted(plan.pins),
+        "objects": 0 if plan is None else len(plan.objects),
+        "begins_anew": plan is not None and plan.rebase,
         "dry_run": dry_run,
+        "problem": made.message if isinstance(made, CheckpointError) else None,
     }

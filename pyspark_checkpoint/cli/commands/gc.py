@@ -5,10 +5,19 @@ from __future__ import annotations
 import argparse
 
 from pyspark_checkpoint.cli import exits, text
-from pyspark_checkpoint.cli.arguments import add_dry_run, add_json, add_store, parse_span_ms, place_of
+from pyspark_checkpoint.cli.arguments import (
+    add_all,
+    add_dry_run,
+    add_json,
+    add_store,
+    parse_span_ms,
+    place_of,
+)
 from pyspark_checkpoint.cli.console import Console
+from pyspark_checkpoint.cli.queries import Done, Query, find_several, run_on_each
 from pyspark_checkpoint.cli.target import open_history
-from pyspark_checkpoint.history.orphans import execute_orphans
+from pyspark_checkpoint.history.checkpoint_store import CheckpointStore
+from pyspark_checkpoint.history.orphans import OrphanPlan, execute_orphans
 
 ABOUT = """Remove objects that no checkpoint needs and none can come to need: what failed tasks, lost
 races and crashed drivers left. Lists the store; run it now and then, not after every batch.
@@ -16,6 +25,7 @@ Safe while a query writes."""
 EXAMPLES = """
 ckpt gc s3://bucket/tables/wc --dry-run
 ckpt gc s3://bucket/tables/wc --grace 1h
+ckpt gc s3://bucket/checkpoints --all               every query below it
 """
 _SHOWN = 20
 
@@ -23,6 +33,7 @@ _SHOWN = 20
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Say what the command takes."""
     add_store(parser)
+    add_all(parser)
     parser.add_argument("--grace", default="24h", metavar="AGE", help="leave what is younger (24h)")
     add_dry_run(parser)
     add_json(parser)
@@ -30,30 +41,40 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace, console: Console) -> int:
     """Clean up, or say what that would remove."""
-    history = open_history(place_of(args))
-    plan = history.plan_cleanup(grace_ms=parse_span_ms(args.grace))
-    if not args.dry_run:
-        execute_orphans(history.store, plan)
+    place, grace_ms = place_of(args), parse_span_ms(args.grace)
+
+    def work(history: CheckpointStore, _query: Query | None = None) -> Done:
+        plan = history.plan_cleanup(grace_ms=grace_ms)
+        if not args.dry_run:
+            execute_orphans(history.store, plan)
+        return _done(plan, args)
+
+    names = find_several(place, every=args.all, must_ask=True)
+    if names is not None:
+        return run_on_each(place, names, console, work, as_json=args.json)
+    done = work(open_history(place))
     if args.json:
-        console.json(
-            {
-                "objects": list(plan.keys),
-                "size_bytes": plan.size_bytes,
-                "young": plan.young_count,
-                "stopped": plan.stopped,
-                "dry_run": args.dry_run,
-            }
-        )
-        return exits.DONE
-    if plan.stopped is not None:
-        console.line(f"removed nothing: {plan.stopped}")
-        return exits.DONE
-    verb = "would remove" if args.dry_run else "removed"
-    console.line(f"{verb} {text.plural(len(plan.keys), 'object')}, {text.size(plan.size_bytes)}")
-    if args.dry_run:
-        console.lines(f"  {key}" for key in plan.keys[:_SHOWN])
-        if len(plan.keys) > _SHOWN:
-            console.line(f"  and {len(plan.keys) - _SHOWN} more; --json names all")
-    if plan.young_count:
-        console.line(f"{text.plural(plan.young_count, 'more object')} younger than {args.grace}")
+        console.json(done.result)
+    else:
+        console.lines((done.line, *done.more))
     return exits.DONE
+
+
+def _done(plan: OrphanPlan, args: argparse.Namespace) -> Done:
+    result = {
+        "objects": list(plan.keys),
+        "size_bytes": plan.size_bytes,
+        "young": plan.young_count,
+        "stopped": plan.stopped,
+        "dry_run": args.dry_run,
+    }
+    if plan.stopped is not None:
+        return Done(f"removed nothing: {plan.stopped}", result)
+    verb = "would remove" if args.dry_run else "removed"
+    more = [f"  {key}" for key in plan.keys[:_SHOWN]] if args.dry_run else []
+    if args.dry_run and len(plan.keys) > _SHOWN:
+        more.append(f"  and {len(plan.keys) - _SHOWN} more; --json names all")
+    if plan.young_count:
+        more.append(f"{text.plural(plan.young_count, 'more object')} younger than {args.grace}")
+    line = f"{verb} {text.plural(len(plan.keys), 'object')}, {text.size(plan.size_bytes)}"
+    return Done(line, result, tuple(more))

@@ -8,23 +8,26 @@ from pyspark_checkpoint import __version__
 from pyspark_checkpoint.cli import exits
 from pyspark_checkpoint.cli.arguments import add_json
 from pyspark_checkpoint.cli.console import Console
-from pyspark_checkpoint.jar import find_jar
+from pyspark_checkpoint.jar import build_jar, find_jar
 
 ABOUT = """Print the path of the jar that belongs to this version: the data source with update mode,
-the driver plugin and the checkpoint file manager."""
+the driver plugin and the checkpoint file manager. The wheel carries it; an installed checkout builds
+it with --build, in seconds, against the Spark that is installed."""
 EXAMPLES = """
 spark-submit --jars "$(ckpt jar)" job.py
+ckpt jar --build                                   after pip install of a checkout; needs a JDK
 """
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Say what the command takes."""
+    parser.add_argument("--build", action="store_true", help="compile it first; needs a JDK, 17 or newer")
     add_json(parser)
 
 
 def run(args: argparse.Namespace, console: Console) -> int:
     """Print it."""
-    path = str(find_jar(__version__))
+    path = str(build_jar(__version__) if args.build else find_jar(__version__))
     if args.json:
         console.json({"path": path})
     else:

@@ -5,13 +5,14 @@ from __future__ import annotations
 import argparse
 from dataclasses import dataclass, field
 
-from pyspark_checkpoint.capture.roots import QueryNames, QueryRoot, history_url, root_url
+from pyspark_checkpoint.capture.roots import QueryNames, QueryRoot
 from pyspark_checkpoint.cli import exits, text
-from pyspark_checkpoint.cli.arguments import Place, add_json, add_store, place_of
+from pyspark_checkpoint.cli.arguments import Place, add_all, add_json, add_store, place_of
 from pyspark_checkpoint.cli.console import Console
-from pyspark_checkpoint.cli.records import checkpoint_record, query_record
+from pyspark_checkpoint.cli.queries import Query, iter_queries
+from pyspark_checkpoint.cli.records import checkpoint_record, problem_kind, query_record
 from pyspark_checkpoint.cli.target import find_queries, open_history
-from pyspark_checkpoint.errors import FormatError, SettingsError
+from pyspark_checkpoint.errors import CheckpointError, SettingsError
 from pyspark_checkpoint.history.checkpoint_store import CheckpointStore
 from pyspark_checkpoint.history.overview import Entry, Overview
 
@@ -31,12 +32,13 @@ class Found:
     root: QueryRoot
     url: str | None = None
     overview: Overview = field(default_factory=Overview)
-    problem: str | None = None
+    problem: CheckpointError | None = None
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Say what the command takes."""
     add_store(parser)
+    add_all(parser)
     parser.add_argument("--last", type=int, metavar="N", help="only the newest N, and every savepoint")
     add_json(parser)
 
@@ -88,17 +90,18 @@ def _row(entry: Entry, now_ms: int) -> tuple[str, ...]:
 
 
 def _show_queries(place: Place, names: QueryNames, args: argparse.Namespace, console: Console) -> int:
-    found = [_look(place, root) for root in names.roots]
-    found += [Found(QueryRoot(one.name, "", "", 0), problem=one.problem) for one in names.damaged]
-    wrong = [one for one in found if one.problem is not None]
+    found = [_look(place, query) for query in iter_queries(place, names)]
+    wrong = [(one, one.problem) for one in found if one.problem is not None]
     if args.json:
         console.json([query_record(one.root, one.url, one.overview, one.problem) for one in found])
         return exits.FOUND if wrong else exits.DONE
     now_ms = console.clock.now_ms()
     heads = ("query", "id", "app", ">newest", ">epoch", ">age", ">size", "savepoints")
     console.table(heads, (_query_row(one, now_ms) for one in found))
-    for one in wrong:
-        console.line(console.bad(f"query {one.root.name or one.root.query_id}: {one.problem}"))
+    for one, problem in wrong:
+        console.line(console.bad(f"query {one.root.name or one.root.query_id}: {problem.message}"))
+    for hint in dict.fromkeys(problem.hint for _, problem in wrong if problem.hint):
+        console.note(f"  hint: {hint}")
     return exits.FOUND if wrong else exits.DONE
 
 
@@ -107,16 +110,16 @@ def _query_row(found: Found, now_ms: int) -> tuple[str, ...]:
     row = _row(overview.newest or Entry(0), now_ms)
     number = "none" if overview.newest is None else str(overview.newest.number)
     if found.problem is not None:
-        number = "damaged"
+        number = problem_kind(found.problem)
     names = ", ".join(overview.savepoint_names)
     return (root.name, root.query_id, root.app_name, number, row[1], row[4], row[5], names)
 
 
-def _look(place: Place, root: QueryRoot) -> Found:
+def _look(place: Place, query: Query) -> Found:
     """A query's newest checkpoint; what is wrong with one query does not hide the others."""
-    url = root_url(place.url, root.query_id)
+    if query.problem is not None:
+        return Found(query.root, problem=query.problem)
     try:
-        url = history_url(place.url, root, place.options)
-        return Found(root, url, CheckpointStore.open(url, place.options).overview(1))
-    except FormatError as error:
-        return Found(root, url, problem=error.message)
+        return Found(query.root, query.url, CheckpointStore.open(query.url, place.options).overview(1))
+    except CheckpointError as error:
+        return Found(query.root, query.url, problem=error)

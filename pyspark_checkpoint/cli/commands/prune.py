@@ -5,10 +5,19 @@ from __future__ import annotations
 import argparse
 
 from pyspark_checkpoint.cli import exits, text
-from pyspark_checkpoint.cli.arguments import add_dry_run, add_json, add_store, parse_span_ms, place_of
+from pyspark_checkpoint.cli.arguments import (
+    add_all,
+    add_dry_run,
+    add_json,
+    add_store,
+    parse_span_ms,
+    place_of,
+)
 from pyspark_checkpoint.cli.console import Console
+from pyspark_checkpoint.cli.queries import Done, Query, find_several, run_on_each
 from pyspark_checkpoint.cli.target import open_history
 from pyspark_checkpoint.errors import SettingsError
+from pyspark_checkpoint.history.checkpoint_store import CheckpointStore
 from pyspark_checkpoint.history.retain import PrunePlan, PruneResult
 
 ABOUT = """Remove old checkpoints and what only they need. Savepoints and the newest checkpoint
@@ -17,12 +26,15 @@ crash leaves nothing that the next prune does not finish."""
 EXAMPLES = """
 ckpt prune s3://bucket/tables/wc --keep 20
 ckpt prune s3://bucket/tables/wc --newer-than 7d --dry-run
+ckpt prune s3://bucket/checkpoints --keep 20 --all      every query below it
 """
+_NONE_YET = "no checkpoint yet"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Say what the command takes."""
     add_store(parser)
+    add_all(parser)
     parser.add_argument("--keep", type=int, metavar="N", help="keep the newest N epochs")
     parser.add_argument("--newer-than", metavar="AGE", help="keep what is younger: 12h, 7d")
     add_dry_run(parser)
@@ -36,16 +48,25 @@ def run(args: argparse.Namespace, console: Console) -> int:
     limit_ms = None
     if args.newer_than is not None:
         limit_ms = console.clock.now_ms() - parse_span_ms(args.newer_than)
-    history = open_history(place_of(args))
-    plan = history.plan_prune(args.keep, keep_newer_than_ms=limit_ms)
-    if plan is None:
-        console.note("no checkpoint yet")
-        return exits.DONE
-    result = None if args.dry_run else history.execute_prune(plan)
-    if args.json:
-        console.json(_record(plan, result))
+    place = place_of(args)
+
+    def work(history: CheckpointStore, _query: Query | None = None) -> Done:
+        plan = history.plan_prune(args.keep, keep_newer_than_ms=limit_ms)
+        if plan is None:
+            return Done(_NONE_YET, None)
+        result = None if args.dry_run else history.execute_prune(plan)
+        return Done(_line(plan, result), _record(plan, result))
+
+    names = find_several(place, every=args.all, must_ask=True)
+    if names is not None:
+        return run_on_each(place, names, console, work, as_json=args.json)
+    done = work(open_history(place))
+    if done.result is None:
+        console.note(done.line)
+    elif args.json:
+        console.json(done.result)
     else:
-        _show(plan, result, console)
+        console.line(done.line)
     return exits.DONE
 
 
@@ -61,17 +82,16 @@ def _record(plan: PrunePlan, result: PruneResult | None) -> dict[str, object]:
     }
 
 
-def _show(plan: PrunePlan, result: PruneResult | None, console: Console) -> None:
+def _line(plan: PrunePlan, result: PruneResult | None) -> str:
     kept = f"{ranges(plan.kept)} stay" if len(plan.kept) > 1 else f"{ranges(plan.kept)} stays"
     if plan.pinned:
         kept += f", and savepoints at {ranges(plan.pinned)}"
     if result is None:
-        console.line(f"would remove {_checkpoints(plan.removed)}; {kept}")
-    elif result.stopped is not None:
-        console.line(f"removed nothing: {result.stopped}")
-    else:
-        objects = text.plural(result.removal.object_count, "object")
-        console.line(f"removed {_checkpoints(result.removal.numbers)}, {objects} in all; {kept}")
+        return f"would remove {_checkpoints(plan.removed)}; {kept}"
+    if result.stopped is not None:
+        return f"removed nothing: {result.stopped}"
+    objects = text.plural(result.removal.object_count, "object")
+    return f"removed {_checkpoints(result.removal.numbers)}, {objects} in all; {kept}"
 
 
 def _checkpoints(numbers: tuple[int, ...]) -> str:

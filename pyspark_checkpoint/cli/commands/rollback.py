@@ -32,7 +32,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace, console: Console) -> int:
     """Roll back, or say what that would do."""
-    history = open_history(place_of(args))
+    place = place_of(args)
+    history = open_history(place)
     target = read_manifest(history, args.checkpoint)
     if args.dry_run:
         newest = max(history.list_ids())
@@ -45,7 +46,7 @@ def run(args: argparse.Namespace, console: Console) -> int:
                 f"the newest now is {newest}"
             )
         return exits.DONE
-    seal_known(history, target.checkpoint_id, place_of(args).options)
+    seal_known(history, target.checkpoint_id, place.options, typed_url=place.url)
     made = history.rollback(target.checkpoint_id)
     if args.json:
         console.json(checkpoint_record(entry_of(made)))

@@ -7,7 +7,7 @@ import shutil
 from collections.abc import Sequence
 from typing import Any
 
-from pyspark_checkpoint.capture.roots import history_url
+from pyspark_checkpoint.capture.roots import QueryRoot, history_url
 from pyspark_checkpoint.cli import exits, text
 from pyspark_checkpoint.cli.arguments import Place, add_json, add_store, parse_span_ms, place_of
 from pyspark_checkpoint.cli.console import Console
@@ -16,6 +16,7 @@ from pyspark_checkpoint.cli.target import find_names, open_history
 from pyspark_checkpoint.cli.watching import Look, Unreadable, Watched, changes
 from pyspark_checkpoint.history.checkpoint_store import CheckpointStore
 from pyspark_checkpoint.history.overview import Entry
+from pyspark_checkpoint.store.base import ObjectStore
 
 ABOUT = """Look at a history, or at those of all queries below URL, as they grow. On a terminal the
 view is drawn in place; otherwise there is a line for each change. Ctrl-C ends it. Few
@@ -53,16 +54,17 @@ def _watched(place: Place) -> list[Watched | Unreadable]:
     parent, names = find_names(place)
     if not (names.roots or names.damaged):
         return [Watched("", open_history(place))]
-    readable: list[Watched | Unreadable] = [
-        Watched(
-            root.name or root.query_id if place.query is None else "",
-            CheckpointStore.open(history_url(place.url, root, place.options), place.options),
-            parent,
-            root.query_id,
-        )
-        for root in names.roots
-    ]
+    readable: list[Watched | Unreadable] = [_watch_query(place, root, parent) for root in names.roots]
     return readable + [Unreadable(one.name, one.problem) for one in names.damaged]
+
+
+def _watch_query(place: Place, root: QueryRoot, parent: ObjectStore) -> Watched:
+    def open_query() -> CheckpointStore:
+        return CheckpointStore.open(history_url(place.url, root, place.options), place.options)
+
+    if place.query is not None:  # the only one: whatever is wrong with it ends the command
+        return Watched("", open_query(), parent, root.query_id)
+    return Watched(root.name or root.query_id, open_query, parent, root.query_id)
 
 
 def _watch(

@@ -1,5 +1,6 @@
 package io.github.pysparkcheckpoint;
 
+import java.nio.file.Path;
 import java.util.ArrayList;
 import java.util.Arrays;
 import java.util.HashMap;
@@ -145,7 +146,13 @@ public final class CheckpointSink extends PythonDataSourceV2 implements DataSour
 
         SinkTable(StructType schema, String path) {
             super(CheckpointSink.this, NAME, schema);
-            this.path = path;
+            this.path = absolute(path);
+        }
+
+        /** A relative path is meant from where the driver is, also for those who read of it elsewhere. */
+        private static String absolute(String path) {
+            boolean isRelative = !path.isEmpty() && path.indexOf(':') < 0 && !path.startsWith("~");
+            return isRelative ? Path.of(path).toAbsolutePath().toString() : path;
         }
 
         @Override
