@@ -32,7 +32,7 @@ class Chain:
 
 def links(refs: Sequence[ArtifactRef]) -> list[Link]:
     """What the rolling rule must know of artifacts."""
-    return [Link(ref.size_bytes, ref.is_delta, parse_level(ref.name)) for ref in refs]
+    return [Link(ref.size_bytes, ref.is_delta, parse_level(ref.name), ref.decoded_bytes) for ref in refs]
 
 
 def plan_chain_roll(chain: Chain, table: TableInfo, epoch: int, max_deltas: int) -> RollPlan | None:

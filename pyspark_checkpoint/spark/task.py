@@ -191,6 +191,8 @@ class SinkTask:
         reader = ChainReader(ArtifactReader(self._store, store_id=store_id, cipher=cipher), self._table)
         if self._plan.old_partitions is not None:
             return self._split_anew(reader, self._plan.old_partitions)
+        if self._task.attempt:
+            return None  # the first one may have died of it; the chain can wait for its next turn
         refs = self._plan.chains.get(self._task.partition, ())
         chain = Chain(self._task.partition, refs).before(self._epoch)
         roll = plan_chain_roll(chain, self._table, self._epoch, self._plan.max_deltas)
