@@ -121,7 +121,7 @@ def encode_artifact(ref: ArtifactRef, tables: Tables) -> list[Any]:
     """
     if not _is_sound(ref):
         raise FormatError(f"an artifact has no size, digest, epoch or name that can be kept: {ref.name!r}")
-    digest = _encode_digest(ref.sha256)
+    digest = encode_digest(ref.sha256)
     flags = 1 if ref.is_delta else 0
     if ref.data_key_id is not None:
         flags |= (tables.data_key_row(ref.data_key_id) + 1) << 1
@@ -150,7 +150,7 @@ def _is_sound(ref: ArtifactRef) -> bool:
     return len(ref.sha256) == _HEX_DIGITS and (ref.inline is None or len(ref.inline) == ref.size_bytes)
 
 
-def _encode_digest(sha256: str) -> str:
+def encode_digest(sha256: str) -> str:
     """43 characters. The slow part of writing a large manifest, so without a detour."""
     return (
         binascii.b2a_base64(bytes.fromhex(sha256), newline=False)[:43].translate(_URL_SAFE).decode("ascii")
@@ -177,7 +177,7 @@ def decode_artifact(row: Any, objects: list[str], data_keys: list[str]) -> Artif
     return ArtifactRef(
         path,
         size_bytes,
-        _decode_digest(digest),
+        decode_digest(digest),
         flags & 1 == 1,
         epoch,
         offset,
@@ -211,7 +211,8 @@ def _decode_place(where: Any, objects: list[str], size_bytes: int) -> tuple[str 
     raise FormatError("an artifact refers to an object that the manifest does not name")
 
 
-def _decode_digest(digest: Any) -> str:
+def decode_digest(digest: Any) -> str:
+    """The 64 hex digits that ``encode_digest`` has shortened."""
     try:
         raw = binascii.a2b_base64(digest.translate(_FROM_URLSAFE) + "=", strict_mode=True)
     except (AttributeError, TypeError, ValueError):

@@ -48,6 +48,7 @@ from pyspark_checkpoint.history.verify_bytes import (
     check_inline,
     check_objects,
     collect_needed,
+    collect_settled,
     data_keys_of,
 )
 from pyspark_checkpoint.store.base import ObjectStore
@@ -60,6 +61,7 @@ class _Seen:
     nonces: dict[int, str] = field(default_factory=dict)
     needed: dict[str, NeededObject] = field(default_factory=dict)
     data_keys: dict[str, int] = field(default_factory=dict)
+    lists: set[str] = field(default_factory=set)
 
 
 def verify_store(
@@ -140,11 +142,14 @@ def verify_checkpoint(
 ) -> list[Finding]:
     """What is wrong with one checkpoint: its manifest's content and every byte that it needs."""
     findings = [*check_manifest(manifest), *check_inline(manifest)]
-    needed = list(collect_needed([manifest]).values())
+    needed = collect_needed([manifest])
+    keys = dict.fromkeys(data_keys_of(manifest), manifest.checkpoint_id)
+    findings.extend(collect_settled(store, manifest, needed, set(), keys))
+    objects = list(needed.values())
     findings.extend(
-        check_objects(store, needed, max_concurrent_reads=max_concurrent_reads, progress=progress)
+        check_objects(store, objects, max_concurrent_reads=max_concurrent_reads, progress=progress)
     )
-    findings.extend(check_data_keys(store, dict.fromkeys(data_keys_of(manifest), manifest.checkpoint_id)))
+    findings.extend(check_data_keys(store, keys))
     return findings
 
 
@@ -231,6 +236,7 @@ def _check_one(
         elif number not in control.deleted:
             collect_needed([manifest], seen.needed)
             seen.data_keys.update(dict.fromkeys(data_keys_of(manifest), number))
+            yield from collect_settled(store, manifest, seen.needed, seen.lists, seen.data_keys)
         seen.nonces[number] = manifest.commit_nonce
     return link_of(manifest, sha256_hex(data))
 
