@@ -14,6 +14,7 @@ from pyspark_checkpoint.errors import FormatError, Unavailable
 from pyspark_checkpoint.format.manifest import CheckpointManifest
 from pyspark_checkpoint.history import settle
 from pyspark_checkpoint.history.checkpoint_store import CheckpointStore
+from pyspark_checkpoint.history.commit import Run
 from pyspark_checkpoint.history.difference import compare_manifests
 from pyspark_checkpoint.history.head import find_head
 from pyspark_checkpoint.history.replicate import copy_store
@@ -176,6 +177,31 @@ def test_any_course_of_events_leaves_what_is_needed_and_removes_the_rest(path: s
             table.check()
     table.check()
     table.history.prune(1)
+    table.history.cleanup_orphans(grace_ms=-60_000)
+    table.check()
+    assert table.keys() == table.reachable()
+
+
+def test_a_commit_that_dies_after_its_lists_leaves_orphans_and_nothing_else(
+    path: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Lists are durable before the manifest; the next attempt makes its own, and clean-up takes these."""
+    table, lost = Table(path), 0
+
+    def die(*_: object) -> CheckpointManifest:
+        raise Unavailable("the process dies here")
+
+    for _ in range(12):
+        before = table.keys()
+        with monkeypatch.context() as patched:
+            patched.setattr(Run, "publish", die)
+            with pytest.raises(Unavailable):
+                table.epoch()
+        lost += sum("/list-" in key for key in table.keys() - before)
+        table.begin()
+        table.epoch()
+    assert lost >= 3
+    table.check()
     table.history.cleanup_orphans(grace_ms=-60_000)
     table.check()
     assert table.keys() == table.reachable()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from pathlib import Path
 
 import orjson
 import pytest
@@ -20,6 +21,7 @@ from pyspark_checkpoint.format.sealed import encode_sealed, sha256_hex
 from pyspark_checkpoint.format.settled import (
     LIST_LISTS,
     LIST_PARTS,
+    MAX_LEVEL,
     MAX_LIST_BYTES,
     ListRef,
     NewList,
@@ -77,6 +79,17 @@ def test_a_list_is_read_back_and_named_by_its_digest() -> None:
     assert read_list_bytes(above.ref, above.data).lists == (new.ref, list_of(4).ref)
     assert (above.ref.level, above.ref.part_count, above.ref.oldest, above.ref.newest) == (1, 7, 1, 9)
     assert above.ref.below_bytes == 7 * PART_BYTES + new.ref.size_bytes + list_of(4).ref.size_bytes
+
+
+def test_the_reference_names_every_field_of_a_list() -> None:
+    """``docs/format.md`` has what is stored."""
+    reference = (Path(__file__).parents[2] / "docs" / "format.md").read_text()
+    for name in orjson.loads(list_of().data):
+        assert f"`{name}`" in reference
+    assert f"moves {LIST_PARTS} parts at a time" in reference
+    assert f"the oldest {LIST_LISTS} lists" in reference
+    assert f"at most\n{MAX_LIST_BYTES >> 20} MiB" in reference
+    assert f"at most {MAX_LEVEL}" in reference
 
 
 def test_every_flipped_byte_of_a_list_is_found() -> None:
