@@ -16,7 +16,7 @@ from contextlib import contextmanager
 from typing import Protocol, cast
 
 from pyspark_checkpoint import __version__
-from pyspark_checkpoint.cli import exits
+from pyspark_checkpoint.cli import exits, text
 from pyspark_checkpoint.cli.console import Console
 from pyspark_checkpoint.errors import CheckpointError
 
@@ -90,7 +90,7 @@ def run_command(name: str, typed: Sequence[str]) -> int:
     command = load_command(name)
     args = parser_of(name, command).parse_intermixed_args(typed)
     console = Console()
-    with _warnings():
+    with warnings_shown():
         try:
             status = command.run(args, console)
         except CheckpointError as error:
@@ -144,11 +144,18 @@ def _indented(lines: str) -> str:
     return "\n".join(f"  {line}" for line in lines.strip().splitlines())
 
 
+class _Plain(logging.Formatter):
+    """Lets no control character of a message reach the terminal."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        return text.printable(super().format(record))
+
+
 @contextmanager
-def _warnings() -> Iterator[None]:
+def warnings_shown() -> Iterator[None]:
     """Warnings of the package go to standard error, in one line each."""
     handler = logging.StreamHandler(sys.stderr)
-    handler.setFormatter(logging.Formatter("warning: %(message)s"))
+    handler.setFormatter(_Plain("warning: %(message)s"))
     logger = logging.getLogger("pyspark_checkpoint")
     before = logger.propagate
     logger.addHandler(handler)

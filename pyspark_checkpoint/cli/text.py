@@ -9,6 +9,36 @@ _UNITS = ("kB", "MB", "GB", "TB", "PB")
 _STEPS = ((86_400, "d"), (3_600, "h"), (60, "m"), (1, "s"))
 RIGHT = ">"
 LEFT = "<"
+_TURNS = frozenset("\u061c\u200e\u200f\u2028\u2029\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069")
+"""What ends a line, or turns its direction, and is no control character."""
+
+
+def printable(line: str) -> str:
+    """A line that a terminal only shows: each control character in it is written as its escape.
+
+    Names, messages and paths come from stores that anybody may have written.
+    """
+    if line.isprintable():
+        return line
+    return "".join(_escaped(letter) if _is_control(letter) else letter for letter in line)
+
+
+def printable_json(document: str) -> str:
+    """The same for JSON, in which line ends are white space, and escapes are JSON's own."""
+    if document.isascii() and "\x7f" not in document:
+        return document  # JSON has escaped what is below a space
+    return "".join(
+        f"\\u{ord(letter):04x}" if letter != "\n" and _is_control(letter) else letter for letter in document
+    )
+
+
+def _is_control(letter: str) -> bool:
+    code = ord(letter)
+    return code < 0x20 or 0x7F <= code < 0xA0 or letter in _TURNS or 0xD800 <= code < 0xE000
+
+
+def _escaped(letter: str) -> str:
+    return letter.encode("unicode_escape").decode("ascii")
 
 
 def size(size_bytes: int) -> str:
@@ -79,7 +109,8 @@ def plural(count: int, word: str, many: str | None = None) -> str:
 def table(heads: Sequence[str], rows: Iterable[Sequence[str]]) -> list[str]:
     """Lines of a table. A head that begins with ``>`` is of a column of numbers, and goes to the right."""
     sides = [RIGHT if head.startswith(RIGHT) else LEFT for head in heads]
-    cells = [[head.removeprefix(RIGHT) for head in heads], *([str(cell) for cell in row] for row in rows)]
+    named = [printable(head.removeprefix(RIGHT)) for head in heads]
+    cells = [named, *([printable(str(cell)) for cell in row] for row in rows)]
     widths = [max(len(row[at]) for row in cells) for at in range(len(heads))]
     return [
         "  ".join(

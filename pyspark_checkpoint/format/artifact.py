@@ -26,6 +26,8 @@ class ArtifactRef:
     where that matters (the file name of a Spark state file); it is empty for rows of a table.
     ``offset`` is where the artifact begins in its object; for an inline one, which has no object, it is
     the number of the checkpoint that made it, because encryption binds it to that number.
+    ``decoded_bytes`` bounds what the rows of a table take in memory once they are decoded; it is 0 for what
+    is not decoded, such as a file of Spark.
     """
 
     path: str | None
@@ -37,6 +39,7 @@ class ArtifactRef:
     name: str = ""
     data_key_id: str | None = None
     inline: bytes | None = None
+    decoded_bytes: int = 0
 
     @staticmethod
     def of_inline(
@@ -47,6 +50,7 @@ class ArtifactRef:
         name: str = "",
         data_key_id: str | None = None,
         made_by: int = 0,
+        decoded_bytes: int = 0,
     ) -> ArtifactRef:
         """Refer to bytes that travel inside the manifest; ``made_by`` is the number of their checkpoint."""
         return ArtifactRef(
@@ -59,6 +63,7 @@ class ArtifactRef:
             name=name,
             data_key_id=data_key_id,
             inline=data,
+            decoded_bytes=decoded_bytes,
         )
 
     @property
@@ -110,12 +115,13 @@ class Tables:
 def encode_artifact(ref: ArtifactRef, tables: Tables) -> list[Any]:
     """Return the compact row of an artifact; 43 characters of digest are most of it.
 
-    The row is ``[object row or inline base64, offset, size, digest, flags, epoch, name?]``; flags are
-    1 for a delta, plus twice the data key's row plus one for an encrypted artifact.
+    The row is ``[object row or inline base64, offset, size, digest, flags, epoch, name?, decoded?]``; flags
+    are 1 for a delta, plus twice the data key's row plus one for an encrypted artifact. The name is a text
+    and the decoded size a number, so that either may be left out.
     """
     if not _is_sound(ref):
         raise FormatError(f"an artifact has no size, digest, epoch or name that can be kept: {ref.name!r}")
-    digest = _encode_digest(ref.sha256)
+    digest = encode_digest(ref.sha256)
     flags = 1 if ref.is_delta else 0
     if ref.data_key_id is not None:
         flags |= (tables.data_key_row(ref.data_key_id) + 1) << 1
@@ -126,19 +132,25 @@ def encode_artifact(ref: ArtifactRef, tables: Tables) -> list[Any]:
     else:
         raise FormatError("an artifact is neither inline nor at a path")
     row = [where, ref.offset, ref.size_bytes, digest, flags, ref.epoch]
-    return [*row, ref.name] if ref.name else row
+    if ref.name:
+        row.append(ref.name)
+    if ref.decoded_bytes:
+        row.append(ref.decoded_bytes)
+    return row
 
 
 def _is_sound(ref: ArtifactRef) -> bool:
     """Whether ``decode_artifact`` would take it. Costs little: a large manifest has thousands of them."""
-    numbers = type(ref.size_bytes) is type(ref.offset) is type(ref.epoch) is int
+    numbers = type(ref.size_bytes) is type(ref.offset) is type(ref.epoch) is type(ref.decoded_bytes) is int
     texts = type(ref.sha256) is type(ref.name) is str
     if not (numbers and texts) or ref.size_bytes < 0 or ref.offset < 0 or ref.epoch < 0:
+        return False
+    if ref.decoded_bytes < 0:
         return False
     return len(ref.sha256) == _HEX_DIGITS and (ref.inline is None or len(ref.inline) == ref.size_bytes)
 
 
-def _encode_digest(sha256: str) -> str:
+def encode_digest(sha256: str) -> str:
     """43 characters. The slow part of writing a large manifest, so without a detour."""
     return (
         binascii.b2a_base64(bytes.fromhex(sha256), newline=False)[:43].translate(_URL_SAFE).decode("ascii")
@@ -150,11 +162,11 @@ def decode_artifact(row: Any, objects: list[str], data_keys: list[str]) -> Artif
 
     The paths of ``objects`` must have been checked by the caller, once each.
     """
-    if type(row) is not list or not 6 <= len(row) <= 7:
+    if type(row) is not list or not 6 <= len(row) <= 8:
         raise FormatError("an artifact's row is damaged")
     where, offset, size_bytes, digest, flags, epoch = row[:6]
-    name = row[6] if len(row) > 6 else ""
-    if not (type(offset) is type(size_bytes) is type(flags) is type(epoch) is int and type(name) is str):
+    name, decoded_bytes = _decode_rest(row[6:]) if len(row) > 6 else ("", 0)
+    if not type(offset) is type(size_bytes) is type(flags) is type(epoch) is int:
         raise FormatError("an artifact's row is damaged")
     if offset < 0 or size_bytes < 0 or flags < 0 or epoch < 0:
         raise FormatError("an artifact's row is damaged")
@@ -165,14 +177,24 @@ def decode_artifact(row: Any, objects: list[str], data_keys: list[str]) -> Artif
     return ArtifactRef(
         path,
         size_bytes,
-        _decode_digest(digest),
+        decode_digest(digest),
         flags & 1 == 1,
         epoch,
         offset,
         name,
         data_keys[key_row] if key_row >= 0 else None,
         inline,
+        decoded_bytes,
     )
+
+
+def _decode_rest(rest: list[Any]) -> tuple[str, int]:
+    """The name and the decoded size at the end of a row, either of which may not be there."""
+    name = rest[0] if type(rest[0]) is str else ""
+    decoded_bytes = rest[-1] if type(rest[-1]) is int else 0
+    if [value for value in (name, decoded_bytes) if value] != rest or decoded_bytes < 0:
+        raise FormatError("an artifact's row is damaged")
+    return name, decoded_bytes
 
 
 def _decode_place(where: Any, objects: list[str], size_bytes: int) -> tuple[str | None, bytes | None]:
@@ -189,7 +211,8 @@ def _decode_place(where: Any, objects: list[str], size_bytes: int) -> tuple[str 
     raise FormatError("an artifact refers to an object that the manifest does not name")
 
 
-def _decode_digest(digest: Any) -> str:
+def decode_digest(digest: Any) -> str:
+    """The 64 hex digits that ``encode_digest`` has shortened."""
     try:
         raw = binascii.a2b_base64(digest.translate(_FROM_URLSAFE) + "=", strict_mode=True)
     except (AttributeError, TypeError, ValueError):

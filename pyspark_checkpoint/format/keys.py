@@ -83,6 +83,11 @@ class CheckpointPaths:
         return f"{CheckpointPaths.checkpoint_dir(attempt)}pack-{_index(index)}.pack"
 
     @staticmethod
+    def settled(attempt: CheckpointId, sha256: str) -> str:
+        """Where a list of settled parts with this digest goes."""
+        return f"{CheckpointPaths.checkpoint_dir(attempt)}list-{sha256}.json"
+
+    @staticmethod
     def state(attempt: CheckpointId) -> str:
         """Where an attempt's state sidecar goes."""
         return f"{CheckpointPaths.checkpoint_dir(attempt)}state.bin"

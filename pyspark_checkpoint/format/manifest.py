@@ -14,6 +14,7 @@ from typing import Any
 from pyspark_checkpoint.format.artifact import ArtifactRef
 from pyspark_checkpoint.format.records import SinkCommitStatus
 from pyspark_checkpoint.format.sealed import FORMAT_VERSION
+from pyspark_checkpoint.format.settled import ListRef
 
 DEFAULT_VNODE_COUNT = 256
 MAX_VNODE_COUNT = 65_535
@@ -62,15 +63,21 @@ class PartitionSnapshotEntry:
 
 @dataclass(frozen=True, slots=True)
 class OperatorSnapshotEntry:
-    """A stateful operator, or the table that a sink keeps. ``kind`` says which and in what format."""
+    """A stateful operator, or the table that a sink keeps. ``kind`` says which and in what format.
+
+    ``settled`` are lists of parts that come before those of ``partitions``, the highest level first.
+    """
 
     partitions: tuple[PartitionSnapshotEntry, ...] = ()
     kind: str = "state"
+    settled: tuple[ListRef, ...] = ()
 
     @property
     def total_bytes(self) -> int:
-        """Stored bytes of all partitions."""
-        return sum(part.size_bytes for part in self.partitions)
+        """Stored bytes of all partitions, and of what is settled."""
+        return sum(part.size_bytes for part in self.partitions) + sum(
+            ref.total_bytes for ref in self.settled
+        )
 
 
 OperatorCheckpoint = OperatorSnapshotEntry
@@ -171,7 +178,8 @@ class CheckpointManifest:
     @property
     def total_size_bytes(self) -> int:
         """Stored bytes of every artifact that this checkpoint names, shared ones included."""
-        return sum(ref.size_bytes for ref in self.artifacts())
+        below = sum(ref.below_bytes for ref in self.settled())
+        return sum(ref.size_bytes for ref in self.artifacts()) + below
 
     @property
     def inline_bytes(self) -> int:
@@ -179,14 +187,21 @@ class CheckpointManifest:
         return sum(ref.size_bytes for ref in self.artifacts() if ref.inline is not None)
 
     def artifacts(self) -> Iterator[ArtifactRef]:
-        """Every artifact that this checkpoint names."""
+        """Every artifact that this manifest names itself: its lists, and not what they name."""
         for operator in self.operators.values():
             for part in operator.partitions:
                 yield from part.artifacts
+        for ref in self.settled():
+            yield ref.artifact()
         yield from self.files
 
+    def settled(self) -> Iterator[ListRef]:
+        """The lists of settled parts; ``history.settle`` reads what they name."""
+        for operator in self.operators.values():
+            yield from operator.settled
+
     def paths(self) -> frozenset[str]:
-        """The objects that this checkpoint needs."""
+        """The objects that this manifest names itself."""
         return frozenset(ref.path for ref in self.artifacts() if ref.path is not None)
 
     def with_statuses(self, statuses: Mapping[str, SinkCommitStatus]) -> CheckpointManifest:
@@ -242,3 +257,7 @@ def _partition_findings(manifest: CheckpointManifest) -> Iterator[tuple[str, str
         for part in operator.partitions:
             if any(ref.epoch > manifest.epoch for ref in part.artifacts):
                 yield f"operators.{name}", f"partition {part.partition_id} has an artifact of a later epoch"
+        if any(ref.epoch > manifest.epoch for ref in operator.settled):
+            yield f"operators.{name}", "has settled parts of a later epoch"
+        if len({ref.path for ref in operator.settled}) != len(operator.settled):
+            yield f"operators.{name}", "has a list of settled parts twice"

@@ -18,6 +18,7 @@ from pyspark_checkpoint.format.manifest import (
     RequestCount,
 )
 from pyspark_checkpoint.format.sealed import Mac, check_version, decode_sealed, encode_sealed, plain_only
+from pyspark_checkpoint.format.settled import decode_list_ref, encode_list_ref
 
 _PLAIN = (
     "checkpoint_id",
@@ -89,7 +90,10 @@ def encode_manifest(manifest: CheckpointManifest, *, mac: Mac | None = None) -> 
 
 def _check_readable(fields: dict[str, Any]) -> None:
     """Read the fields back, all but the rows of artifacts, which ``encode_artifact`` has checked."""
-    bare = {name: {**operator, "partitions": []} for name, operator in fields["operators"].items()}
+    bare = {
+        name: {**operator, "partitions": [], "settled": []}
+        for name, operator in fields["operators"].items()
+    }
     _from_fields({**fields, "operators": bare, "files": [], "total_size_bytes": 0})
     for operator in fields["operators"].values():
         for number, _ in operator["partitions"]:
@@ -193,7 +197,10 @@ def _encode_operator(operator: OperatorSnapshotEntry, tables: Tables) -> dict[st
         [part.partition_id, [encode_artifact(ref, tables) for ref in part.artifacts]]
         for part in operator.partitions
     ]
-    return {"kind": operator.kind, "partitions": partitions, "total_bytes": operator.total_bytes}
+    fields = {"kind": operator.kind, "partitions": partitions, "total_bytes": operator.total_bytes}
+    if operator.settled:
+        fields["settled"] = [encode_list_ref(ref, tables) for ref in operator.settled]
+    return fields
 
 
 def _decode_operator(
@@ -205,7 +212,8 @@ def _decode_operator(
         )
         for number, rows in fields["partitions"]
     )
-    return OperatorSnapshotEntry(partitions, _text(fields["kind"]))
+    settled = tuple(decode_list_ref(row, objects) for row in fields.get("settled", ()))
+    return OperatorSnapshotEntry(partitions, _text(fields["kind"]), settled)
 
 
 def _decode_query(fields: Mapping[str, Any]) -> QueryInfo:

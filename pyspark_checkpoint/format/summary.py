@@ -13,6 +13,7 @@ from pyspark_checkpoint.errors import FormatError
 from pyspark_checkpoint.format.keys import check_artifact_path, parse_attempt_key
 from pyspark_checkpoint.format.manifest import COURSE_FIELD, CheckpointManifest, ManifestKind
 from pyspark_checkpoint.format.sealed import check_version, decode_sealed
+from pyspark_checkpoint.format.settled import ListRef, decode_list_ref
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,6 +34,8 @@ class ManifestSummary:
     deleted_sha256: str | None
     sink_names: tuple[str, ...]
     paths: frozenset[str]
+    """The objects that the manifest names itself; its lists are among them, what they name is not."""
+    settled: tuple[ListRef, ...] = field(default=(), repr=False)
     encryption_key_id: str | None = None
     course: Mapping[str, Any] | None = field(default=None, repr=False, compare=False)
     """What the table says of its course, as it is stored."""
@@ -56,6 +59,7 @@ def summarize_manifest(manifest: CheckpointManifest) -> ManifestSummary:
         encryption_key_id=manifest.encryption_key_id,
         sink_names=manifest.sink_names,
         paths=manifest.paths(),
+        settled=tuple(manifest.settled()),
         course=(manifest.table or {}).get(COURSE_FIELD),
     )
 
@@ -65,6 +69,7 @@ def decode_summary(data: bytes, name: str) -> ManifestSummary:
     fields = decode_sealed(data, name)
     check_version(fields, name)
     try:
+        objects = [check_artifact_path(path) for path in fields["objects"]]
         return ManifestSummary(
             number=int(fields["checkpoint_id"]),
             epoch=int(fields["epoch"]),
@@ -80,7 +85,8 @@ def decode_summary(data: bytes, name: str) -> ManifestSummary:
             deleted_sha256=fields["deleted_sha256"],
             encryption_key_id=fields["encryption_key_id"],
             sink_names=tuple(str(sink) for sink in fields["sink_names"]),
-            paths=frozenset(check_artifact_path(path) for path in fields["objects"]),
+            paths=frozenset(objects),
+            settled=tuple(decode_list_ref(row, objects) for row in _list_rows(fields)),
             course=(fields["table"] or {}).get(COURSE_FIELD),
         )
     except FormatError as error:
@@ -96,12 +102,18 @@ def new_bytes_in(fields: Mapping[str, Any]) -> int:
         (parsed := parse_attempt_key(path)) is not None and parsed[0].number == number
         for path in fields["objects"]
     ]
-    places = {
+    lists = sum(int(row[1]) for row in _list_rows(fields) if is_new[row[0]])
+    places: dict[tuple[Any, ...], int] = {
         (where, offset, digest): size_bytes
         for where, offset, size_bytes, digest, *_ in _rows(fields)
         if (is_new[where] if type(where) is int else offset == number)
     }
-    return sum(places.values())
+    return sum(places.values()) + lists
+
+
+def _list_rows(fields: Mapping[str, Any]) -> Iterator[list[Any]]:
+    for operator in fields["operators"].values():
+        yield from operator.get("settled", ())
 
 
 def _rows(fields: Mapping[str, Any]) -> Iterator[list[Any]]:

@@ -30,7 +30,7 @@ from pyspark_checkpoint.history.head import locate_head
 from pyspark_checkpoint.history.living import Living, find_summary, settle_living
 from pyspark_checkpoint.history.pins import drop_stale_pins
 from pyspark_checkpoint.history.records_io import load_manifest_bytes, read_stored
-from pyspark_checkpoint.history.remove import Removal, side_records
+from pyspark_checkpoint.history.remove import Removal, remove_unnamed, side_records
 from pyspark_checkpoint.store.base import ObjectStore
 
 _ATTEMPTS = 20
@@ -103,17 +103,19 @@ def finish_deletions(
     Without the key of an encrypted store they are left to somebody who has it.
     """
     deleted = living.control.deleted
-    kept = [summary.paths for number, summary in living.manifests.items() if number not in deleted]
-    needed = frozenset[str]().union(*kept)
+    kept = [summary for number, summary in living.manifests.items() if number not in deleted]
+    needed = frozenset[str]().union(*(summary.paths for summary in kept))
+    lists = list({ref.path: ref for summary in kept for ref in summary.settled}.values())
     total = Removal()
     for number in sorted(deleted):
         summary = living.manifests.get(number)
         if summary is None or summary.kind is ManifestKind.TOMBSTONE or not may_bury(summary, mac):
             continue
-        keys = [*sorted(summary.paths - needed), *side_records(store, summary)]
+        removed = remove_unnamed(store, summary.paths - needed, summary.settled, needed, lists)
+        keys = list(side_records(store, summary))
         store.delete(keys)
         bury(store, number, clock, mac=mac)
-        total += Removal((number,), len(keys))
+        total += Removal((number,), removed + len(keys))
     return total
 
 

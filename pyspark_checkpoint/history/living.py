@@ -14,6 +14,7 @@ from pyspark_checkpoint.errors import FormatError
 from pyspark_checkpoint.format.keys import manifest_key
 from pyspark_checkpoint.format.records import Control
 from pyspark_checkpoint.format.sealed import sha256_hex
+from pyspark_checkpoint.format.settled import ListRef
 from pyspark_checkpoint.format.summary import ManifestSummary, decode_summary
 from pyspark_checkpoint.history.control import read_control
 from pyspark_checkpoint.history.records_io import find_record
@@ -29,7 +30,10 @@ class MissingLiving(FormatError):
 
 @dataclass(frozen=True, slots=True)
 class Living:
-    """The living manifests under one control record, by number, and all objects that they need."""
+    """The living manifests under one control record, by number, and all objects that they name.
+
+    What their lists name lives as well: ``lists`` has those at the top, ``history.settle`` reads them.
+    """
 
     control: Control
     manifests: dict[int, ManifestSummary]
@@ -39,6 +43,12 @@ class Living:
     def head_number(self) -> int:
         """The highest number seen."""
         return max(self.manifests)
+
+    @property
+    def lists(self) -> tuple[ListRef, ...]:
+        """The lists of settled parts that living manifests name, each once."""
+        found = {ref.path: ref for summary in self.manifests.values() for ref in summary.settled}
+        return tuple(found.values())
 
 
 def find_summary(store: ObjectStore, number: int) -> ManifestSummary | None:

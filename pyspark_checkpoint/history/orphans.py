@@ -7,9 +7,10 @@ manifest names it: its manifest can never be created. That needs no clock; the g
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from pyspark_checkpoint.clock import Clock
+from pyspark_checkpoint.errors import FormatError
 from pyspark_checkpoint.format.keys import (
     CHECKPOINTS_PREFIX,
     MANIFESTS_PREFIX,
@@ -19,7 +20,8 @@ from pyspark_checkpoint.format.keys import (
     parse_status_key,
 )
 from pyspark_checkpoint.history.control import find_control_or_new
-from pyspark_checkpoint.history.living import Living, MissingLiving, settle_living
+from pyspark_checkpoint.history.living import Living, MissingLiving, floor_is_ours, settle_living
+from pyspark_checkpoint.history.settle import paths_below
 from pyspark_checkpoint.store.base import ObjectInfo, ObjectStore
 from pyspark_checkpoint.store.probe import PROBE_PREFIX
 
@@ -59,9 +61,22 @@ def scan_orphans(store: ObjectStore, clock: Clock, *, grace_ms: int = GRACE_MS) 
         if state.control.floor > 1 or any(parse_manifest_key(info.key) for info in listed):
             raise
         return OrphanPlan()
+    if living is not None:
+        living = _with_settled(store, living)
     if living is None:
         return OrphanPlan(stopped="somebody else is pruning; try again later")
     return plan_orphans(listed, living, clock.now_ms() - grace_ms)
+
+
+def _with_settled(store: ObjectStore, living: Living) -> Living | None:
+    """The living with all that their lists name; None if somebody else deletes meanwhile."""
+    try:
+        below = paths_below(store, living.lists)
+    except FormatError:
+        if floor_is_ours(store, living.control):
+            raise
+        return None
+    return replace(living, paths=living.paths | below)
 
 
 def plan_orphans(listed: Iterable[ObjectInfo], living: Living, older_than_ms: int) -> OrphanPlan:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from pyspark_checkpoint.errors import (
     FormatError,
@@ -20,6 +20,7 @@ from pyspark_checkpoint.format.manifest import CheckpointManifest
 from pyspark_checkpoint.format.ranges import ReadRange, coalesce_ranges, cut_range
 from pyspark_checkpoint.format.sealed import sha256_hex
 from pyspark_checkpoint.history.parallel import DEFAULT_CONCURRENCY, iter_bounded
+from pyspark_checkpoint.history.settle import unfolded
 from pyspark_checkpoint.history.stage import NO_PARTITION, artifact_context
 from pyspark_checkpoint.store.base import CHUNK_BYTES, ObjectStore
 
@@ -36,7 +37,7 @@ class WantedArtifact:
 
 
 def wanted_artifacts(manifest: CheckpointManifest, operator: str, partition: int) -> list[WantedArtifact]:
-    """The artifacts of one partition, in the order to apply."""
+    """The artifacts of one partition, in the order to apply, as far as the manifest itself names them."""
     entry = manifest.operators.get(operator)
     for part in entry.partitions if entry is not None else ():
         if part.partition_id == partition:
@@ -79,6 +80,10 @@ class ArtifactReader:
 
     def read_partition(self, manifest: CheckpointManifest, operator: str, partition: int) -> list[bytes]:
         """The snapshot, if there is one, and the deltas of a partition, in the order to apply."""
+        entry = manifest.operators.get(operator)
+        if entry is not None and entry.settled:
+            whole = unfolded(self._store, entry)
+            manifest = replace(manifest, operators={**manifest.operators, operator: whole})
         return self.read_many(wanted_artifacts(manifest, operator, partition))
 
     def _read_stored(self, refs: Iterable[ArtifactRef]) -> dict[_Place, bytes]:

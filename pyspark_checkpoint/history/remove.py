@@ -5,15 +5,17 @@ A manifest goes last, so that a crash leaves the list of what is still to be del
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence, Set
 from dataclasses import dataclass
 from itertools import count
 
 from pyspark_checkpoint.errors import FormatError
 from pyspark_checkpoint.format.keys import committed_key, failed_key, manifest_key, seal_key
+from pyspark_checkpoint.format.settled import ListRef
 from pyspark_checkpoint.format.summary import ManifestSummary
 from pyspark_checkpoint.history.living import Living, find_summary
 from pyspark_checkpoint.history.records_io import exists
+from pyspark_checkpoint.history.settle import kept_below, read_list
 from pyspark_checkpoint.store.base import ObjectStore
 
 _BATCH = 100
@@ -40,7 +42,8 @@ def remove_dead(store: ObjectStore, living: Living, numbers: Iterable[int]) -> R
 
 
 def _remove_batch(store: ObjectStore, living: Living, numbers: Sequence[int]) -> Removal:
-    artifacts: set[str] = set()
+    named: set[str] = set()
+    lists: list[ListRef] = []
     records: list[str] = []
     found: list[int] = []
     for number in numbers:
@@ -53,18 +56,48 @@ def _remove_batch(store: ObjectStore, living: Living, numbers: Sequence[int]) ->
             continue
         if summary is not None:
             found.append(number)
-            artifacts |= only_named_by_dead(summary, living)
+            named |= only_named_by_dead(summary, living)
+            lists.extend(summary.settled)
             records.extend(side_records(store, summary))
     manifests = [manifest_key(number) for number in found]
-    for keys in (sorted(artifacts), records, manifests):
+    removed = remove_unnamed(store, named, lists, living.paths, living.lists)
+    for keys in (records, manifests):
         if keys:
             store.delete(keys)
-    return Removal(tuple(found), len(artifacts) + len(records) + len(manifests))
+    return Removal(tuple(found), removed + len(records) + len(manifests))
 
 
 def only_named_by_dead(summary: ManifestSummary, living: Living) -> frozenset[str]:
-    """The objects of a dead checkpoint that no living one needs."""
+    """The objects that a dead checkpoint names and no living one does, but perhaps a list of it."""
     return summary.paths - living.paths
+
+
+def remove_unnamed(
+    store: ObjectStore,
+    named: Set[str],
+    lists: Iterable[ListRef],
+    living_paths: Set[str],
+    living_lists: Sequence[ListRef],
+) -> int:
+    """Delete what dead manifests name, ``lists`` of them included, and nothing living does; how many.
+
+    What is below a dead list goes before the list, so that a crash leaves the way to the rest. Lists that
+    live, and all below them, are not looked into, but for those that may name what is to go.
+    """
+    dead = named - kept_below(store, living_lists, named)
+    by_path = {ref.path: ref for ref in lists if ref.path in dead}
+    count = 0
+    for ref in by_path.values():
+        try:
+            content = read_list(store, ref)
+        except FormatError:
+            # Gone, or damaged: what it named cannot be told; cleanup_orphans finds it by its number.
+            continue
+        below = content.paths() - living_paths
+        count += remove_unnamed(store, below, content.lists, living_paths, living_lists)
+    if dead:
+        store.delete(sorted(dead))
+    return count + len(dead)
 
 
 def side_records(store: ObjectStore, summary: ManifestSummary) -> Iterator[str]:

@@ -14,6 +14,7 @@ from collections.abc import Iterable
 
 from pyspark_checkpoint.clock import SYSTEM_CLOCK, Clock
 from pyspark_checkpoint.errors import FormatError, RefusedError
+from pyspark_checkpoint.format.artifact import ArtifactRef
 from pyspark_checkpoint.format.crypto import MANIFEST_KEY_ID
 from pyspark_checkpoint.format.keys import LATEST_KEY, manifest_key
 from pyspark_checkpoint.format.manifest import ManifestKind
@@ -47,6 +48,7 @@ from pyspark_checkpoint.history.records_io import (
     find_record,
     load_manifest_bytes,
 )
+from pyspark_checkpoint.history.settle import walk_lists
 from pyspark_checkpoint.store.base import ObjectStore
 
 _MAX_ROUNDS = 5
@@ -131,6 +133,7 @@ def read_source(
     checkpoints: dict[int, Copied] = {}
     places: dict[str, set[Place]] = {}
     keys: set[str] = set()
+    lists = set(there.held)
     wanted = numbers_to_read(head.control, head.number, there, wish)
     ends_with = there.head.number if there.head is not None else 0
     for number in wanted:
@@ -141,6 +144,10 @@ def read_source(
             raise moved_or(source, head.control, broken)
         if number != ends_with and number not in head.control.deleted:
             _collect(loaded, places, keys)
+            try:
+                _collect_settled(source, loaded, lists, places, keys)
+            except FormatError as damage:
+                raise moved_or(source, head.control, damage) from None
     frozen = {path: frozenset(found) for path, found in places.items()}
     return SourceView(
         head.control, view_of(head.manifest, head.sha256), checkpoints, frozen, frozenset(keys)
@@ -173,11 +180,27 @@ def _find_break(checkpoints: dict[int, Copied], loaded: LoadedManifest) -> Forma
 
 
 def _collect(loaded: LoadedManifest, places: dict[str, set[Place]], keys: set[str]) -> None:
-    manifest = loaded.manifest
-    for ref in manifest.artifacts():
+    _collect_refs(loaded.manifest.artifacts(), places, keys)
+    if loaded.manifest.encryption_key_id is not None:
+        keys.add(MANIFEST_KEY_ID)
+
+
+def _collect_settled(
+    source: ObjectStore,
+    loaded: LoadedManifest,
+    lists: set[str],
+    places: dict[str, set[Place]],
+    keys: set[str],
+) -> None:
+    """Add what the lists of a manifest name. A list that the target holds it holds with all below it."""
+    for _, content in walk_lists(source, loaded.manifest.settled(), known=lists):
+        _collect_refs((part.ref for part in content.parts), places, keys)
+        _collect_refs((ref.artifact() for ref in content.lists), places, keys)
+
+
+def _collect_refs(refs: Iterable[ArtifactRef], places: dict[str, set[Place]], keys: set[str]) -> None:
+    for ref in refs:
         if ref.path is not None:
             places.setdefault(ref.path, set()).add(Place(ref.path, ref.offset, ref.size_bytes, ref.sha256))
         if ref.data_key_id is not None:
             keys.add(ref.data_key_id)
-    if manifest.encryption_key_id is not None:
-        keys.add(MANIFEST_KEY_ID)

@@ -146,7 +146,11 @@ def says_the_same(draft: CheckpointManifest, head: Head, run_id: str) -> bool:
 def content_of(manifest: CheckpointManifest) -> dict[str, Any]:
     """What a checkpoint says, without who said it, when, and where the bytes lie."""
     operators = {
-        name: (entry.kind, [(part.partition_id, _digests(part.artifacts)) for part in entry.partitions])
+        name: (
+            entry.kind,
+            [(part.partition_id, _digests(part.artifacts)) for part in entry.partitions],
+            [ref.sha256 for ref in entry.settled],
+        )
         for name, entry in manifest.operators.items()
     }
     return {

@@ -38,6 +38,7 @@ class StagedItem:
     operator: str = ""
     partition: int = NO_PARTITION
     name: str = ""
+    decoded_bytes: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -182,6 +183,7 @@ def _part(item: StagedItem, attempt: CheckpointId, store_id: str, cipher: Cipher
         name=item.name,
         data_key_id=key_id,
         made_by=attempt.number,
+        decoded_bytes=item.decoded_bytes,
     )
     return Part(item.operator, item.partition, ref)
 

@@ -9,8 +9,12 @@ from __future__ import annotations
 from collections.abc import Set
 from dataclasses import replace
 
-from pyspark_checkpoint.errors import RefusedError, SettingsError
-from pyspark_checkpoint.format.manifest import CheckpointManifest, OperatorSnapshotEntry
+from pyspark_checkpoint.errors import FormatError, RefusedError, SettingsError
+from pyspark_checkpoint.format.manifest import (
+    MAX_VNODE_COUNT,
+    CheckpointManifest,
+    OperatorSnapshotEntry,
+)
 from pyspark_checkpoint.history.head import Head
 
 
@@ -81,5 +85,7 @@ def missing_vnodes(manifest: CheckpointManifest, vnodes: Set[int] | None) -> fro
     """The vnodes of a share that a checkpoint does not cover."""
     if manifest.vnodes is None:
         return frozenset()
+    if manifest.vnode_count > MAX_VNODE_COUNT:
+        raise FormatError(f"vnode_count is {manifest.vnode_count}, outside 1 to {MAX_VNODE_COUNT}")
     wanted = frozenset(range(manifest.vnode_count)) if vnodes is None else frozenset(vnodes)
     return wanted - frozenset(manifest.vnodes)

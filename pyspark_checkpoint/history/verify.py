@@ -7,6 +7,7 @@ not a finding.
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Generator, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 
@@ -18,6 +19,7 @@ from pyspark_checkpoint.format.keys import (
     data_key_key,
     manifest_key,
     parse_data_key_key,
+    parse_manifest_key,
     parse_seal_key,
     parse_status_key,
 )
@@ -46,6 +48,7 @@ from pyspark_checkpoint.history.verify_bytes import (
     check_inline,
     check_objects,
     collect_needed,
+    collect_settled,
     data_keys_of,
 )
 from pyspark_checkpoint.store.base import ObjectStore
@@ -58,6 +61,7 @@ class _Seen:
     nonces: dict[int, str] = field(default_factory=dict)
     needed: dict[str, NeededObject] = field(default_factory=dict)
     data_keys: dict[str, int] = field(default_factory=dict)
+    lists: set[str] = field(default_factory=set)
 
 
 def verify_store(
@@ -111,7 +115,7 @@ def _find_all(
     progress: Progress | None,
 ) -> Iterator[Finding]:
     seen = _Seen()
-    yield from _check_manifests(store, where, mac, seen)
+    yield from _check_manifests(store, where, keys, mac, seen)
     yield from check_names(keys, where.control, where.number)
     yield from _check_records(store, keys, seen.nonces, where.control.store_id)
     unlisted = {name: number for name, number in seen.data_keys.items() if data_key_key(name) not in keys}
@@ -138,11 +142,14 @@ def verify_checkpoint(
 ) -> list[Finding]:
     """What is wrong with one checkpoint: its manifest's content and every byte that it needs."""
     findings = [*check_manifest(manifest), *check_inline(manifest)]
-    needed = list(collect_needed([manifest]).values())
+    needed = collect_needed([manifest])
+    keys = dict.fromkeys(data_keys_of(manifest), manifest.checkpoint_id)
+    findings.extend(collect_settled(store, manifest, needed, set(), keys))
+    objects = list(needed.values())
     findings.extend(
-        check_objects(store, needed, max_concurrent_reads=max_concurrent_reads, progress=progress)
+        check_objects(store, objects, max_concurrent_reads=max_concurrent_reads, progress=progress)
     )
-    findings.extend(check_data_keys(store, dict.fromkeys(data_keys_of(manifest), manifest.checkpoint_id)))
+    findings.extend(check_data_keys(store, keys))
     return findings
 
 
@@ -156,11 +163,15 @@ def _find_pointer(store: ObjectStore) -> int | None:
 
 
 def _check_manifests(
-    store: ObjectStore, where: HeadLocation, mac: Mac | None, seen: _Seen
+    store: ObjectStore, where: HeadLocation, keys: Iterable[str], mac: Mac | None, seen: _Seen
 ) -> Iterator[Finding]:
     control, head_number = where.control, where.number
     parent: Link | None = None
-    for number in range(control.floor, head_number + 1):
+    for number in _numbers(store, where, keys):
+        if isinstance(number, Finding):
+            yield number
+            parent = None
+            continue
         link = yield from _check_one(store, control, number, mac, seen)
         if parent is not None and link is not None:
             problems = list(check_link(parent, link))
@@ -179,6 +190,27 @@ def _check_manifests(
             key = manifest_key(pin.number)
             problem = f"is not the manifest that {name!r} pins"
             yield Finding(key, problem, pin.number, expected=pin.sha256, actual=link.sha256)
+
+
+def _numbers(store: ObjectStore, where: HeadLocation, keys: Iterable[str]) -> Iterator[int | Finding]:
+    """Every number from the floor to the head that has a manifest, and a finding for every gap.
+
+    The work follows what is stored: the head's number is one that anybody may have written, and a gap of
+    any length is looked at once. What was made since the listing is found by its number.
+    """
+    known = {number for key in keys if (number := parse_manifest_key(key)) is not None}
+    listed = sorted(known)
+    number = where.control.floor
+    while number <= where.number:
+        if number in known or exists(store, manifest_key(number)):
+            yield number
+            number += 1
+            continue
+        at = bisect_right(listed, number)
+        last = min(listed[at] - 1 if at < len(listed) else where.number - 1, where.number - 1)
+        more = f", as are all up to {last}" if last > number else ""
+        yield Finding(manifest_key(number), f"is missing{more}", number)
+        number = max(last, number) + 1
 
 
 def _check_one(
@@ -204,6 +236,7 @@ def _check_one(
         elif number not in control.deleted:
             collect_needed([manifest], seen.needed)
             seen.data_keys.update(dict.fromkeys(data_keys_of(manifest), number))
+            yield from collect_settled(store, manifest, seen.needed, seen.lists, seen.data_keys)
         seen.nonces[number] = manifest.commit_nonce
     return link_of(manifest, sha256_hex(data))
 

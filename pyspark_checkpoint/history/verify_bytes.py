@@ -22,6 +22,7 @@ from pyspark_checkpoint.history.findings import Finding, finding_of
 from pyspark_checkpoint.history.parallel import DEFAULT_CONCURRENCY, iter_bounded
 from pyspark_checkpoint.history.reading import stream_stored
 from pyspark_checkpoint.history.records_io import find_record
+from pyspark_checkpoint.history.settle import read_list
 from pyspark_checkpoint.store.base import ObjectStore
 
 _FOOTER_BYTES = 8
@@ -52,13 +53,51 @@ def collect_needed(
     """All objects that the manifests need, added to ``needed``; what several name is there once."""
     needed = {} if needed is None else needed
     for manifest in manifests:
-        for ref in manifest.artifacts():
-            if ref.path is None:
-                continue
-            entry = needed.setdefault(ref.path, NeededObject(ref.path, manifest.checkpoint_id))
-            entry.checkpoint_id = max(entry.checkpoint_id, manifest.checkpoint_id)
-            entry.refs[ref.offset, ref.size_bytes, ref.sha256] = ref
+        _add_needed(needed, manifest.checkpoint_id, manifest.artifacts())
     return needed
+
+
+def _add_needed(needed: dict[str, NeededObject], number: int, refs: Iterable[ArtifactRef]) -> None:
+    for ref in refs:
+        if ref.path is None:
+            continue
+        entry = needed.setdefault(ref.path, NeededObject(ref.path, number))
+        entry.checkpoint_id = max(entry.checkpoint_id, number)
+        entry.refs[ref.offset, ref.size_bytes, ref.sha256] = ref
+
+
+def collect_settled(
+    store: ObjectStore,
+    manifest: CheckpointManifest,
+    needed: dict[str, NeededObject],
+    known: set[str],
+    data_keys: dict[str, int],
+) -> Iterator[Finding]:
+    """Add what the lists of a manifest name; one that cannot be read, or holds other parts, is a finding.
+
+    ``known`` are the lists that were looked into before: each is read once, whoever names it.
+    """
+    number = manifest.checkpoint_id
+    waiting = list(manifest.settled())
+    while waiting:
+        ref = waiting.pop()
+        if ref.path in known:
+            continue
+        known.add(ref.path)
+        try:
+            content = read_list(store, ref)
+        except FormatError as error:
+            needed.pop(ref.path, None)
+            yield finding_of(error, ref.path, number)
+            continue
+        waiting += content.lists
+        refs = [part.ref for part in content.parts]
+        late = [one.made_by for one in refs if one.made_by > number or one.epoch > manifest.epoch]
+        if late:
+            yield Finding(ref.path, f"names what was staged for a later checkpoint, {late[0]}", number)
+        _add_needed(needed, number, refs)
+        _add_needed(needed, number, [child.artifact() for child in content.lists])
+        data_keys.update({key: number for one in refs if (key := one.data_key_id) is not None})
 
 
 def check_objects(

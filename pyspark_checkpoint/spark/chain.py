@@ -32,7 +32,7 @@ class Chain:
 
 def links(refs: Sequence[ArtifactRef]) -> list[Link]:
     """What the rolling rule must know of artifacts."""
-    return [Link(ref.size_bytes, ref.is_delta, parse_level(ref.name)) for ref in refs]
+    return [Link(ref.size_bytes, ref.is_delta, parse_level(ref.name), ref.decoded_bytes) for ref in refs]
 
 
 def plan_chain_roll(chain: Chain, table: TableInfo, epoch: int, max_deltas: int) -> RollPlan | None:
@@ -55,8 +55,10 @@ class ChainReader:
         """The rows of each artifact, as they were written."""
         wanted = [WantedArtifact(ref, self._table.operator, chain.partition) for ref in chain.refs]
         data = self._reader.read_many(wanted)
-        names = (ref.path or "an inline artifact" for ref in chain.refs)
-        return [decode_rows(body, name) for body, name in zip(data, names, strict=True)]
+        return [
+            decode_rows(body, ref.path or "an inline artifact", ref.decoded_bytes)
+            for body, ref in zip(data, chain.refs, strict=True)
+        ]
 
     def rows(self, chain: Chain) -> pa.Table:
         """The rows of the partition, as the whole chain gives them."""

@@ -19,6 +19,7 @@ from pyspark_checkpoint.history.living import SummaryCache
 from pyspark_checkpoint.history.records_io import exists
 from pyspark_checkpoint.history.retain import execute_prune, forget_below, plan_prune, read_recent
 from pyspark_checkpoint.history.rules import check_encryption, choose_kind
+from pyspark_checkpoint.history.settle import settle_parts
 from pyspark_checkpoint.spark.draft import (
     Batch,
     add_state,
@@ -47,6 +48,7 @@ from pyspark_checkpoint.spark.state_choice import choose_state, seal_before_clai
 from pyspark_checkpoint.spark.state_commit import commit_state
 from pyspark_checkpoint.spark.state_task import open_location
 from pyspark_checkpoint.store.base import ObjectStore
+from pyspark_checkpoint.table.info import TableMode
 from pyspark_checkpoint.table.schema import TableSchema
 
 _LOG = logging.getLogger(__name__)
@@ -147,8 +149,11 @@ def commit_batch(
     _refuse_unseen(opened.store, batch)
     draft = draft_manifest(batch, run.head, is_split=_is_split(run, batch))
     choose_kind(draft, run.head)
+    attempt = CheckpointId(batch.plan.number, SYSTEM_CLOCK.uuid7())
+    if batch.plan.table.mode is TableMode.APPEND:
+        draft = settle_parts(run.store, draft, batch.plan.table.operator, attempt, run.clock)
     draft = add_state(draft, commit_state(run, batch))
-    manifest = run.publish(draft, CheckpointId(batch.plan.number, SYSTEM_CLOCK.uuid7()))
+    manifest = run.publish(draft, attempt)
     if options.retain is not None:
         known = _summaries(options, opened.store_id)
         known[manifest.checkpoint_id] = summarize_manifest(manifest)

@@ -17,6 +17,7 @@ from pyspark_checkpoint.format.manifest import (
     QueryInfo,
     RequestCount,
 )
+from pyspark_checkpoint.format.settled import ListRef
 from pyspark_checkpoint.history.head import Head
 from pyspark_checkpoint.spark.facts import QueryFacts
 from pyspark_checkpoint.spark.messages import DriverFacts, StagedPartition
@@ -81,7 +82,9 @@ def draft_manifest(batch: Batch, head: Head | None, *, is_split: bool = False) -
         )
     if has_gap(batch, manifest) and not is_split:
         raise _gap(batch, manifest)
-    operator = OperatorSnapshotEntry(_partitions(batch, manifest), TABLE_KIND)
+    operator = OperatorSnapshotEntry(
+        _partitions(batch, manifest), TABLE_KIND, _base_settled(batch, manifest)
+    )
     table = replace(plan.table, replaces=plan.replaces)
     if not plan.follows and batch.batch_id >= 0:
         table = replace(table, first_epoch=batch.epoch - batch.batch_id)
@@ -191,6 +194,15 @@ def _base_chains(batch: Batch, manifest: CheckpointManifest | None) -> dict[int,
         part.partition_id: tuple(ref for ref in part.artifacts if ref.epoch < batch.epoch)
         for part in (entry.partitions if entry is not None else ())
     }
+
+
+def _base_settled(batch: Batch, manifest: CheckpointManifest | None) -> tuple[ListRef, ...]:
+    """The lists of settled parts that the batch adds to; they have no rows of its own epoch."""
+    plan = batch.plan
+    if manifest is None or plan.replaces or plan.old_partitions is not None:
+        return ()
+    entry = manifest.operators.get(plan.table.operator)
+    return entry.settled if entry is not None else ()
 
 
 def _course(batch: Batch, manifest: CheckpointManifest | None) -> Course:

@@ -91,9 +91,13 @@ class TaskFacts:
     batch_id: int
     query_id: str
     run_id: str
+    attempt: int = 0
+    """How often Spark has started this task before, in this batch."""
 
 
-def task_facts(properties: Mapping[str, str | None], *, partition: int, task_attempt_id: int) -> TaskFacts:
+def task_facts(
+    properties: Mapping[str, str | None], *, partition: int, task_attempt_id: int, attempt: int = 0
+) -> TaskFacts:
     """Read the facts from a task's local properties; ``batch_id`` is -1 outside of a stream.
 
     Refused in continuous mode, which has no batches.
@@ -109,4 +113,5 @@ def task_facts(properties: Mapping[str, str | None], *, partition: int, task_att
         batch_id=int(properties.get(_BATCH_ID) or -1),
         query_id=properties.get(_QUERY_ID) or "",
         run_id=properties.get(_RUN_ID) or "",
+        attempt=attempt,
     )

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from pyspark_checkpoint.errors import RefusedError
-from pyspark_checkpoint.format.manifest import CheckpointManifest
+from pyspark_checkpoint.format.manifest import CheckpointManifest, OperatorSnapshotEntry
 from pyspark_checkpoint.history.head import find_head
 from pyspark_checkpoint.history.lookup import (
     find_number_by_epoch,
@@ -14,6 +14,7 @@ from pyspark_checkpoint.history.lookup import (
     read_checkpoint,
 )
 from pyspark_checkpoint.history.moments import parse_timestamp_ms
+from pyspark_checkpoint.history.settle import unfolded
 from pyspark_checkpoint.spark.chain import Chain
 from pyspark_checkpoint.spark.options import ReadOptions, SharedOptions
 from pyspark_checkpoint.spark.session import OpenTable, open_for_reading
@@ -31,10 +32,20 @@ class FoundTable:
     """Whether the rows of the checkpoint's own epoch are wanted too, and not only those before it."""
 
     def chains(self) -> list[Chain]:
-        """The chains of all partitions."""
+        """The chains of all partitions, with what is settled: reads the lists that the manifest names."""
         entry = self.manifest.operators.get(self.table.operator)
-        chains = [Chain(part.partition_id, part.artifacts) for part in (entry.partitions if entry else ())]
+        if entry is not None and entry.settled:
+            entry = unfolded(self.opened.store, entry)
+        chains = _chains(entry)
         return chains if self.own_epoch else [chain.before(self.manifest.epoch) for chain in chains]
+
+    def newest_chains(self) -> list[Chain]:
+        """The same without what is settled, which is never of the manifest's own epoch."""
+        return _chains(self.manifest.operators.get(self.table.operator))
+
+
+def _chains(entry: OperatorSnapshotEntry | None) -> list[Chain]:
+    return [Chain(part.partition_id, part.artifacts) for part in (entry.partitions if entry else ())]
 
 
 def open_table(shared: SharedOptions) -> OpenTable:

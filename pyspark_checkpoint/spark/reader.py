@@ -10,6 +10,7 @@ import pyarrow as pa
 from pyspark.sql.datasource import DataSourceReader, Filter, InputPartition
 
 from pyspark_checkpoint.errors import FormatError, RefusedError, SettingsError
+from pyspark_checkpoint.format.artifact import ArtifactRef
 from pyspark_checkpoint.history.cipher import DataKeyCipher
 from pyspark_checkpoint.history.reading import ArtifactReader
 from pyspark_checkpoint.spark.chain import Chain, ChainReader, rows_of_vnodes
@@ -24,6 +25,7 @@ from pyspark_checkpoint.table.vnode import parse_vnodes, vnodes_of
 
 ROWS_PER_BATCH = 65_536
 BYTES_PER_SPLIT = 64 * 1024 * 1024
+DECODED_BYTES_PER_SPLIT = 256 * 1024 * 1024
 
 
 @dataclass
@@ -104,11 +106,13 @@ def _pieces(chain: Chain, table: TableInfo) -> Iterator[Chain]:
         if chain.refs:
             yield chain
         return
-    piece: list[Any] = []
+    piece: list[ArtifactRef] = []
+    stored = decoded = 0
     for ref in chain.refs:
-        if piece and sum(r.size_bytes for r in piece) + ref.size_bytes > BYTES_PER_SPLIT:
+        stored, decoded = stored + ref.size_bytes, decoded + ref.decoded_bytes
+        if piece and (stored > BYTES_PER_SPLIT or decoded > DECODED_BYTES_PER_SPLIT):
             yield Chain(chain.partition, tuple(piece))
-            piece = []
+            piece, stored, decoded = [], ref.size_bytes, ref.decoded_bytes
         piece.append(ref)
     if piece:
         yield Chain(chain.partition, tuple(piece))

@@ -185,7 +185,7 @@ def epoch_splits(found: FoundTable, epoch: int) -> Iterator[ChangeSplit]:
     """What an epoch itself wrote, per partition: never what was merged or rolled beside it."""
     own = [
         Chain(chain.partition, tuple(ref for ref in chain.refs if ref.epoch == epoch and not ref.name))
-        for chain in found.chains()
+        for chain in found.newest_chains()
     ]
     for chain in own:
         if chain.refs:

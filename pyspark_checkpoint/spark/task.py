@@ -21,7 +21,13 @@ from pyspark_checkpoint.spark.messages import Rewritten, StagedPartition
 from pyspark_checkpoint.spark.plan import SinkPlan
 from pyspark_checkpoint.spark.state_task import TakenState, add_requests, take_state
 from pyspark_checkpoint.store.base import ObjectStore
-from pyspark_checkpoint.table.codec import Compression, DeltaWriter, encode_delta, encode_snapshot
+from pyspark_checkpoint.table.codec import (
+    Compression,
+    DeltaWriter,
+    decoded_size,
+    encode_delta,
+    encode_snapshot,
+)
 from pyspark_checkpoint.table.conform import conform
 from pyspark_checkpoint.table.info import TableMode
 from pyspark_checkpoint.table.merge import delta_schema, mark_deletes, one_row_per_key
@@ -41,6 +47,15 @@ class _Rewrite:
     first: int
     end: int
     item: StagedItem
+
+
+@dataclass(frozen=True, slots=True)
+class _Encoded:
+    """The rows of an epoch as bytes, how many rows they are, and what they take once they are decoded."""
+
+    data: bytes
+    rows: int
+    decoded_bytes: int
 
 
 class SinkTask:
@@ -65,7 +80,7 @@ class SinkTask:
 
     def run(self, batches: Iterator[pa.RecordBatch]) -> StagedPartition:
         """Drain the rows, make everything durable, and say what it was."""
-        encoded, rows = self._encode(batches)
+        encoded = self._encode(batches)
         rewrite = self._rewrite()
         state = self._take_state()
         items = [] if encoded is None else [self._item(encoded)]
@@ -77,7 +92,7 @@ class SinkTask:
             task=self._task,
             epoch=self._epoch,
             parent_sha256=self._plan.parent_sha256,
-            rows=rows,
+            rows=0 if encoded is None else encoded.rows,
             ref=None if encoded is None else refs[0],
             rewritten=None if rewrite is None else Rewritten(rewrite.first, rewrite.end, refs[-1]),
             requests=add_requests([state.requests, staged.requests]),
@@ -94,13 +109,14 @@ class SinkTask:
         share = plan.state.share_of(self._task.partition)
         return take_state(share, self._task, target, self._epoch - self._task.batch_id)
 
-    def _item(self, data: bytes) -> StagedItem:
+    def _item(self, encoded: _Encoded) -> StagedItem:
         return StagedItem(
-            data=data,
+            data=encoded.data,
             is_delta=not self._plan.replaces,
             epoch=self._epoch,
             operator=self._table.operator,
             partition=self._task.partition,
+            decoded_bytes=encoded.decoded_bytes,
         )
 
     def _stage(self, items: list[StagedItem]) -> Staged:
@@ -116,15 +132,15 @@ class SinkTask:
             clock=self._clock,
         )
 
-    def _encode(self, batches: Iterator[pa.RecordBatch]) -> tuple[bytes | None, int]:
-        """The bytes of the epoch's rows, None if there are none, and how many rows there are."""
+    def _encode(self, batches: Iterator[pa.RecordBatch]) -> _Encoded | None:
+        """The epoch's rows as bytes; None if there are none."""
         incoming = self._plan.incoming.arrow()
         tables = (conform(pa.Table.from_batches([batch]), incoming) for batch in batches)
         if self._plan.replaces or self._table.sequence_column or self._table.op_column:
             return self._encode_whole(tables, incoming)
         return self._encode_stream(tables)
 
-    def _encode_stream(self, tables: Iterator[pa.Table]) -> tuple[bytes | None, int]:
+    def _encode_stream(self, tables: Iterator[pa.Table]) -> _Encoded | None:
         """Compress while rows still arrive; only the keys are kept, to see that each is there once."""
         schema, keys = self._table.schema.arrow(), list(self._table.keys)
         sink, kept = io.BytesIO(), []
@@ -135,24 +151,23 @@ class SinkTask:
                 kept.append(rows.select(keys))
         writer.close()
         if not writer.rows:
-            return None, 0
+            return None
         if keys:
             self._check_keys(pa.concat_tables(kept))
-        return sink.getvalue(), writer.rows
+        return _Encoded(sink.getvalue(), writer.rows, writer.decoded_bytes)
 
-    def _encode_whole(self, tables: Iterator[pa.Table], incoming: pa.Schema) -> tuple[bytes | None, int]:
+    def _encode_whole(self, tables: Iterator[pa.Table], incoming: pa.Schema) -> _Encoded | None:
         parts = [table for table in tables if table.num_rows]
         if not parts:
-            return None, 0
+            return None
         rows = pa.concat_tables(parts) if parts else incoming.empty_table()
         if self._table.op_column:
             rows = mark_deletes(rows, self._table.op_column)
         rows = conform(rows, delta_schema(self._table.schema.arrow(), deletes=bool(self._table.op_column)))
         if self._table.keys:
             rows = self._check_keys(rows)
-        if self._plan.replaces:
-            return encode_snapshot(rows, self._compression), rows.num_rows
-        return encode_delta(rows, self._compression), rows.num_rows
+        encode = encode_snapshot if self._plan.replaces else encode_delta
+        return _Encoded(encode(rows, self._compression), rows.num_rows, decoded_size(rows))
 
     def _check_keys(self, rows: pa.Table) -> pa.Table:
         """One row per key, and this partition's keys only: a row elsewhere would never be found again."""
@@ -176,6 +191,8 @@ class SinkTask:
         reader = ChainReader(ArtifactReader(self._store, store_id=store_id, cipher=cipher), self._table)
         if self._plan.old_partitions is not None:
             return self._split_anew(reader, self._plan.old_partitions)
+        if self._task.attempt:
+            return None  # the first one may have died of it; the chain can wait for its next turn
         refs = self._plan.chains.get(self._task.partition, ())
         chain = Chain(self._task.partition, refs).before(self._epoch)
         roll = plan_chain_roll(chain, self._table, self._epoch, self._plan.max_deltas)
@@ -195,6 +212,7 @@ class SinkTask:
             operator=self._table.operator,
             partition=self._task.partition,
             name=level_name(roll.level or 0),
+            decoded_bytes=decoded_size(rows),
         )
         return _Rewrite(roll.first, roll.end, item)
 
@@ -207,5 +225,6 @@ class SinkTask:
             epoch=max((ref.epoch for chain in chains for ref in chain.refs), default=0),
             operator=self._table.operator,
             partition=self._task.partition,
+            decoded_bytes=decoded_size(rows),
         )
         return _Rewrite(0, 0, item)

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Set
 from dataclasses import dataclass, field
+from itertools import count
 from types import MappingProxyType
 from typing import Any
 
@@ -71,9 +72,14 @@ class StateRecord:
         try:
             stores = tuple(DeclaredStore(int(op), str(name), int(n)) for op, name, n in fields["stores"])
             times = {str(path): int(ms) for path, ms in fields["modified_ms"].items()}
-            return StateRecord(int(fields["batch"]), stores, times)
+            record = StateRecord(int(fields["batch"]), stores, times)
         except (KeyError, TypeError, ValueError, AttributeError):
             raise FormatError("a manifest's record of its state lacks a field") from None
+        if len({(store.operator, store.name) for store in stores}) != len(stores):
+            raise FormatError("a manifest's record of its state declares a store twice")
+        if any(store.partitions < 0 for store in stores):
+            raise FormatError("a manifest's record of its state declares fewer than no partitions")
+        return record
 
     def operators(self) -> dict[int, OperatorInfo]:
         """The operators as far as the record knows them: their stores, in Spark's order."""
@@ -82,11 +88,30 @@ class StateRecord:
             found.setdefault(store.operator, []).append(StoreInfo(store.name, store.partitions))
         return {number: OperatorInfo(number, "", tuple(stores)) for number, stores in found.items()}
 
-    def owners(self) -> Iterator[StoreId]:
-        """Every partition of every store."""
+    def owners(self, there: Iterable[StoreId]) -> tuple[StoreId, ...]:
+        """Every partition of every store that is declared and among ``there``, in order.
+
+        How many partitions a manifest declares is a number that anybody may have written: nothing is done
+        for each of them that has no file. See ``absent``.
+        """
+        declared = {(store.operator, store.name): store.partitions for store in self.stores}
+        known = (
+            owner
+            for owner in there
+            if 0 <= owner.partition < declared.get((owner.operator, owner.store), 0)
+        )
+        return tuple(sorted(known))
+
+    def absent(self, there: Iterable[StoreId]) -> Iterator[tuple[StoreId, int]]:
+        """For each store the first partition that is declared and not ``there``, and how many lack."""
+        present: dict[tuple[int, str], set[int]] = {}
+        for owner in self.owners(there):
+            present.setdefault((owner.operator, owner.store), set()).add(owner.partition)
         for store in self.stores:
-            for partition in range(store.partitions):
-                yield StoreId(store.operator, partition, store.name)
+            found = present.get((store.operator, store.name), set())
+            if len(found) < store.partitions:
+                first = next(number for number in count() if number not in found)
+                yield StoreId(store.operator, first, store.name), store.partitions - len(found)
 
 
 def find_state_record(manifest: CheckpointManifest) -> StateRecord | None:

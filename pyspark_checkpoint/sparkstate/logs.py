@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import zipfile
+import zlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -14,6 +15,8 @@ from pyspark_checkpoint.errors import FormatError
 
 NO_OFFSET = "-"
 DEFAULT_FAMILY = "default"
+MAX_ZIP_METADATA_BYTES = 64 * 1024 * 1024
+"""What a snapshot of RocksDB may say of its files: enough for half a million of them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -163,9 +166,12 @@ def relocate_operator_metadata(data: bytes, name: str, new_location: str) -> byt
 def decode_rocksdb_zip(data: bytes, name: str) -> RocksdbZip:
     """Read what a snapshot of RocksDB says of itself."""
     try:
-        with zipfile.ZipFile(io.BytesIO(data)) as archive:
-            text = archive.read("metadata").decode("utf-8")
-    except (zipfile.BadZipFile, KeyError, UnicodeDecodeError):
+        with zipfile.ZipFile(io.BytesIO(data)) as archive, archive.open("metadata") as member:
+            content = member.read(MAX_ZIP_METADATA_BYTES + 1)
+            if len(content) > MAX_ZIP_METADATA_BYTES:
+                raise FormatError(f"{name} has over {MAX_ZIP_METADATA_BYTES} bytes to say of its files")
+            text = content.decode("utf-8")
+    except (zipfile.BadZipFile, zlib.error, EOFError, KeyError, NotImplementedError, UnicodeDecodeError):
         raise FormatError(f"{name} is not a snapshot of RocksDB that Spark wrote") from None
     lines = _log_lines(text.encode("utf-8"), name, minimum=2)
     fields = _json(lines[1], name)

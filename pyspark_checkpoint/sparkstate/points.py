@@ -53,8 +53,10 @@ def select_state(
     commits = {} if commit is None else {record.batch: commit}
     operators, chosen = record.operators(), set[str]()
     files = sort_state(every)
-    for owner in record.owners():
-        named = files.get(owner, {})
+    for owner, _ in record.absent(files):
+        plan_chain(owner, version, {}, {})  # refused: it needs files, and there are none
+    for owner in record.owners(files):
+        named = files[owner]
         ids = settled_ids(named, record.batch)
         if point is RestorePoint.AFTER:
             ids |= unique_ids_of(owner, commits, record.batch, operators)
@@ -78,15 +80,17 @@ def check_commit(record: StateRecord, paths: Iterable[str], commit: CommitLog) -
 def check_state(record: StateRecord, paths: Iterable[str]) -> Iterator[str]:
     """What is missing of the state before and after the record's batch, or does not belong there."""
     files = sort_state(paths)
-    declared = set(record.owners())
-    for owner in sorted(declared):
-        named = files.get(owner, {})
+    declared = record.owners(files)
+    for owner, lacking in record.absent(files):
+        yield f"state {owner.directory} is declared and has no file: {lacking} partitions of it lack"
+    for owner in declared:
+        named = files[owner]
         try:
             plan_store_chains(owner, record.batch, named, settled_ids(named, record.batch))
         except RefusedError as error:
             yield error.message
     yield from _check_versions(record, files)
-    for owner in sorted(files.keys() - declared):
+    for owner in sorted(files.keys() - set(declared)):
         yield f"state {owner.directory} is named and not declared"
 
 

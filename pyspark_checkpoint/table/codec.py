@@ -3,6 +3,9 @@
 What has no form in Parquet, such as a struct without fields, makes a snapshot that is Arrow as well.
 
 Every artifact of a table says by its first bytes which of the two it is, so that a chain may hold both.
+
+A few stored bytes may stand for any number of rows. So the manifest records beside each artifact how much
+its rows take in memory (``decoded_size``), and no reader decodes more than that.
 """
 
 from __future__ import annotations
@@ -16,12 +19,18 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from pyspark_checkpoint.errors import FormatError, SettingsError
+from pyspark_checkpoint.table.ipc import batch_bytes
 
 CODECS = ("zstd", "lz4", "none")
 _MAX_LEVEL = 22
 _ARROW_MAGIC = b"ARROW1"
+_ARROW_STREAM = 8
+"""Where the messages of an Arrow file begin: after its magic, and zeros up to a multiple of eight."""
 _PARQUET_MAGIC = b"PAR1"
 ROWS_PER_BATCH = 131_072
+_ROWS_AT_ONCE = 16_384
+"""How many rows of a snapshot are decoded before it is asked whether there are too many."""
+_SPARE_BYTES = 64 * 1024
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,12 +62,14 @@ class DeltaWriter:
         self._waiting: list[pa.Table] = []
         self._waiting_rows = 0
         self.rows = 0
+        self.decoded_bytes = 0
 
     def write(self, rows: pa.Table) -> None:
         """Append rows; their schema is the one given."""
         self._waiting.append(rows)
         self._waiting_rows += rows.num_rows
         self.rows += rows.num_rows
+        self.decoded_bytes += decoded_size(rows)
         if self._waiting_rows >= ROWS_PER_BATCH:
             self._flush()
 
@@ -121,16 +132,70 @@ def _for_parquet(column: pa.ChunkedArray) -> pa.ChunkedArray:
     return pa.chunked_array(chunks, kind)
 
 
-def decode_rows(data: bytes, name: str) -> pa.Table:
-    """Return the rows of a delta or of a snapshot; ``name`` is for the error."""
+def decoded_size(rows: pa.Table) -> int:
+    """What a manifest records of rows: the memory that they take, and one byte a row.
+
+    By the latter also rows of columns that take no memory are bounded.
+    """
+    return int(rows.nbytes) + int(rows.num_rows)
+
+
+def decode_rows(data: bytes, name: str, decoded_bytes: int) -> pa.Table:
+    """Return the rows of a delta or of a snapshot; ``name`` is for the error.
+
+    ``decoded_bytes`` is what the manifest says that they take. Rows that take far more are damage, and are
+    not decoded to the end. (A reader may need up to twice as much as the writer: it has bitmaps of nulls
+    where there are none.)
+    """
+    limit = 2 * decoded_bytes + _SPARE_BYTES
     try:
         if data[: len(_ARROW_MAGIC)] == _ARROW_MAGIC:
-            return pa.ipc.open_file(pa.BufferReader(data)).read_all()
+            return _decode_arrow(pa.py_buffer(data), name, limit)
         if data[: len(_PARQUET_MAGIC)] == _PARQUET_MAGIC:
-            return pq.read_table(pa.BufferReader(data))
+            return _decode_parquet(pa.py_buffer(data), name, limit)
     except (pa.ArrowException, OSError) as error:
         raise FormatError(f"{name} is damaged: {type(error).__name__}") from None
     raise FormatError(f"{name} is neither a delta (Arrow) nor a snapshot (Parquet)")
+
+
+def _decode_arrow(data: pa.Buffer, name: str, limit: int) -> pa.Table:
+    """Decode the messages one after the other, each after a look at what it says of its buffers.
+
+    The footer is not read: it could lead to other bytes than those that were looked at.
+    """
+    stream = data.slice(_ARROW_STREAM)
+    total = 0
+    for message in pa.ipc.MessageReader.open_stream(pa.BufferReader(stream)):
+        if message.type == "schema":
+            continue
+        if message.type != "record batch":
+            raise FormatError(f"{name} has a message of kind {message.type}, which no delta has")
+        total += batch_bytes(message.metadata, message.body)
+        if total > limit:
+            raise _too_large(name, limit)
+    return pa.ipc.open_stream(pa.BufferReader(stream)).read_all()
+
+
+def _decode_parquet(data: pa.Buffer, name: str, limit: int) -> pa.Table:
+    """Decode some rows at a time, and stop where they are too many."""
+    file = pq.ParquetFile(pa.BufferReader(data))
+    if file.metadata.num_rows > limit:
+        raise _too_large(name, limit)
+    batches: list[pa.RecordBatch] = []
+    total = 0
+    for batch in file.iter_batches(batch_size=_ROWS_AT_ONCE):
+        total += batch.nbytes + batch.num_rows
+        if total > limit:
+            raise _too_large(name, limit)
+        batches.append(batch)
+    return pa.Table.from_batches(batches, schema=file.schema_arrow)
+
+
+def _too_large(name: str, limit: int) -> FormatError:
+    return FormatError(
+        f"{name} has rows of more than {limit} bytes, which is more than its manifest says",
+        hint="something else has written it; run ckpt verify",
+    )
 
 
 def concat_rows(parts: Iterable[pa.Table], schema: pa.Schema) -> pa.Table:

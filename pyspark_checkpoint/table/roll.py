@@ -11,8 +11,10 @@ of what changed, also when little changes in a large table. So
   ``max_deltas`` of level 1 into one of level 2, and so on. Each byte is rewritten once a level, and
   there are as many levels as the number of deltas that outweigh the snapshot has digits (base
   ``max_deltas``);
-* a table without keys has no snapshot: merging is joining, and stops at ``SETTLED_BYTES``, so that
-  memory stays bounded however large the table grows.
+* a table without keys is only joined, and only at its end: the newest artifacts that take up to
+  ``SETTLED_BYTES`` in memory, all together, are its tail. What lies before the tail is settled and never
+  read again, so that memory stays bounded however large the table and its rows grow, and however well they
+  are compressed.
 
 What is rewritten in epoch N covers epochs up to N-1 only, so that a replacement of N can build on it.
 """
@@ -25,7 +27,8 @@ from dataclasses import dataclass
 from pyspark_checkpoint.errors import FormatError
 
 DEFAULT_MAX_DELTAS = 10
-SETTLED_BYTES = 128 * 1024 * 1024
+SETTLED_BYTES = 256 * 1024 * 1024
+"""What a join of a table without keys may take in memory: decoded, not as it is stored."""
 _LEVEL_PREFIX = "level-"
 
 
@@ -36,6 +39,7 @@ class Link:
     size_bytes: int
     is_delta: bool
     level: int = 0
+    decoded_bytes: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,15 +79,29 @@ def plan_roll(
 ) -> RollPlan | None:
     """Decide what ``partition`` rewrites in ``epoch``; ``chain`` holds epochs before it only."""
     first_delta = next((at for at, link in enumerate(chain) if link.is_delta), len(chain))
+    if not keyed:
+        first_delta = max(first_delta, tail_start([link.decoded_bytes for link in chain]))
     deltas = chain[first_delta:]
     if not deltas or not has_turn(partition, epoch, max_deltas):
         return None
     if keyed and _weight(deltas) >= _weight(chain[:first_delta]):
         return RollPlan(0, len(chain), None)
-    return _plan_merge(chain, first_delta, keyed, max_deltas)
+    return _plan_merge(chain, first_delta, max_deltas)
 
 
-def _plan_merge(chain: Sequence[Link], first_delta: int, keyed: bool, max_deltas: int) -> RollPlan | None:
+def tail_start(decoded_bytes: Sequence[int]) -> int:
+    """Where the tail of a chain without keys begins: all after it fits into ``SETTLED_BYTES``.
+
+    What is before it can be in no later plan: plans reach to the end of the chain, which only grows.
+    """
+    at, total = len(decoded_bytes), 0
+    while at and total + decoded_bytes[at - 1] <= SETTLED_BYTES:
+        at -= 1
+        total += decoded_bytes[at]
+    return at
+
+
+def _plan_merge(chain: Sequence[Link], first_delta: int, max_deltas: int) -> RollPlan | None:
     first = _trailing(chain, len(chain), first_delta, 0)
     if len(chain) - first < 2:
         return None
@@ -91,8 +109,6 @@ def _plan_merge(chain: Sequence[Link], first_delta: int, keyed: bool, max_deltas
     while True:
         lower = _trailing(chain, first, first_delta, level)
         if first - lower + 1 < max_deltas:
-            break
-        if not keyed and _weight(chain[lower:]) > SETTLED_BYTES:
             break
         first, level = lower, level + 1
     return RollPlan(first, len(chain), level)

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from pyspark_checkpoint.capture.location import LocationSpec
-from pyspark_checkpoint.errors import RefusedError
+from pyspark_checkpoint.errors import FormatError, RefusedError
 from pyspark_checkpoint.format.artifact import ArtifactRef
 from pyspark_checkpoint.format.manifest import CheckpointManifest
 from pyspark_checkpoint.spark.facts import task_facts
@@ -113,6 +113,24 @@ def test_a_partition_that_is_declared_and_not_named_is_a_finding() -> None:
     assert any("state/0/1" in found for found in check_state(wide, files("1.delta")))
     found = list(check_state(StateRecord(0), files("1.delta")))
     assert found == ["state state/0/0 is named and not declared"]
+
+
+def test_the_work_follows_the_files_and_not_the_number_of_partitions_that_is_declared() -> None:
+    """A record of a few bytes may say 10**12 partitions; what is there is looked at, and nothing more."""
+    wide = StateRecord(0, (DeclaredStore(0, "default", 10**12),))
+    found = list(check_state(wide, files("1.delta")))
+    assert found == ["state state/0/1 is declared and has no file: 999999999999 partitions of it lack"]
+    with pytest.raises(RefusedError, match="version 1 of state state/0/1 is not in"):
+        select_state(wide, files("1.delta"), RestorePoint.AFTER, CommitLog(0, {}))
+
+
+@pytest.mark.parametrize(
+    "stores", [[[0, "default", 1], [0, "default", 2]], [[0, "default", -1]]], ids=["twice", "negative"]
+)
+def test_a_record_that_declares_a_store_twice_or_less_than_nothing_is_damage(stores: list[object]) -> None:
+    """Else a long list of one store would be as much work as that many stores."""
+    with pytest.raises(FormatError, match="record of its state declares"):
+        StateRecord.from_json({"batch": 0, "stores": stores, "modified_ms": {}})
 
 
 @pytest.fixture

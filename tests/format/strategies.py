@@ -44,14 +44,15 @@ paths = st.builds(CheckpointPaths.snapshot, attempts, names, partitions) | st.bu
 )
 digests = st.binary(max_size=8).map(sha256_hex)
 inline_refs = st.builds(
-    lambda data, is_delta, epoch, name, key: ArtifactRef.of_inline(
-        data, is_delta=is_delta, epoch=epoch, name=name, data_key_id=key
+    lambda data, is_delta, epoch, name, key, decoded: ArtifactRef.of_inline(
+        data, is_delta=is_delta, epoch=epoch, name=name, data_key_id=key, decoded_bytes=decoded
     ),
     st.binary(max_size=64),
     st.booleans(),
     st.integers(0, INT64),
     texts,
     data_key_ids,
+    st.just(0) | st.integers(0, 2**48),
 )
 stored_refs = st.builds(
     ArtifactRef,
@@ -63,6 +64,7 @@ stored_refs = st.builds(
     offset=st.integers(0, 2**48),
     name=texts,
     data_key_id=data_key_ids,
+    decoded_bytes=st.just(0) | st.integers(0, 2**48),
 )
 refs = inline_refs | stored_refs
 operators = st.builds(

@@ -98,6 +98,7 @@ def living_unchecked(store: ObjectStore, record: Control, **_: object) -> living
 
 class _NothingNamed:
     paths: frozenset[str] = frozenset()
+    settled = ()
     kind = None
 
 

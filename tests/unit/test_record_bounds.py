@@ -9,16 +9,25 @@ import pytest
 from pyspark_checkpoint.capture.roots import find_query, list_queries, name_key
 from pyspark_checkpoint.errors import FormatError
 from pyspark_checkpoint.format.crypto import MANIFEST_KEY_ID
-from pyspark_checkpoint.format.keys import CONTROL_KEY, LATEST_KEY, committed_key, data_key_key, seal_key
+from pyspark_checkpoint.format.keys import (
+    CONTROL_KEY,
+    LATEST_KEY,
+    MAX_NUMBER,
+    committed_key,
+    data_key_key,
+    manifest_key,
+    seal_key,
+)
 from pyspark_checkpoint.format.manifest import CheckpointManifest
 from pyspark_checkpoint.format.master_keys import make_key_ring
-from pyspark_checkpoint.format.records import Control, Pin, encode_control
+from pyspark_checkpoint.format.records import Control, Pin, encode_control, encode_latest
 from pyspark_checkpoint.format.sealed import MAX_RECORD_BYTES
 from pyspark_checkpoint.history.checkpoint_store import CheckpointStore
 from pyspark_checkpoint.history.control import swap_control
 from pyspark_checkpoint.history.keyring import rekey
 from pyspark_checkpoint.history.seal import find_seal
 from pyspark_checkpoint.history.status import read_statuses
+from pyspark_checkpoint.history.subset import missing_vnodes
 from pyspark_checkpoint.store.base import Stored
 from pyspark_checkpoint.store.memory import MemoryStore
 from tests.unit.fixed_clock import FixedClock
@@ -104,3 +113,26 @@ def test_nothing_is_written_that_is_too_large_to_be_read() -> None:
     pins = {f"{number:0>100}": Pin(number, "f" * 64) for number in range(1, 60_000)}
     with pytest.raises(FormatError, match="larger than any that is read"):
         encode_control(Control("store", pins=pins))
+
+
+def test_verify_looks_at_what_is_stored_and_not_at_every_number_of_a_gap() -> None:
+    """A manifest under the highest number of all, and a pointer to it: one finding, in no time."""
+    store = Watched()
+    history = CheckpointStore(store, clock=FixedClock())
+    for epoch in range(3):
+        history.save(CheckpointManifest(checkpoint_id=0, epoch=epoch))
+    store.put(manifest_key(MAX_NUMBER - 1), store.get(manifest_key(3)))
+    store.put(LATEST_KEY, encode_latest(MAX_NUMBER - 1))
+    found = [str(finding) for finding in CheckpointStore(store, clock=FixedClock()).verify()]
+    assert found == [
+        f"{manifest_key(4)}: is missing, as are all up to {MAX_NUMBER - 2} (checkpoint 4)",
+        f"{manifest_key(MAX_NUMBER - 1)}: {manifest_key(MAX_NUMBER - 1)} is the manifest of checkpoint 3 "
+        f"(checkpoint {MAX_NUMBER - 1})",
+    ]
+
+
+def test_a_number_of_vnodes_that_nobody_has_is_damage_before_they_are_counted() -> None:
+    """A manifest of a few bytes that says 10**12 vnodes, of which it covers one."""
+    manifest = CheckpointManifest(checkpoint_id=1, epoch=0, vnode_count=10**12, vnodes=(0,))
+    with pytest.raises(FormatError, match="vnode_count"):
+        missing_vnodes(manifest, None)

@@ -13,17 +13,21 @@ from pyspark_checkpoint.table.roll import (
     level_name,
     parse_level,
     plan_roll,
+    tail_start,
 )
 
 
 class Played:
     """A partition whose deltas have a size and whose snapshot never grows beyond one."""
 
+    ratio = 1
+    """How much larger rows are in memory than they are stored."""
+
     def __init__(self, partition: int, *, keyed: bool, delta: int, table: int, max_deltas: int) -> None:
         self.partition, self.keyed, self.max_deltas = partition, keyed, max_deltas
         self.delta, self.table = delta, table
         self.chain: list[Link] = []
-        self.changed = self.written = self.longest = 0
+        self.changed = self.written = self.longest = self.largest = 0
 
     def play(self, epoch: int) -> bool:
         plan = plan_roll(
@@ -37,10 +41,12 @@ class Played:
             size = sum(link.size_bytes for link in self.chain[plan.first : plan.end])
             if self.keyed:
                 size = min(size, self.table)
-            merged = Link(size, plan.level is not None, plan.level or 0)
+            decoded = sum(link.decoded_bytes for link in self.chain[plan.first : plan.end])
+            self.largest = max(self.largest, decoded)
+            merged = Link(size, plan.level is not None, plan.level or 0, decoded)
             self.chain[plan.first : plan.end] = [merged]
             self.written += size
-        self.chain.append(Link(self.delta, True))
+        self.chain.append(Link(self.delta, True, 0, self.delta * self.ratio))
         self.changed += self.delta
         self.written += self.delta
         self.longest = max(self.longest, len(self.chain))
@@ -67,14 +73,27 @@ def test_rolling_whenever_deltas_are_many_would_not_be_cheap() -> None:
     assert written > 500 * changed
 
 
-def test_without_keys_nothing_large_is_rewritten() -> None:
-    """Artifacts that are large enough are left alone for good, so that memory stays bounded."""
-    played = Played(0, keyed=False, delta=SETTLED_BYTES // 64, table=0, max_deltas=4)
-    for epoch in range(2_000):
+@pytest.mark.parametrize("ratio", [1, 16, 1000])
+@pytest.mark.parametrize("share", [1000, 64, 3])
+def test_without_keys_a_join_is_bounded_by_what_its_rows_take_in_memory(ratio: int, share: int) -> None:
+    """However well they are compressed; and the part of the chain that is still joined stays short."""
+    played = Played(0, keyed=False, delta=SETTLED_BYTES // share // ratio, table=0, max_deltas=4)
+    played.ratio = ratio
+    for epoch in range(3_000):
         played.play(epoch)
-    assert max(link.size_bytes for link in played.chain) <= SETTLED_BYTES * 1.1
-    assert played.written <= 6 * played.changed
-    assert len(played.chain) <= 2_000 // 8
+    assert played.largest <= SETTLED_BYTES
+    assert played.written <= 7 * played.changed
+    tail = len(played.chain) - tail_start([link.decoded_bytes for link in played.chain])
+    assert tail <= 4 * 8
+    assert len(played.chain) <= tail + 4 + 4 * (3_000 // share)
+
+
+def test_a_delta_that_is_too_large_to_join_does_not_keep_others_from_being_joined() -> None:
+    """It is settled at once; the small ones after it are joined among themselves."""
+    chain = [Link(1, True, 0, 2 * SETTLED_BYTES), *[Link(1, True, 0, 10)] * 5]
+    assert plan_roll(chain, keyed=False, partition=0, epoch=10, max_deltas=10) == RollPlan(1, 6, 1)
+    chain = [*[Link(1, True, 0, 10)] * 5, Link(1, True, 0, 2 * SETTLED_BYTES)]
+    assert plan_roll(chain, keyed=False, partition=0, epoch=10, max_deltas=10) is None
 
 
 def test_no_epoch_pays_for_all_partitions() -> None:

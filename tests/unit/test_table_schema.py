@@ -130,8 +130,8 @@ def test_rows_conform_by_name_and_keep_their_values() -> None:
 def test_deltas_and_snapshots_read_back(codec: Compression) -> None:
     """Both forms, every codec, told apart by their first bytes."""
     rows = pa.table({"k": list(range(1000)), "v": [[{"x": None}]] * 1000})
-    assert decode_rows(encode_delta(rows, codec), "d").equals(rows)
-    assert decode_rows(encode_snapshot(rows, codec), "s").equals(rows)
+    assert decode_rows(encode_delta(rows, codec), "d", 1000).equals(rows)
+    assert decode_rows(encode_snapshot(rows, codec), "s", 1000).equals(rows)
 
 
 def test_snapshots_hold_what_parquet_has_no_form_for() -> None:
@@ -140,7 +140,7 @@ def test_snapshots_hold_what_parquet_has_no_form_for() -> None:
     for kind in (empty, {"type": "array", "elementType": empty, "containsNull": True}):
         schema = schema_of(("c", kind)).arrow()
         rows = pa.table({"c": pa.array([None, {} if kind is empty else [{}, None]], schema.field(0).type)})
-        assert decode_rows(encode_snapshot(rows, Compression()), "s").equals(rows)
+        assert decode_rows(encode_snapshot(rows, Compression()), "s", 1000).equals(rows)
     kind = schema_of(("c", "variant")).arrow().field(0).type
     nothing = pa.nulls(1, pa.binary())
     mask = pa.array([True])
@@ -148,7 +148,7 @@ def test_snapshots_hold_what_parquet_has_no_form_for() -> None:
     rows = pa.table({"c": sent})
     written = encode_snapshot(rows, Compression())
     assert written[:4] == b"PAR1"
-    assert decode_rows(written, "s").to_pylist() == [{"c": None}]
+    assert decode_rows(written, "s", 1000).to_pylist() == [{"c": None}]
 
 
 @pytest.mark.parametrize(
@@ -171,7 +171,7 @@ def test_places_are_stored_as_spark_sends_them(kind: str, srid: bytes, mark: byt
     rows = pa.table({"c": sent}, schema=schema)
     written = encode_snapshot(rows, Compression())
     assert written[:4] == b"PAR1"
-    assert decode_rows(written, "s").to_pylist() == [{"c": {"srid": 5, "wkb": b"x"}}, {"c": None}]
+    assert decode_rows(written, "s", 1000).to_pylist() == [{"c": {"srid": 5, "wkb": b"x"}}, {"c": None}]
     with pytest.raises(RefusedError, match="key column c"):
         check_keys(schema_of(("c", kind)), ["c"])
 
@@ -180,7 +180,7 @@ def test_places_are_stored_as_spark_sends_them(kind: str, srid: bytes, mark: byt
 def test_damaged_artifacts_are_an_error_of_ours(data: bytes) -> None:
     """No exception of pyarrow's leaves."""
     with pytest.raises(FormatError):
-        decode_rows(data, "checkpoints/x")
+        decode_rows(data, "checkpoints/x", 1000)
 
 
 def test_unknown_codecs_are_refused() -> None:

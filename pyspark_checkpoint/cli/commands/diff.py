@@ -21,6 +21,7 @@ from pyspark_checkpoint.history.difference import (
     SourceChange,
     compare_manifests,
 )
+from pyspark_checkpoint.history.settle import unfolded_apart
 
 ABOUT = """Show what changed from checkpoint A to checkpoint B: for each source how far its offsets
 moved, for each operator what was added, changed and dropped. With --rows the rows
@@ -60,7 +61,7 @@ def run(args: argparse.Namespace, console: Console) -> int:
     place = place_of(args)
     history = open_history(place)
     before, after = read_manifest(history, args.before), read_manifest(history, args.after)
-    difference = compare_manifests(before, after)
+    difference = compare_manifests(*unfolded_apart(history.store, before, after))
     record: dict[str, Any] = difference_record(difference)
     if not args.json:
         _show(difference, console)

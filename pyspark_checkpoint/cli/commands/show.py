@@ -111,7 +111,8 @@ def _source_rows(manifest: CheckpointManifest) -> list[tuple[str, str, str]]:
 def _operator_row(name: str, entry: OperatorSnapshotEntry) -> tuple[str, ...]:
     refs = [ref for part in entry.partitions for ref in part.artifacts]
     deltas = sum(1 for ref in refs if ref.is_delta)
-    counts = (len(entry.partitions), len(refs) - deltas, deltas)
+    settled = sum(ref.part_count for ref in entry.settled)
+    counts = (len(entry.partitions), len(refs) - deltas, deltas + settled)
     return (name, entry.kind, *(f"{count:,}" for count in counts), text.size(entry.total_bytes))
 
 

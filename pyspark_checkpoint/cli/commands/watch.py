@@ -96,7 +96,7 @@ def _tell(label: str, then: Look | None, now: Look, console: Console, *, as_json
             head = f"{label}: " if label else ""
             told = entry_line(what) if isinstance(what, Entry) else what
             when = what.timestamp_ms if isinstance(what, Entry) else console.clock.now_ms()
-            print(f"{text.moment(when)}  {head}{told}", flush=True)
+            console.tell(f"{text.moment(when)}  {head}{told}")
 
 
 def _record(label: str, event: str, what: Entry | str, now_ms: int) -> dict[str, Any]:
@@ -175,7 +175,6 @@ class View:
         """Draw these lines in place of those before."""
         columns, rows = shutil.get_terminal_size()
         foot = [] if final else [self._console.dim("Ctrl-C ends")]
-        shown = [text.short(line, columns - 1) for line in lines[: rows - 2]] + foot
-        back = f"\x1b[{self._height}F\x1b[J" if self._height else ""
-        print(back + "\n".join(shown), flush=True)
+        shown = [text.short(text.printable(line), columns - 1) for line in lines[: rows - 2]] + foot
+        self._console.redraw(shown, self._height)
         self._height = len(shown)

@@ -1,0 +1,152 @@
+"""A few stored bytes that would become many: no reader decodes more than the manifest says."""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import struct
+import zipfile
+from collections.abc import Callable
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pyspark_checkpoint.errors import FormatError
+from pyspark_checkpoint.sparkstate import logs
+from pyspark_checkpoint.table.codec import (
+    Compression,
+    decode_rows,
+    decoded_size,
+    encode_delta,
+    encode_snapshot,
+)
+from pyspark_checkpoint.table.ipc import batch_bytes
+from tests.sink.kit import Query
+
+Encode = Callable[[pa.Table, Compression], bytes]
+ZEROS = pa.table({"x": pa.array([0] * 4_000_000, pa.int64()), "y": ["a" * 20] * 4_000_000})
+NOTHING = pa.table({"x": pa.nulls(4_000_000)})
+MIXED = pa.table(
+    {
+        "n": pa.array([1, None, 3], pa.int32()),
+        "text": ["a", "bb", None],
+        "flag": [True, False, None],
+        "list": [[1, 2], None, []],
+        "struct": [{"a": 1}, {"a": None}, None],
+        "none": pa.nulls(3),
+    }
+)
+FORMS = pytest.mark.parametrize("encode", [encode_delta, encode_snapshot], ids=["arrow", "parquet"])
+CODECS = pytest.mark.parametrize("codec", ["zstd", "lz4", "none"])
+
+
+@FORMS
+@CODECS
+@pytest.mark.parametrize("rows", [MIXED, MIXED.slice(1), MIXED.slice(0, 0), NOTHING], ids=str)
+def test_what_was_written_is_read_with_the_size_that_was_recorded(
+    encode: Encode, codec: str, rows: pa.Table
+) -> None:
+    """All kinds of columns, compressed or not; the recorded size is always enough."""
+    data = encode(rows, Compression(codec, None))
+    assert decode_rows(data, "x", decoded_size(rows)).equals(rows)
+
+
+@FORMS
+def test_rows_that_take_more_than_the_manifest_says_are_not_decoded(encode: Encode) -> None:
+    """Kilobytes that would take 130 MB: refused, and the memory that it takes to know stays small."""
+    data = encode(ZEROS, Compression())
+    assert len(data) < decoded_size(ZEROS) // 8
+    usual = pa.default_memory_pool()
+    counted = pa.proxy_memory_pool(usual)
+    pa.set_memory_pool(counted)
+    try:
+        with pytest.raises(FormatError, match="more than its manifest says"):
+            decode_rows(data, "x", 1_000_000)
+        assert (counted.max_memory() or 0) < 40_000_000
+    finally:
+        pa.set_memory_pool(usual)
+    assert decode_rows(data, "x", decoded_size(ZEROS)).num_rows == ZEROS.num_rows
+
+
+@FORMS
+def test_rows_without_bytes_are_bounded_as_well(encode: Encode) -> None:
+    """A column of nulls takes no memory in Arrow; what is made of it row by row does."""
+    data = encode(NOTHING, Compression())
+    with pytest.raises(FormatError, match="more than its manifest says"):
+        decode_rows(data, "x", 1000)
+
+
+def test_one_huge_batch_is_refused_by_what_its_header_says() -> None:
+    """Not the batches of our writer, but a single one of all rows."""
+    sink = io.BytesIO()
+    options = pa.ipc.IpcWriteOptions(compression="zstd")
+    with pa.ipc.new_file(sink, ZEROS.schema, options=options) as writer:
+        writer.write_batch(ZEROS.combine_chunks().to_batches()[0])
+    with pytest.raises(FormatError, match="more than its manifest says"):
+        decode_rows(sink.getvalue(), "x", 1_000_000)
+
+
+def test_dictionaries_which_no_delta_has_are_refused() -> None:
+    """A column that is one text and as many references to it."""
+    column = pa.DictionaryArray.from_arrays(pa.array([0] * 100, pa.int32()), ["a" * 1000])
+    sink = io.BytesIO()
+    with pa.ipc.new_file(sink, pa.schema([("x", column.type)])) as writer:
+        writer.write_table(pa.table({"x": column}))
+    with pytest.raises(FormatError, match="which no delta has"):
+        decode_rows(sink.getvalue(), "x", 10**6)
+
+
+@given(st.binary(max_size=200), st.binary(max_size=40))
+def test_no_header_of_a_message_raises_a_foreign_exception(header: bytes, body: bytes) -> None:
+    """Whatever the bytes are, the answer is a size or damage."""
+    with contextlib.suppress(FormatError):
+        assert batch_bytes(pa.py_buffer(header), pa.py_buffer(body)) >= 0
+
+
+@given(st.data())
+def test_no_changed_byte_of_a_delta_raises_a_foreign_exception(data: st.DataObject) -> None:
+    """A digest would have found it; a writer that means harm makes the digest fit."""
+    good = encode_delta(MIXED, Compression())
+    at = data.draw(st.integers(0, len(good) - 1))
+    changed = bytearray(good)
+    changed[at] = data.draw(st.integers(0, 255))
+    with contextlib.suppress(FormatError):
+        decode_rows(bytes(changed), "x", decoded_size(MIXED))
+
+
+def test_sizes_before_the_beginning_are_damage() -> None:
+    """Offsets of a flatbuffer may be negative."""
+    header = struct.pack("<Ii", 4, 1000) + bytes(40)
+    with pytest.raises(FormatError, match="nothing sensible"):
+        batch_bytes(pa.py_buffer(header), pa.py_buffer(b""))
+
+
+def test_a_snapshot_of_rocksdb_that_says_far_too_much_is_refused(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A zip of some kilobytes whose metadata would be huge."""
+    monkeypatch.setattr(logs, "MAX_ZIP_METADATA_BYTES", 1_000_000)
+    sink = io.BytesIO()
+    with zipfile.ZipFile(sink, "w", zipfile.ZIP_DEFLATED) as archive:
+        archive.writestr("metadata", b"v1\n" + b" " * 30_000_000)
+    with pytest.raises(FormatError, match="over 1000000 bytes"):
+        logs.decode_rocksdb_zip(sink.getvalue(), "1.zip")
+
+
+@pytest.mark.parametrize("jar", [True, False])
+def test_every_artifact_of_a_table_has_its_decoded_size(tmp_path: Path, jar: bool) -> None:
+    """Deltas, joins and snapshots; what was recorded is what the rows take, within a factor of two."""
+    query = Query(str(tmp_path / "table"), jar=jar, keys="k" if jar else "", options={"maxDeltas": "2"})
+    for epoch in range(8):
+        manifest = query.epoch(epoch, [(n, epoch) for n in range(50)])
+        for ref in manifest.artifacts():
+            data = (tmp_path / "table" / (ref.path or "")).read_bytes()
+            data = data[ref.offset : ref.offset + ref.size_bytes]
+            kind = pa.ipc.open_file if data[:5] == b"ARROW" else pq.read_table
+            rows = kind(pa.BufferReader(data))
+            rows = rows.read_all() if data[:5] == b"ARROW" else rows
+            assert 0 < ref.decoded_bytes <= decoded_size(rows) <= 2 * ref.decoded_bytes
