@@ -30,6 +30,7 @@ class LinkedSink:
         Refused: a sink that is further, or went another way, without permission to roll it back, one that
         is behind, and one that does not have these batches any more.
         """
+        self._target = None
         if self._url is None:
             return None
         history = CheckpointStore.open(self._url, self._options)

@@ -12,6 +12,7 @@ from pyspark_checkpoint.format.manifest import CheckpointManifest
 from pyspark_checkpoint.format.records import SinkCommitStatus
 from pyspark_checkpoint.format.summary import ManifestSummary, summarize_manifest
 from pyspark_checkpoint.history import lookup, orphans, recover, retain, rules, verify
+from pyspark_checkpoint.history.commit import HeadCheck
 from pyspark_checkpoint.history.control import find_control_or_new
 from pyspark_checkpoint.history.delete import delete_checkpoint
 from pyspark_checkpoint.history.findings import Finding
@@ -61,9 +62,12 @@ class CheckpointStore(StoreAccess):
 
     # --- writing -----------------------------------------------------------------------------------
 
-    def claim(self) -> CheckpointManifest | None:
-        """Take the store over now, before the first save; None if there is nothing to take over."""
-        return self.writer().claim()
+    def claim(self, check: HeadCheck | None = None) -> CheckpointManifest | None:
+        """Take the store over now, before the first save; None if there is nothing to take over.
+
+        ``check`` is asked about the head before it is claimed; see ``Run.claim``.
+        """
+        return self.writer().claim(check)
 
     def attempt(self) -> CheckpointId:
         """Where artifacts of the next checkpoint are staged; the same until it is saved."""

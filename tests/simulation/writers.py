@@ -101,7 +101,7 @@ def _claim(context: Context, run: Run) -> None:
     for _ in range(REPLANS):
         try:
             claimed = run.claim()
-        except StaleAttempt:
+        except (StaleAttempt, OutcomeUnknown):
             continue
         if claimed is not None:
             context.emit("committed", claimed.checkpoint_id, claimed.commit_nonce)
