@@ -183,6 +183,10 @@ def _candidates(
     if not request.is_latest:
         yield _loaded(history, choose_checkpoint(history, request))
         return
+    lost = history.find_lost()
+    if lost is not None:
+        skipped.append(f"lost: {lost}")
+        _LOG.warning("%s", lost)
     numbers = history.list_ids()
     _known(max(numbers, default=None), "checkpoint")
     for number in reversed(numbers):
@@ -264,7 +268,7 @@ def _take_over(history: CheckpointStore, number: int) -> CheckpointManifest | No
         if head.number != number:
             raise StaleAttempt(f"checkpoint {head.number} was committed meanwhile", hint="look again")
 
-    if max(history.list_ids(), default=number) == number:
+    if history.find_lost() is None and max(history.list_ids(), default=number) == number:
         try:
             return history.claim(check)
         except StaleAttempt:

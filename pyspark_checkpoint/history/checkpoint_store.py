@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 
 from pyspark_checkpoint.errors import CheckpointError, FormatError, RefusedError
-from pyspark_checkpoint.format.keys import CheckpointId
+from pyspark_checkpoint.format.keys import CheckpointId, manifest_key
 from pyspark_checkpoint.format.manifest import CheckpointManifest
 from pyspark_checkpoint.format.records import SinkCommitStatus
 from pyspark_checkpoint.format.summary import ManifestSummary, summarize_manifest
@@ -16,7 +16,7 @@ from pyspark_checkpoint.history.commit import HeadCheck
 from pyspark_checkpoint.history.control import find_control_or_new
 from pyspark_checkpoint.history.delete import delete_checkpoint
 from pyspark_checkpoint.history.findings import Finding
-from pyspark_checkpoint.history.head import find_head, locate_head
+from pyspark_checkpoint.history.head import find_head, locate_head, lost_problem
 from pyspark_checkpoint.history.keyring import load_key_ring
 from pyspark_checkpoint.history.overview import Overview, read_overview
 from pyspark_checkpoint.history.reading import ArtifactReader
@@ -185,6 +185,13 @@ class CheckpointStore(StoreAccess):
         """All checkpoint numbers, ascending, damaged ones included."""
         where = locate_head(self.store)
         return [] if where is None else lookup.visible_numbers(where.control, where.number)
+
+    def find_lost(self) -> FormatError | None:
+        """Says that the newest checkpoint, which was committed, is gone; None if nothing shows that."""
+        where = locate_head(self.store)
+        if where is None or where.lost is None:
+            return None
+        return FormatError(f"{manifest_key(where.lost)} {lost_problem(where.lost, where.number)}")
 
     def list(self) -> list[tuple[int, int]]:
         """All readable checkpoints as (number, epoch), ascending."""

@@ -218,6 +218,8 @@ class Run:
     ) -> CheckpointManifest:
         head, nonce = self._head, self.clock.nonce()
         self._check_attempt(attempt)
+        if kind is not ManifestKind.ROLLBACK:  # going back on purpose is how a loss is accepted
+            rules.check_nothing_lost(head)
         rules.check_encryption(head, draft.encryption_key_id)
         rules.check_user_names(draft)
         rules.check_names(draft, attempt.number, head, held)

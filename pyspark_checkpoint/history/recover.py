@@ -17,7 +17,7 @@ from pyspark_checkpoint.format.manifest import CheckpointManifest, ManifestKind
 from pyspark_checkpoint.format.records import SinkCommitStatus
 from pyspark_checkpoint.format.sealed import Mac, sha256_hex
 from pyspark_checkpoint.history.findings import Finding, finding_of
-from pyspark_checkpoint.history.head import MAX_ROUNDS, HeadLocation, locate_head
+from pyspark_checkpoint.history.head import MAX_ROUNDS, HeadLocation, locate_head, lost_problem
 from pyspark_checkpoint.history.lookup import is_given_up, is_visible, visible_numbers
 from pyspark_checkpoint.history.parallel import DEFAULT_CONCURRENCY
 from pyspark_checkpoint.history.records_io import find_record, load_manifest_bytes
@@ -135,6 +135,11 @@ def _walk_back(
 ) -> tuple[CheckpointManifest, tuple[ValidationResult, ...]] | None:
     """The newest good checkpoint and what was passed over; None if somebody pruned under our eyes."""
     skipped: list[ValidationResult] = []
+    if where.lost is not None:
+        problem = lost_problem(where.lost, where.number)
+        skipped.append(
+            ValidationResult(where.lost, (Finding(manifest_key(where.lost), problem, where.lost),))
+        )
     for number in reversed(visible_numbers(where.control, where.number)):
         result = validate_at(
             store, where, number, mac=mac, select=select, max_concurrent_reads=max_concurrent_reads

@@ -10,7 +10,7 @@ from pyspark_checkpoint.errors import FencedError, RefusedError, StaleAttempt
 from pyspark_checkpoint.format.artifact import ArtifactRef
 from pyspark_checkpoint.format.keys import CheckpointId, check_name, parse_attempt_key
 from pyspark_checkpoint.format.manifest import CheckpointManifest, ManifestKind, RequestCount
-from pyspark_checkpoint.history.head import Head
+from pyspark_checkpoint.history.head import Head, lost_problem
 
 MAX_EARLIER_RUNS = 64
 
@@ -107,6 +107,17 @@ def check_query(draft: CheckpointManifest, head: Head | None) -> None:
         raise RefusedError(
             f"this store holds the history of query {head.manifest.query.id}, not of {draft.query.id}",
             hint="give the query a store of its own, or run ckpt restore and start from there",
+        )
+
+
+def check_nothing_lost(head: Head | None) -> None:
+    """Rule 9: the next checkpoint would take the place of one that was committed and is gone."""
+    if head is not None and head.lost is not None:
+        raise RefusedError(
+            f"checkpoint {head.lost} {lost_problem(head.lost, head.number)}; "
+            f"the newest that is left is {head.number}",
+            hint="bring its manifest back from a copy of the store; or accept the loss, and go on from "
+            f"what is left, by ckpt rollback URL {head.number}",
         )
 
 

@@ -117,6 +117,9 @@ def _look(place: Place, root: QueryRoot) -> Found:
     url = root_url(place.url, root.query_id)
     try:
         url = history_url(place.url, root, place.options)
-        return Found(root, url, CheckpointStore.open(url, place.options).overview(1))
+        overview = CheckpointStore.open(url, place.options).overview(1)
+        lost = overview.lost
+        problem = None if lost is None else f"checkpoint {lost.number} {lost.problem}"
+        return Found(root, url, overview, problem)
     except FormatError as error:
         return Found(root, url, problem=error.message)
