@@ -160,7 +160,7 @@ class CheckpointStore(StoreAccess):
             )
         for sink, status in manifest.sink_commit_statuses.items():
             self._record(stored, sink, status)
-        return stored.with_statuses(read_statuses(self.store, stored))
+        return stored.with_statuses(read_statuses(self.store, stored, mac=self._mac()))
 
     def record_sink_status(
         self, checkpoint_id: int, sink: str, status: SinkCommitStatus, message: str = ""
@@ -300,7 +300,9 @@ class CheckpointStore(StoreAccess):
         """
         if report.manifest is None:
             return None
-        return drive_sinks(self.store, report.manifest, report.sinks_to_drive, sinks, self._clock)
+        return drive_sinks(
+            self.store, report.manifest, report.sinks_to_drive, sinks, self._clock, mac=self._mac()
+        )
 
     def verify(self, *, read_artifacts: bool = True, progress: Progress | None = None) -> Iterator[Finding]:
         """Everything that is not as it should be; without ``read_artifacts`` only of the manifests."""
@@ -337,16 +339,20 @@ class CheckpointStore(StoreAccess):
 
     def _loaded(self, manifest: CheckpointManifest) -> CheckpointManifest:
         mine = self._select(manifest)
-        return mine.with_statuses(read_statuses(self.store, mine)) if mine.sink_names else mine
+        return (
+            mine.with_statuses(read_statuses(self.store, mine, mac=self._mac()))
+            if mine.sink_names
+            else mine
+        )
 
     def _record(
         self, stored: CheckpointManifest, sink: str, status: SinkCommitStatus, message: str = ""
     ) -> None:
         if status is SinkCommitStatus.PENDING:
             return
-        now = read_status(self.store, stored, sink)
+        now = read_status(self.store, stored, sink, mac=self._mac())
         if now is not status and now is not SinkCommitStatus.COMMITTED:
-            record_status(self.store, stored, sink, status, self._clock, message=message)
+            record_status(self.store, stored, sink, status, self._clock, message=message, mac=self._mac())
 
     def _retain(self, saved: CheckpointManifest) -> None:
         """Prune after a commit, never before; a failure of it is not a failure of the commit."""

@@ -151,7 +151,7 @@ class Run:
             except StaleAttempt:
                 head = self._head
                 continue
-            carry_records(self.store, head.manifest, claimed, self.clock)
+            carry_records(self.store, head.manifest, claimed, self.clock, mac=self.mac)
             return claimed
         raise StaleAttempt(
             f"gave up claiming after {CLAIM_ROUNDS} commits of other runs",
@@ -161,9 +161,9 @@ class Run:
     def _carry_again(self, claimed: CheckpointManifest) -> None:
         """A claim of ours that died before it had carried everything over is finished."""
         if claimed.kind is ManifestKind.CLAIM:
-            parent = find_checkpoint(self.store, claimed.parent_id)
+            parent = find_checkpoint(self.store, claimed.parent_id, mac=self.mac)
             if parent is not None:
-                carry_records(self.store, parent.manifest, claimed, self.clock)
+                carry_records(self.store, parent.manifest, claimed, self.clock, mac=self.mac)
 
     def attempt(self) -> CheckpointId:
         """A fresh place to stage the next checkpoint in. It can be published under that number only."""

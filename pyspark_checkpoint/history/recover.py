@@ -122,7 +122,7 @@ def recover_latest_validated(
         walk = _walk_back(store, where, mac, select, max_concurrent_reads)
         if walk is not None:
             chosen, skipped = walk
-            return _report(store, chosen, skipped, expected, clock.monotonic_seconds() - begin)
+            return _report(store, chosen, skipped, expected, clock.monotonic_seconds() - begin, mac=mac)
     raise Unavailable(f"the history of {store.url} moves faster than it can be verified")
 
 
@@ -195,8 +195,10 @@ def _report(
     skipped: tuple[ValidationResult, ...],
     expected: Expected | None,
     elapsed_seconds: float,
+    *,
+    mac: Mac | None,
 ) -> RecoveryReport:
-    statuses = read_statuses(store, manifest)
+    statuses = read_statuses(store, manifest, mac=mac)
     report = RecoveryReport(
         manifest=manifest.with_statuses(statuses),
         skipped=skipped,

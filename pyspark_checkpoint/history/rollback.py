@@ -79,7 +79,7 @@ def _roll_back(store: ObjectStore, run: Run, target: int, clock: Clock) -> Check
     except CheckpointError:
         drop_pin(store, name, clock)
         raise
-    carry_records(store, loaded.manifest, made, clock)
+    carry_records(store, loaded.manifest, made, clock, mac=run.mac)
     drop_pin(store, name, clock)
     return made
 
