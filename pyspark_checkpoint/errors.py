@@ -9,7 +9,7 @@ one place per backend that translates.
 | ``StoreError``      | looks at the subclass: absent, lost race, try later, unknown, not allowed   |
 | ``SettingsError``   | fixes what was typed: URL, option, extra, key file                          |
 | ``FencedError``     | stops this run: another one has taken over                                 |
-| ``StaleAttempt``    | plans again: an earlier attempt of this run has landed after all           |
+| ``StaleAttempt``    | plans again: the number is taken, and nobody has taken this run over       |
 | ``StepAside``       | leaves it to the other: this run's checkpoints are made by somebody else    |
 | ``RefusedError``    | reads the hint: going on would lose or double something                     |
 | ``FormatError``     | pages someone: stored bytes are not what was written                        |
@@ -146,7 +146,10 @@ class FencedError(CheckpointError):
 
 
 class StaleAttempt(CheckpointError):
-    """An earlier attempt of this same run has the number. It is the head now: plan and stage again."""
+    """The number is taken, and this run is not fenced: plan and stage again, on the head as it is now.
+
+    An earlier attempt of this same run has it, or another run has, and this one has never published.
+    """
 
 
 class StepAside(CheckpointError):

@@ -177,6 +177,7 @@ def _restore(settings: PluginSettings, found: Candidate) -> RestoreReport:
         found.location,
         at,
         rollback_sink=True,
+        automatic=True,
         options=settings.options,
         location_options=_location_options(settings, found.location),
     )

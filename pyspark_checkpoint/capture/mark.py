@@ -5,10 +5,14 @@ restore takes the mark over; whether the one before is dead nobody can know, so 
 again before what cannot be taken back. Where a store cannot compare and swap (Hadoop's file systems, which
 replace a file by deleting it first) the mark stays as it is: several share it, and the first to finish
 takes it away from all.
+
+An automatic restore is of the newest checkpoint, whichever that is. If it was interrupted, and the query
+went on elsewhere, the next one begins again with a newer checkpoint, and removes what the older one wrote.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass
 
 import orjson
@@ -18,7 +22,8 @@ from pyspark_checkpoint.capture.writer import is_left_over
 from pyspark_checkpoint.clock import SYSTEM_CLOCK
 from pyspark_checkpoint.errors import AlreadyExists, Conflict, FormatError, Invalid, NotFound, RefusedError
 from pyspark_checkpoint.format.sealed import sha256_hex
-from pyspark_checkpoint.sparkstate.restore import RESTORE_MARKER, RestorePlan, check_fresh
+from pyspark_checkpoint.sparkstate.names import parse_log
+from pyspark_checkpoint.sparkstate.restore import IN_USE, RESTORE_MARKER, RestorePlan, check_fresh
 from pyspark_checkpoint.store.base import Version
 
 
@@ -31,16 +36,35 @@ class RestoreMark:
     checkpoint_id: int
     nonce: str = ""
     """The process that does it; empty if nobody says."""
+    automatic: bool = False
+    """Whether nobody chose the checkpoint: it was the newest when an application began."""
+    newest_batch: int = -1
+    """The newest batch that it writes; a location with a later one was used since."""
 
     @staticmethod
-    def of(plan: RestorePlan) -> RestoreMark:
+    def of(plan: RestorePlan, *, automatic: bool = False) -> RestoreMark:
         """The mark of this process, for what it is going to write."""
         content = orjson.dumps([[file.path, file.ref.sha256] for file in plan.files])
-        return RestoreMark(sha256_hex(content), plan.query_id, plan.checkpoint_id, SYSTEM_CLOCK.nonce())
+        return RestoreMark(
+            sha256_hex(content),
+            plan.query_id,
+            plan.checkpoint_id,
+            SYSTEM_CLOCK.nonce(),
+            automatic,
+            newest_batch(file.path for file in plan.files),
+        )
 
     def is_same_restore(self, other: RestoreMark) -> bool:
         """Whether both write the same, whichever process does it."""
         return (self.content_sha256, self.query_id) == (other.content_sha256, other.query_id)
+
+    def may_replace(self, other: RestoreMark) -> bool:
+        """Whether this restore may begin where ``other`` was interrupted, and throw away what that wrote.
+
+        Nobody chose the checkpoint of either; the query went on elsewhere, and has a newer one since.
+        """
+        is_newer = self.checkpoint_id > other.checkpoint_id
+        return self.automatic and other.automatic and self.query_id == other.query_id and is_newer
 
     def encode(self) -> bytes:
         """As it is stored."""
@@ -55,11 +79,13 @@ class Place:
     """The mark that is there; None if the location is fresh."""
     left_over: tuple[str, ...] = ()
     """What the one that was interrupted had half written."""
+    older: tuple[str, ...] | None = None
+    """What an interrupted restore of an older checkpoint has written, if it is that: to be removed."""
 
     @property
     def resumes(self) -> bool:
         """Whether an interrupted restore goes on."""
-        return self.found is not None
+        return self.found is not None and self.older is None
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,17 +135,42 @@ def look_at(location: CheckpointLocation, mark: RestoreMark) -> Place:
         found = _decode_or_refuse(stored.data), stored.version
     except NotFound:
         pass
-    if found is not None and not found[0].is_same_restore(mark):
-        number = found[0].checkpoint_id
-        raise RefusedError(
-            f"another restore into this location, of checkpoint {number}, was interrupted",
-            hint=f"finish that one by repeating it (--at {number}), or restore into a fresh location",
-        )
+    is_other = found is not None and not found[0].is_same_restore(mark)
+    if found is not None and is_other and not mark.may_replace(found[0]):
+        raise _interrupted(found[0])
     keys = [info.key for info in location.store.list()]
     check_fresh(keys, is_ours=found is not None)
     if found is None:
         return Place()
-    return Place(found, tuple(key for key in keys if is_left_over(key)))
+    left_over = tuple(key for key in keys if is_left_over(key))
+    if not is_other:
+        return Place(found, left_over)
+    return Place(found, left_over, _written_by(found[0], [key for key in keys if key not in left_over]))
+
+
+def _written_by(mark: RestoreMark, keys: Sequence[str]) -> tuple[str, ...]:
+    """What an interrupted restore has written, logs first: the location was fresh when it began."""
+    if newest_batch(keys) > mark.newest_batch:
+        raise used_since()
+    return tuple(sorted((key for key in keys if key.startswith(IN_USE)), key=is_state))
+
+
+def used_since() -> RefusedError:
+    """The refusal of a location that somebody ran a query in although its restore was never finished."""
+    return RefusedError(
+        "the restore into this location was never finished, and a query has run there since",
+        hint="restore into a fresh location",
+    )
+
+
+def is_state(path: str) -> bool:
+    """Whether a file of a location is state, and no log."""
+    return path.startswith("state/")
+
+
+def newest_batch(paths: Iterable[str]) -> int:
+    """The newest batch that any of Spark's logs among these paths is of; -1 if there is none."""
+    return max((log[1] for path in paths if (log := parse_log(path)) is not None), default=-1)
 
 
 def take_hold(location: CheckpointLocation, mark: RestoreMark) -> Hold:
@@ -143,8 +194,18 @@ def _take_over(
     try:
         location.store.put(RESTORE_MARKER, mark.encode(), if_match=version)
     except Invalid:
+        if not found.is_same_restore(mark):
+            raise _interrupted(found) from None
         return found
     return mark
+
+
+def _interrupted(found: RestoreMark) -> RefusedError:
+    number = found.checkpoint_id
+    return RefusedError(
+        f"another restore into this location, of checkpoint {number}, was interrupted",
+        hint=f"finish that one by repeating it (--at {number}), or restore into a fresh location",
+    )
 
 
 def _decode(data: bytes) -> RestoreMark:
@@ -155,6 +216,8 @@ def _decode(data: bytes) -> RestoreMark:
             str(fields["query_id"]),
             int(fields.get("checkpoint_id", 0)),
             str(fields.get("nonce", "")),
+            fields.get("automatic") is True,
+            int(fields.get("newest_batch", -1)),
         )
     except (orjson.JSONDecodeError, KeyError, TypeError, ValueError, AttributeError):
         raise FormatError(

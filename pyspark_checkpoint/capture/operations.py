@@ -12,10 +12,11 @@ from pyspark_checkpoint.capture.roots import plain_options, resolve_root
 from pyspark_checkpoint.capture.sealing import find_commit, keep_commit, seal_known
 from pyspark_checkpoint.capture.sinks import LinkedSink
 from pyspark_checkpoint.clock import SYSTEM_CLOCK, Clock
-from pyspark_checkpoint.errors import FormatError, RefusedError, SettingsError, UnknownVersion
+from pyspark_checkpoint.errors import FormatError, RefusedError, SettingsError, StaleAttempt, UnknownVersion
 from pyspark_checkpoint.format.manifest import CheckpointManifest
 from pyspark_checkpoint.history import lookup
 from pyspark_checkpoint.history.checkpoint_store import CheckpointStore
+from pyspark_checkpoint.history.head import Head
 from pyspark_checkpoint.history.savepoint import Savepoint
 from pyspark_checkpoint.sparkstate.points import RestorePoint
 from pyspark_checkpoint.sparkstate.restore import RestorePlan
@@ -65,6 +66,7 @@ def restore(
     point: str | None = None,
     clone: bool = False,
     rollback_sink: bool = False,
+    automatic: bool = False,
     options: Options | None = None,
     location_options: Options | None = None,
     sink_options: Options | None = None,
@@ -91,6 +93,8 @@ def restore(
     it is behind, the restore is refused. ``spread`` writes large restores elsewhere than in this process.
     ``split`` is called when all is written, while the location is still marked as unfinished and neither
     table nor history is changed; if it fails, or is killed, repeating the restore begins it anew.
+    ``automatic``: nobody chose this restore. An interrupted one of its kind, of an older checkpoint, gives
+    way to it; any other interrupted restore has to be repeated as it was.
     """
     history = CheckpointStore.open(resolve_root(url, query, options), options)
     if isinstance(to, str):
@@ -113,6 +117,7 @@ def restore(
             point=request.point,
             commit=commit,
             spread=spread,
+            automatic=automatic and request.is_latest,
         )
         try:
             report = task.execute(progress)
@@ -128,10 +133,12 @@ def restore(
             split()
             task.check_hold()
         if not clone:
-            sink.roll_back()
             made = _take_over(history, manifest.checkpoint_id)
             if made is not None and commit is not None and report.point is RestorePoint.AFTER:
                 keep_commit(history, made, commit)
+            if rollback_sink:
+                sink.plan(may_roll_back=True)  # whoever still ran may have written until the fence
+            sink.roll_back()
         task.finish()
         location.store.close()
         return report
@@ -176,6 +183,10 @@ def _candidates(
     if not request.is_latest:
         yield _loaded(history, choose_checkpoint(history, request))
         return
+    lost = history.find_lost()
+    if lost is not None:
+        skipped.append(f"lost: {lost}")
+        _LOG.warning("%s", lost)
     numbers = history.list_ids()
     _known(max(numbers, default=None), "checkpoint")
     for number in reversed(numbers):
@@ -248,7 +259,18 @@ def clone_id(location: CheckpointLocation, manifest: CheckpointManifest, clock: 
 
 
 def _take_over(history: CheckpointStore, number: int) -> CheckpointManifest | None:
-    """Fence whoever still writes; go back in the history if the location did, also over a damaged head."""
-    if max(history.list_ids(), default=number) != number:
-        return history.rollback(number)
-    return history.claim()
+    """Fence whoever still writes; go back in the history if the location did, also over a damaged head.
+
+    Who still writes may have committed since the checkpoint was chosen: the location has not got that.
+    """
+
+    def check(head: Head) -> None:
+        if head.number != number:
+            raise StaleAttempt(f"checkpoint {head.number} was committed meanwhile", hint="look again")
+
+    if history.find_lost() is None and max(history.list_ids(), default=number) == number:
+        try:
+            return history.claim(check)
+        except StaleAttempt:
+            pass
+    return history.rollback(number)

@@ -11,14 +11,23 @@ from dataclasses import dataclass
 from itertools import groupby
 
 from pyspark_checkpoint.capture.location import CheckpointLocation
-from pyspark_checkpoint.capture.mark import Hold, Place, RestoreMark, find_mark, look_at, take_hold
+from pyspark_checkpoint.capture.mark import (
+    Hold,
+    Place,
+    RestoreMark,
+    find_mark,
+    is_state,
+    look_at,
+    newest_batch,
+    take_hold,
+    used_since,
+)
 from pyspark_checkpoint.capture.writer import LocationWriter, location_writer
-from pyspark_checkpoint.errors import FormatError, RefusedError
+from pyspark_checkpoint.errors import FormatError
 from pyspark_checkpoint.format.manifest import CheckpointManifest
 from pyspark_checkpoint.history.parallel import iter_bounded
 from pyspark_checkpoint.history.reading import ArtifactReader, WantedArtifact, stream_stored
 from pyspark_checkpoint.sparkstate.logs import encode_query_id, relocate_operator_metadata
-from pyspark_checkpoint.sparkstate.names import parse_log
 from pyspark_checkpoint.sparkstate.points import RestorePoint
 from pyspark_checkpoint.sparkstate.restore import (
     IN_USE,
@@ -75,10 +84,12 @@ class Restore:
         point: RestorePoint | None = None,
         commit: bytes | None = None,
         spread: Spread | None = None,
+        automatic: bool = False,
     ) -> None:
         """With ``query_id`` the checkpoint is forked: the restored query has that id.
 
-        ``point`` and ``commit`` are those of ``plan_restore``.
+        ``point`` and ``commit`` are those of ``plan_restore``. ``automatic``: nobody chose the checkpoint,
+        so that it takes the place of an older one whose automatic restore was interrupted.
         """
         self._spread = spread
         self._hold: Hold | None = None
@@ -88,6 +99,7 @@ class Restore:
         self._writer = location_writer(location)
         self._owners = state_owners(manifest)
         self.plan = plan_restore(manifest, query_id=query_id, point=point, commit=commit)
+        self._automatic = automatic
 
     def execute(self, progress: Progress | None = None) -> RestoreReport:
         """Write everything and say what was done. Every byte is verified before it is visible.
@@ -96,8 +108,10 @@ class Restore:
         takes it over: this one is then refused, before ``commits`` or when all is written.
         """
         plan, done = self.plan, 0
-        hold = self._hold = take_hold(self._location, RestoreMark.of(plan))
-        if hold.place.resumes:
+        hold = self._hold = take_hold(self._location, self._mark())
+        if hold.place.older is not None:
+            self._location.store.delete(hold.place.older)
+        elif hold.place.resumes:
             self._remove_split()
         for stage, staged in groupby(plan.files, key=lambda file: file.stage):
             if stage >= Stage.METADATA:
@@ -124,7 +138,10 @@ class Restore:
 
     def check(self) -> Place:
         """Find out whether the location can be restored into; refused as ``execute`` would be."""
-        return look_at(self._location, RestoreMark.of(self.plan))
+        return look_at(self._location, self._mark())
+
+    def _mark(self) -> RestoreMark:
+        return RestoreMark.of(self.plan, automatic=self._automatic)
 
     def check_hold(self) -> None:
         """Refused if another process has taken this restore over since it was written."""
@@ -151,14 +168,11 @@ class Restore:
         """
         ours = {file.path for file in self.plan.files}
         found = [info.key for info in self._location.store.list() if not info.key.endswith(".tmp")]
-        if _newest_batch(found) > _newest_batch(ours) + 1:
-            raise RefusedError(
-                "the restore into this location was never finished, and a query has run there since",
-                hint="restore into a fresh location",
-            )
+        if newest_batch(found) > newest_batch(ours) + 1:
+            raise used_since()
         added = [key for key in found if key.startswith(IN_USE) and key not in ours]
-        for is_state in (True, False):
-            self._location.store.delete([key for key in added if key.startswith("state/") is is_state])
+        for wanted in (True, False):
+            self._location.store.delete([key for key in added if is_state(key) is wanted])
 
     def _write_stage(self, stage: Stage, files: Sequence[RestoredFile]) -> Iterable[int]:
         groups = _groups(files)
@@ -229,10 +243,6 @@ def find_interrupted(location: CheckpointLocation) -> str | None:
     """The query id of a restore into this location that was not finished; None if there is none."""
     mark = find_mark(location)
     return None if mark is None else mark.query_id
-
-
-def _newest_batch(paths: Iterable[str]) -> int:
-    return max((log[1] for path in paths if (log := parse_log(path)) is not None), default=-1)
 
 
 def _groups(files: Sequence[RestoredFile]) -> list[list[RestoredFile]]:

@@ -67,7 +67,7 @@ def _find_commit(
     current = find_manifest(store, manifest.checkpoint_id, mac=history.authenticator())
     while current is not None and current.number not in seen:
         seen.add(current.number)
-        seal = find_seal(store, current.manifest)
+        seal = find_seal(store, current.manifest, mac=history.authenticator())
         if seal is not None and name in seal.files:
             return seal.files[name]
         following = _next_of(history, current)
@@ -88,7 +88,14 @@ def keep_commit(
     record = find_state_record(manifest)
     if record is None:
         return None
-    return write_seal(history.store, manifest, {commit_name(record): commit}, clock, check=commit_problem)
+    return write_seal(
+        history.store,
+        manifest,
+        {commit_name(record): commit},
+        clock,
+        check=commit_problem,
+        mac=history.authenticator(),
+    )
 
 
 def seal_head(
@@ -104,7 +111,7 @@ def seal_head(
     if head is None or record is None:
         return None
     name = commit_name(record)
-    there = find_seal(history.store, head)
+    there = find_seal(history.store, head, mac=history.authenticator())
     if there is not None and name in there.files:
         return there
     try:
@@ -116,7 +123,9 @@ def seal_head(
     if problem is not None or again is None or again.checkpoint_id != head.checkpoint_id:
         _LOG.info("checkpoint %d is not sealed: %s", head.checkpoint_id, problem or "it has a successor")
         return None
-    return write_seal(history.store, head, {name: commit}, clock, check=commit_problem)
+    return write_seal(
+        history.store, head, {name: commit}, clock, check=commit_problem, mac=history.authenticator()
+    )
 
 
 def seal_known(
@@ -145,8 +154,14 @@ def seal_known(
         except CheckpointError as error:
             _LOG.info("checkpoint %d is not sealed: %s", number, error)
         commit = find_commit(history, manifest)  # of what has a successor by now, that one knows
-    if commit is not None:
+    if commit is not None and not _is_sealed(history, manifest, record):
         keep_commit(history, manifest, commit)
+
+
+def _is_sealed(history: CheckpointStore, manifest: CheckpointManifest, record: StateRecord) -> bool:
+    """Whether nothing is left to write, which in an encrypted store needs its keys."""
+    seal = find_seal(history.store, manifest, mac=history.authenticator())
+    return seal is not None and commit_name(record) in seal.files
 
 
 def commit_problem(manifest: CheckpointManifest, files: Mapping[str, bytes]) -> str | None:

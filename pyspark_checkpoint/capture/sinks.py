@@ -42,6 +42,7 @@ class LinkedSink:
         Refused: a sink that is further, or went another way, without permission to roll it back, one that
         is behind, one that does not have these batches any more, and one that may be somebody else's.
         """
+        self._target = None
         if self._url is None:
             return None
         check_named_table(self._url, self._typed_url, *self._given)

@@ -27,7 +27,7 @@ from pyspark_checkpoint.format.artifact import ArtifactRef
 from pyspark_checkpoint.format.keys import CheckpointId
 from pyspark_checkpoint.format.manifest import CheckpointManifest, RequestCount
 from pyspark_checkpoint.format.pack import DEFAULT_BOUNDS
-from pyspark_checkpoint.history.commit import Run
+from pyspark_checkpoint.history.commit import HeadCheck, Run
 from pyspark_checkpoint.sparkstate.capture import CapturePlan, plan_capture, plan_chains
 from pyspark_checkpoint.sparkstate.directory import CheckpointListing, check_capturable
 from pyspark_checkpoint.sparkstate.logs import decode_query_id
@@ -188,12 +188,12 @@ class QueryCapture:
         }
 
 
-def claim_alone(run: Run) -> None:
-    """Claim the store for a run, unless another producer of the same run has it: ``StepAside``."""
-    try:
-        run.claim()
-    except StaleAttempt:
-        run.claim()
+def claim_alone(run: Run, check: HeadCheck | None = None) -> None:
+    """Claim the store for a run, unless another producer of the same run has it: ``StepAside``.
+
+    ``check`` is asked about every head before it is claimed: the run before may still commit.
+    """
+    run.claim(check)
     check_alone(run)
 
 

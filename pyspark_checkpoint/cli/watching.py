@@ -10,7 +10,7 @@ from pyspark_checkpoint.cli import text
 from pyspark_checkpoint.errors import CheckpointError
 from pyspark_checkpoint.format.records import Control
 from pyspark_checkpoint.history.checkpoint_store import CheckpointStore
-from pyspark_checkpoint.history.head import Head, find_head
+from pyspark_checkpoint.history.head import Head, find_head, lost_problem
 from pyspark_checkpoint.history.overview import Entry, entry_of, names_by_number
 from pyspark_checkpoint.history.pins import savepoints
 from pyspark_checkpoint.store.base import ObjectStore
@@ -69,6 +69,8 @@ class Watched:
         except CheckpointError as error:
             return Look(tuple(self._entries.values()), problem=error.message)
         self._head = head
+        if head.lost is not None:
+            trouble = f"checkpoint {head.lost} {lost_problem(head.lost, head.number)}"
         return replace(self._seen(head.control), problem=trouble)
 
     def _find_trouble(self) -> str | None:

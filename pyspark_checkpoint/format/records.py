@@ -10,7 +10,10 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from pyspark_checkpoint.errors import FormatError
-from pyspark_checkpoint.format.sealed import decode_record, encode_record
+from pyspark_checkpoint.format.sealed import Mac, decode_record, encode_record, mac_of_kind
+
+_SEAL, _STATUS = "seal 1", "status 1"
+"""What the MACs of these records begin with."""
 
 
 class SinkCommitStatus(enum.Enum):
@@ -115,8 +118,8 @@ class Seal:
     files: Mapping[str, bytes]
 
 
-def encode_seal(seal: Seal) -> bytes:
-    """Return the bytes of a seal."""
+def encode_seal(seal: Seal, *, mac: Mac | None = None) -> bytes:
+    """Return the bytes of a seal; of an encrypted store, with ``mac``, which binds number and nonce too."""
     files = {name: base64.b64encode(data).decode("ascii") for name, data in seal.files.items()}
     return encode_record(
         {
@@ -124,13 +127,14 @@ def encode_seal(seal: Seal) -> bytes:
             "commit_nonce": seal.commit_nonce,
             "timestamp_ms": seal.timestamp_ms,
             "files": files,
-        }
+        },
+        mac=mac_of_kind(mac, _SEAL),
     )
 
 
-def decode_seal(data: bytes, name: str) -> Seal:
-    """Read a seal back."""
-    fields = decode_record(data, name)
+def decode_seal(data: bytes, name: str, *, mac: Mac | None = None) -> Seal:
+    """Read a seal back. With ``mac`` it must be authenticated."""
+    fields = decode_record(data, name, mac=mac_of_kind(mac, _SEAL))
     try:
         files = {k: base64.b64decode(v, validate=True) for k, v in fields["files"].items()}
         return Seal(
@@ -152,8 +156,8 @@ class SinkStatusRecord:
     message: str = ""
 
 
-def encode_status(record: SinkStatusRecord) -> bytes:
-    """Return the bytes of a sink's status record."""
+def encode_status(record: SinkStatusRecord, *, mac: Mac | None = None) -> bytes:
+    """Return the bytes of a sink's status record; of an encrypted store, with ``mac``."""
     return encode_record(
         {
             "checkpoint_id": record.checkpoint_id,
@@ -162,13 +166,14 @@ def encode_status(record: SinkStatusRecord) -> bytes:
             "status": record.status.value,
             "timestamp_ms": record.timestamp_ms,
             "message": record.message,
-        }
+        },
+        mac=mac_of_kind(mac, _STATUS),
     )
 
 
-def decode_status(data: bytes, name: str) -> SinkStatusRecord:
-    """Read a sink's status record back."""
-    fields = decode_record(data, name)
+def decode_status(data: bytes, name: str, *, mac: Mac | None = None) -> SinkStatusRecord:
+    """Read a sink's status record back. With ``mac`` it must be authenticated."""
+    fields = decode_record(data, name, mac=mac_of_kind(mac, _STATUS))
     try:
         return SinkStatusRecord(
             int(fields["checkpoint_id"]),

@@ -41,6 +41,16 @@ def plain_only(body: bytes) -> str:  # noqa: ARG001
     raise FormatError("a plain store authenticates nothing")
 
 
+def mac_of_kind(mac: Mac | None, kind: str) -> Mac | None:
+    """The MAC of one kind of object: what is authenticated as that is nothing else.
+
+    Manifests are authenticated as they are, and begin with a brace; no kind does.
+    """
+    if mac is None or mac is plain_only:
+        return mac
+    return lambda body: mac(kind.encode("ascii") + b"\n" + body)
+
+
 def sha256_hex(data: bytes | bytearray | memoryview) -> str:
     """Return the SHA-256 of ``data`` as 64 hex digits."""
     return hashlib.sha256(data).hexdigest()
@@ -86,14 +96,14 @@ def decode_sealed(
     return fields
 
 
-def encode_record(fields: dict[str, Any]) -> bytes:
+def encode_record(fields: dict[str, Any], *, mac: Mac | None = None) -> bytes:
     """Return the bytes of a small record: everything sealed that is neither manifest nor pack index."""
-    return encode_sealed({**fields, "version": FORMAT_VERSION}, max_bytes=MAX_RECORD_BYTES)
+    return encode_sealed({**fields, "version": FORMAT_VERSION}, mac=mac, max_bytes=MAX_RECORD_BYTES)
 
 
-def decode_record(data: bytes, name: str) -> dict[str, Any]:
+def decode_record(data: bytes, name: str, *, mac: Mac | None = None) -> dict[str, Any]:
     """Return the fields of a small record of this version; a huge one is refused unread."""
-    fields = decode_sealed(data, name, max_bytes=MAX_RECORD_BYTES)
+    fields = decode_sealed(data, name, mac=mac, max_bytes=MAX_RECORD_BYTES)
     check_version(fields, name)
     return fields
 

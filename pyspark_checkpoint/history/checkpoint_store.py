@@ -7,15 +7,16 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 
 from pyspark_checkpoint.errors import CheckpointError, FormatError, RefusedError
-from pyspark_checkpoint.format.keys import CheckpointId
+from pyspark_checkpoint.format.keys import CheckpointId, manifest_key
 from pyspark_checkpoint.format.manifest import CheckpointManifest
 from pyspark_checkpoint.format.records import SinkCommitStatus
 from pyspark_checkpoint.format.summary import ManifestSummary, summarize_manifest
 from pyspark_checkpoint.history import lookup, orphans, recover, retain, rules, verify
+from pyspark_checkpoint.history.commit import HeadCheck
 from pyspark_checkpoint.history.control import find_control_or_new
 from pyspark_checkpoint.history.delete import delete_checkpoint
 from pyspark_checkpoint.history.findings import Finding
-from pyspark_checkpoint.history.head import find_head, locate_head
+from pyspark_checkpoint.history.head import find_head, locate_head, lost_problem
 from pyspark_checkpoint.history.keyring import load_key_ring
 from pyspark_checkpoint.history.overview import Overview, read_overview
 from pyspark_checkpoint.history.reading import ArtifactReader
@@ -61,9 +62,12 @@ class CheckpointStore(StoreAccess):
 
     # --- writing -----------------------------------------------------------------------------------
 
-    def claim(self) -> CheckpointManifest | None:
-        """Take the store over now, before the first save; None if there is nothing to take over."""
-        return self.writer().claim()
+    def claim(self, check: HeadCheck | None = None) -> CheckpointManifest | None:
+        """Take the store over now, before the first save; None if there is nothing to take over.
+
+        ``check`` is asked about the head before it is claimed; see ``Run.claim``.
+        """
+        return self.writer().claim(check)
 
     def attempt(self) -> CheckpointId:
         """Where artifacts of the next checkpoint are staged; the same until it is saved."""
@@ -156,7 +160,7 @@ class CheckpointStore(StoreAccess):
             )
         for sink, status in manifest.sink_commit_statuses.items():
             self._record(stored, sink, status)
-        return stored.with_statuses(read_statuses(self.store, stored))
+        return stored.with_statuses(read_statuses(self.store, stored, mac=self._mac()))
 
     def record_sink_status(
         self, checkpoint_id: int, sink: str, status: SinkCommitStatus, message: str = ""
@@ -181,6 +185,13 @@ class CheckpointStore(StoreAccess):
         """All checkpoint numbers, ascending, damaged ones included."""
         where = locate_head(self.store)
         return [] if where is None else lookup.visible_numbers(where.control, where.number)
+
+    def find_lost(self) -> FormatError | None:
+        """Says that the newest checkpoint, which was committed, is gone; None if nothing shows that."""
+        where = locate_head(self.store)
+        if where is None or where.lost is None:
+            return None
+        return FormatError(f"{manifest_key(where.lost)} {lost_problem(where.lost, where.number)}")
 
     def list(self) -> list[tuple[int, int]]:
         """All readable checkpoints as (number, epoch), ascending."""
@@ -289,7 +300,9 @@ class CheckpointStore(StoreAccess):
         """
         if report.manifest is None:
             return None
-        return drive_sinks(self.store, report.manifest, report.sinks_to_drive, sinks, self._clock)
+        return drive_sinks(
+            self.store, report.manifest, report.sinks_to_drive, sinks, self._clock, mac=self._mac()
+        )
 
     def verify(self, *, read_artifacts: bool = True, progress: Progress | None = None) -> Iterator[Finding]:
         """Everything that is not as it should be; without ``read_artifacts`` only of the manifests."""
@@ -326,16 +339,20 @@ class CheckpointStore(StoreAccess):
 
     def _loaded(self, manifest: CheckpointManifest) -> CheckpointManifest:
         mine = self._select(manifest)
-        return mine.with_statuses(read_statuses(self.store, mine)) if mine.sink_names else mine
+        return (
+            mine.with_statuses(read_statuses(self.store, mine, mac=self._mac()))
+            if mine.sink_names
+            else mine
+        )
 
     def _record(
         self, stored: CheckpointManifest, sink: str, status: SinkCommitStatus, message: str = ""
     ) -> None:
         if status is SinkCommitStatus.PENDING:
             return
-        now = read_status(self.store, stored, sink)
+        now = read_status(self.store, stored, sink, mac=self._mac())
         if now is not status and now is not SinkCommitStatus.COMMITTED:
-            record_status(self.store, stored, sink, status, self._clock, message=message)
+            record_status(self.store, stored, sink, status, self._clock, message=message, mac=self._mac())
 
     def _retain(self, saved: CheckpointManifest) -> None:
         """Prune after a commit, never before; a failure of it is not a failure of the commit."""

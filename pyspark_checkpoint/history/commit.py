@@ -6,11 +6,12 @@ process of the same run (Spark re-forks its Python workers) goes on where this o
 
 from __future__ import annotations
 
-from collections.abc import Set
+from collections.abc import Callable, Set
 from dataclasses import replace
 
 from pyspark_checkpoint.clock import SYSTEM_CLOCK, Clock
 from pyspark_checkpoint.errors import (
+    CheckpointError,
     FencedError,
     FormatError,
     OutcomeUnknown,
@@ -32,6 +33,11 @@ from pyspark_checkpoint.history.seal import carry_records
 from pyspark_checkpoint.store.base import ObjectStore
 
 _NOTHING: frozenset[str] = frozenset()
+CLAIM_ROUNDS = 10
+"""How often a claim that others were faster than is tried again."""
+
+HeadCheck = Callable[[Head], None]
+"""Raises if this head must not be taken over."""
 
 
 class Run:
@@ -68,6 +74,7 @@ class Run:
         self._head: Head | None = None
         self._fence: FencedError | None = None
         self._begun = claimed
+        self._asked_generation: int | None = None
 
     @property
     def head(self) -> Head | None:
@@ -119,29 +126,44 @@ class Run:
         self._refuse_if_fenced()
         self._store_id, self._head = head.control.store_id, head
 
-    def claim(self) -> CheckpointManifest | None:
+    def claim(self, check: HeadCheck | None = None) -> CheckpointManifest | None:
         """Rule 6: take the store over by a manifest that names what its parent names, and return it.
 
         From then on every other run is fenced at its next commit. A store whose head is already this
         run's is claimed already. In an empty store there is nothing to take over: None, and the first
         commit is the claim.
+
+        The run before may still commit, and be faster: then its new head is claimed. ``check`` is asked
+        about every head before it is claimed; what it raises is raised. ``StaleAttempt`` if others have
+        been faster ``CLAIM_ROUNDS`` times: nothing is lost, and claiming may be tried again.
         """
         head = self.refresh()
-        if head is None:
-            return None
-        if head.manifest.run_id == self.run_id:
-            self._carry_again(head.manifest)
-            return head.manifest
-        claimed = self._publish(self._claim_draft(head), self.attempt(), ManifestKind.CLAIM)
-        carry_records(self.store, head.manifest, claimed, self.clock)
-        return claimed
+        for _ in range(CLAIM_ROUNDS):
+            if head is None:
+                return None
+            if head.manifest.run_id == self.run_id:
+                self._carry_again(head.manifest)
+                return head.manifest
+            if check is not None:
+                check(head)
+            try:
+                claimed = self._publish(self._claim_draft(head), self.attempt(), ManifestKind.CLAIM)
+            except StaleAttempt:
+                head = self._head
+                continue
+            carry_records(self.store, head.manifest, claimed, self.clock, mac=self.mac)
+            return claimed
+        raise StaleAttempt(
+            f"gave up claiming after {CLAIM_ROUNDS} commits of other runs",
+            hint="claim again; if they go on, stop the other driver",
+        )
 
     def _carry_again(self, claimed: CheckpointManifest) -> None:
         """A claim of ours that died before it had carried everything over is finished."""
         if claimed.kind is ManifestKind.CLAIM:
-            parent = find_checkpoint(self.store, claimed.parent_id)
+            parent = find_checkpoint(self.store, claimed.parent_id, mac=self.mac)
             if parent is not None:
-                carry_records(self.store, parent.manifest, claimed, self.clock)
+                carry_records(self.store, parent.manifest, claimed, self.clock, mac=self.mac)
 
     def attempt(self) -> CheckpointId:
         """A fresh place to stage the next checkpoint in. It can be published under that number only."""
@@ -155,7 +177,8 @@ class Run:
 
         The draft brings the content; number, parent, generation, run, nonce and time are stamped here.
         An epoch that the head already has is replaced, or, if the head is this run's and says the
-        same, nothing is written and the head is returned. ``StaleAttempt``: plan again.
+        same, nothing is written and the head is returned. ``StaleAttempt``: plan again; also if another
+        run was faster, and this one has never published.
         ``FencedError``: stop. ``OutcomeUnknown``: it may be committed; publish nothing else before
         ``refresh`` has shown the head.
         """
@@ -195,6 +218,8 @@ class Run:
     ) -> CheckpointManifest:
         head, nonce = self._head, self.clock.nonce()
         self._check_attempt(attempt)
+        if kind is not ManifestKind.ROLLBACK:  # going back on purpose is how a loss is accepted
+            rules.check_nothing_lost(head)
         rules.check_encryption(head, draft.encryption_key_id)
         rules.check_user_names(draft)
         rules.check_names(draft, attempt.number, head, held)
@@ -209,14 +234,14 @@ class Run:
         )
         data = encode_manifest(manifest, mac=self.mac)
         rules.check_content(manifest)
-        self._begun = True
+        if self._asked_generation is None:
+            self._asked_generation = manifest.generation
         try:
             self._create(attempt.number, data, nonce)
             control = self._check_floor(attempt.number)
         except FencedError as error:
-            self._fence = error
             self.abandon(attempt)
-            raise
+            raise self._loser_of(attempt.number, error) from None
         except StaleAttempt:
             self.abandon(attempt)
             self.refresh()
@@ -224,9 +249,22 @@ class Run:
         except OutcomeUnknown:
             self.abandon(attempt)
             raise
+        self._begun = True
         self._head = Head(manifest, sha256_hex(data), control, data)
         publish.move_latest(self.store, attempt.number)
         return manifest
+
+    def _loser_of(self, number: int, error: FencedError) -> CheckpointError:
+        """Rule 3: who loses a number is fenced, but for a run that has never published: it looks again.
+
+        Nobody has taken that one over, as the head proves, which names the runs before it. It lost to a
+        run that it was about to take over itself, and that went on as usual.
+        """
+        if self._begun:
+            self._fence = error
+            return error
+        self.refresh()
+        return rules.lost_number(number, error)
 
     def _create(self, number: int, data: bytes, nonce: str) -> None:
         publish.create_manifest(
@@ -262,7 +300,8 @@ class Run:
         """Rule 6: a run that has begun and finds another run's later head was taken over, for good.
 
         Also known by the head itself, which names the runs before it: a process of this run that
-        remembers nothing must not take the store back from the run's heir.
+        remembers nothing, or does not know what became of its commit, must not take the store back from
+        the run's heir.
         """
         if head is None:
             return
@@ -270,7 +309,9 @@ class Run:
             self._begun = True
             return
         later = self._head is None or head.number > self._head.number
-        if rules.was_taken_over(head, self.run_id) or (self._begun and later):
+        asked = self._asked_generation
+        unproven = asked is not None and rules.forgets_runs_since(head, asked)
+        if rules.was_taken_over(head, self.run_id) or (self._begun and later) or unproven:
             self._fence = rules.fenced_by(head.number, head.manifest)
             raise self._fence
 

@@ -3,11 +3,14 @@
 All numbers from the floor to the head exist. So a number h that exists, whose successor does not, is
 the head, provided that the floor, *read after both*, is not above h: the floor never falls, hence it
 was not above h when h + 1 was found absent, and no pruner had made that gap.
+
+The hint moves only after the manifest that it names was created. So a hint above the head, to a manifest
+that is absent, proves that the newest checkpoints are lost: somebody else deleted them.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from pyspark_checkpoint.errors import FormatError, Unavailable
 from pyspark_checkpoint.format.keys import LATEST_KEY, MAX_NUMBER, manifest_key
@@ -34,6 +37,8 @@ class Head:
     sha256: str
     control: Control
     data: bytes = field(repr=False)
+    lost: int | None = None
+    """The newest checkpoint that was committed after it and is gone; None if nothing shows that."""
 
     @property
     def number(self) -> int:
@@ -48,6 +53,8 @@ class HeadLocation:
     number: int
     control: Control
     data: bytes = field(repr=False)
+    lost: int | None = None
+    """As in ``Head``."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,9 +77,10 @@ def find_head(
     if found is None:
         return None
     if cached is not None and found.data is cached.data:
-        return Head(cached.manifest, cached.sha256, found.control, cached.data)
+        return Head(cached.manifest, cached.sha256, found.control, cached.data, found.lost)
     try:
-        return head_from_bytes(found.data, found.number, found.control, mac=mac)
+        head = head_from_bytes(found.data, found.number, found.control, mac=mac)
+        return replace(head, lost=found.lost)
     except FormatError as error:
         error.hint = (
             error.hint or "ckpt verify shows the damage, ckpt rollback goes back to a good checkpoint"
@@ -98,6 +106,7 @@ def locate_head(
     hint = None if cached is not None else _find_hint(store)
     start = _Rung(cached.number, cached.data) if cached is not None else hint.rung if hint else None
     promised = cached is not None or hint is not None
+    missing = cached.lost if cached is not None else hint.missing if hint else None
     gap: int | None = None
     deleted: int | None = None
     for _ in range(MAX_ROUNDS):
@@ -107,7 +116,8 @@ def locate_head(
             return None
         if top is not None and top.data is not None and floor_allows(state.control, top.number):
             if top.number not in state.control.deleted or top.number == deleted:
-                return HeadLocation(top.number, state.control, top.data)
+                lost = missing if missing is not None and missing > top.number else None
+                return HeadLocation(top.number, state.control, top.data, lost)
             # Only what is not the newest can be deleted, so there is a newer one by now: look again.
             start, deleted = top, top.number
             continue
@@ -139,6 +149,8 @@ class _Hint:
     """What the pointer says. That there is one proves that something was committed."""
 
     rung: _Rung | None
+    missing: int | None = None
+    """The number that it names, if that manifest is absent: pruned, or lost."""
 
 
 def _find_hint(store: ObjectStore) -> _Hint | None:
@@ -152,7 +164,13 @@ def _find_hint(store: ObjectStore) -> _Hint | None:
     except FormatError:
         return _Hint(None)
     found = find_record(store, manifest_key(number))
-    return _Hint(None if found is None else _Rung(number, found))
+    return _Hint(None, number) if found is None else _Hint(_Rung(number, found))
+
+
+def lost_problem(lost: int, head_number: int) -> str:
+    """What is wrong with a checkpoint that is known to have been committed, and is gone."""
+    others = "" if lost == head_number + 1 else f", and so are those from {head_number + 1} on"
+    return f"is missing, although _latest shows that it was committed{others}"
 
 
 def _find_floor(store: ObjectStore, state: ControlState) -> _Rung | None:

@@ -18,7 +18,7 @@ from pyspark_checkpoint.format.manifest_json import manifest_fields
 from pyspark_checkpoint.format.records import Control
 from pyspark_checkpoint.format.sealed import Mac, check_version, decode_sealed, sha256_hex
 from pyspark_checkpoint.format.summary import new_bytes_in
-from pyspark_checkpoint.history.head import HeadLocation, locate_head
+from pyspark_checkpoint.history.head import HeadLocation, locate_head, lost_problem
 from pyspark_checkpoint.history.lookup import is_given_up, is_visible, visible_numbers
 from pyspark_checkpoint.history.parallel import DEFAULT_CONCURRENCY, iter_bounded
 from pyspark_checkpoint.history.pins import savepoints
@@ -57,11 +57,14 @@ class Overview:
     floor: int = 1
     entries: tuple[Entry, ...] = ()
     deleted: tuple[int, ...] = ()
+    lost: Entry | None = None
+    """The newest that was committed and is gone, if that is known. It is the last of ``entries`` too."""
 
     @property
     def newest(self) -> Entry | None:
         """The head."""
-        return self.entries[-1] if self.entries else None
+        left = [entry for entry in self.entries[-2:] if entry is not self.lost]
+        return left[-1] if left else None
 
     @property
     def savepoint_names(self) -> tuple[str, ...]:
@@ -92,11 +95,16 @@ def read_overview(
     def read(number: int) -> Entry | None:
         return _read_entry(store, where, number, names.get(number, ()), mac)
 
-    found = iter_bounded(read, numbers, max_concurrent_reads)
+    entries = [entry for entry in iter_bounded(read, numbers, max_concurrent_reads) if entry is not None]
+    lost = None
+    if where.lost is not None:
+        lost = Entry(where.lost, problem=lost_problem(where.lost, where.number))
+        entries.append(lost)
     return Overview(
         floor=where.control.floor,
-        entries=tuple(entry for entry in found if entry is not None),
+        entries=tuple(entries),
         deleted=tuple(sorted(where.control.deleted)),
+        lost=lost,
     )
 
 

@@ -17,7 +17,7 @@ from pyspark_checkpoint.format.manifest import CheckpointManifest, ManifestKind
 from pyspark_checkpoint.format.records import SinkCommitStatus
 from pyspark_checkpoint.format.sealed import Mac, sha256_hex
 from pyspark_checkpoint.history.findings import Finding, finding_of
-from pyspark_checkpoint.history.head import MAX_ROUNDS, HeadLocation, locate_head
+from pyspark_checkpoint.history.head import MAX_ROUNDS, HeadLocation, locate_head, lost_problem
 from pyspark_checkpoint.history.lookup import is_given_up, is_visible, visible_numbers
 from pyspark_checkpoint.history.parallel import DEFAULT_CONCURRENCY
 from pyspark_checkpoint.history.records_io import find_record, load_manifest_bytes
@@ -122,7 +122,7 @@ def recover_latest_validated(
         walk = _walk_back(store, where, mac, select, max_concurrent_reads)
         if walk is not None:
             chosen, skipped = walk
-            return _report(store, chosen, skipped, expected, clock.monotonic_seconds() - begin)
+            return _report(store, chosen, skipped, expected, clock.monotonic_seconds() - begin, mac=mac)
     raise Unavailable(f"the history of {store.url} moves faster than it can be verified")
 
 
@@ -135,6 +135,11 @@ def _walk_back(
 ) -> tuple[CheckpointManifest, tuple[ValidationResult, ...]] | None:
     """The newest good checkpoint and what was passed over; None if somebody pruned under our eyes."""
     skipped: list[ValidationResult] = []
+    if where.lost is not None:
+        problem = lost_problem(where.lost, where.number)
+        skipped.append(
+            ValidationResult(where.lost, (Finding(manifest_key(where.lost), problem, where.lost),))
+        )
     for number in reversed(visible_numbers(where.control, where.number)):
         result = validate_at(
             store, where, number, mac=mac, select=select, max_concurrent_reads=max_concurrent_reads
@@ -190,8 +195,10 @@ def _report(
     skipped: tuple[ValidationResult, ...],
     expected: Expected | None,
     elapsed_seconds: float,
+    *,
+    mac: Mac | None,
 ) -> RecoveryReport:
-    statuses = read_statuses(store, manifest)
+    statuses = read_statuses(store, manifest, mac=mac)
     report = RecoveryReport(
         manifest=manifest.with_statuses(statuses),
         skipped=skipped,

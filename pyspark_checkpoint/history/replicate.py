@@ -10,6 +10,7 @@ Do not prune the target while a copy runs; pruning the source is fine: the plan 
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterable
 
 from pyspark_checkpoint.clock import SYSTEM_CLOCK, Clock
@@ -39,7 +40,7 @@ from pyspark_checkpoint.history.copy_plan import (
     plan_copy,
     view_of,
 )
-from pyspark_checkpoint.history.head import Head, find_head, locate_head
+from pyspark_checkpoint.history.head import Head, find_head, locate_head, lost_problem
 from pyspark_checkpoint.history.parallel import DEFAULT_CONCURRENCY
 from pyspark_checkpoint.history.records_io import (
     LoadedManifest,
@@ -52,6 +53,8 @@ from pyspark_checkpoint.history.settle import walk_lists
 from pyspark_checkpoint.store.base import ObjectStore
 
 _MAX_ROUNDS = 5
+
+_LOG = logging.getLogger(__name__)
 
 
 def copy_store(
@@ -128,6 +131,8 @@ def read_source(
     head = find_head(source, mac=mac)
     if head is None:
         raise RefusedError(f"{source.url} has no checkpoint to copy")
+    if head.lost is not None:
+        _LOG.warning("%s: checkpoint %d %s", source.url, head.lost, lost_problem(head.lost, head.number))
     if there.control is not None and there.control.store_id != head.control.store_id:
         return SourceView(head.control, view_of(head.manifest, head.sha256), {})
     checkpoints: dict[int, Copied] = {}

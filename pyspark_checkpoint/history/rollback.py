@@ -16,19 +16,20 @@ from pyspark_checkpoint.errors import (
     Invalid,
     OutcomeUnknown,
     RefusedError,
+    StaleAttempt,
 )
 from pyspark_checkpoint.format.cipher import Cipher
 from pyspark_checkpoint.format.keys import manifest_key
 from pyspark_checkpoint.format.manifest import CheckpointManifest, QueryInfo
 from pyspark_checkpoint.format.sealed import Mac, sha256_hex
-from pyspark_checkpoint.history.commit import Run
+from pyspark_checkpoint.history.commit import CLAIM_ROUNDS, Run
 from pyspark_checkpoint.history.control import read_control
 from pyspark_checkpoint.history.delete import tombstone_of
 from pyspark_checkpoint.history.head import Head, HeadLocation, locate_head
 from pyspark_checkpoint.history.pins import rollback_pin_name
 from pyspark_checkpoint.history.publish import who_leads
 from pyspark_checkpoint.history.records_io import LoadedManifest, find_manifest
-from pyspark_checkpoint.history.rules import fenced_by
+from pyspark_checkpoint.history.rules import fenced_by, lost_number
 from pyspark_checkpoint.history.savepoint import drop_pin, pin_checkpoint
 from pyspark_checkpoint.history.seal import carry_records
 from pyspark_checkpoint.store.base import ObjectStore
@@ -45,12 +46,25 @@ def rollback(
 ) -> CheckpointManifest:
     """Commit the content of checkpoint ``target`` again, as the newest one, and return that manifest.
 
-    Refused if the target is deleted, or below the floor and not pinned. ``FencedError`` if somebody
-    commits meanwhile: stop the query first.
+    Refused if the target is deleted, or below the floor and not pinned. A query that still runs may
+    commit meanwhile, and be faster: then it is gone back from its new head. ``StaleAttempt`` if that was
+    so ``CLAIM_ROUNDS`` times: stop the query first.
     """
     run = Run(
         store, run_id or f"rollback-{clock.uuid7()}", clock=clock, instance_id=instance_id, cipher=cipher
     )
+    for _ in range(CLAIM_ROUNDS):
+        try:
+            return _roll_back(store, run, target, clock)
+        except StaleAttempt:
+            continue
+    raise StaleAttempt(
+        f"gave up going back to checkpoint {target} after {CLAIM_ROUNDS} commits of other runs",
+        hint="stop the query, and repeat it",
+    )
+
+
+def _roll_back(store: ObjectStore, run: Run, target: int, clock: Clock) -> CheckpointManifest:
     if _find_parent(run) is None:
         raise RefusedError(f"{store.url} has no checkpoint to go back to")
     attempt = run.attempt()
@@ -65,7 +79,7 @@ def rollback(
     except CheckpointError:
         drop_pin(store, name, clock)
         raise
-    carry_records(store, loaded.manifest, made, clock)
+    carry_records(store, loaded.manifest, made, clock, mac=run.mac)
     drop_pin(store, name, clock)
     return made
 
@@ -83,7 +97,7 @@ def read_pinned_target(
     if loaded is not None:
         return loaded
     if name not in read_control(store).control.pins:
-        raise fenced_by(number, who_leads(store))
+        raise lost_number(number, fenced_by(number, who_leads(store)))
     raise FormatError(f"{manifest_key(target)} is pinned, and missing", hint="run ckpt verify")
 
 

@@ -6,11 +6,11 @@ from collections.abc import Iterable, Set
 from dataclasses import replace
 from typing import Any
 
-from pyspark_checkpoint.errors import FencedError, RefusedError
+from pyspark_checkpoint.errors import FencedError, RefusedError, StaleAttempt
 from pyspark_checkpoint.format.artifact import ArtifactRef
 from pyspark_checkpoint.format.keys import CheckpointId, check_name, parse_attempt_key
 from pyspark_checkpoint.format.manifest import CheckpointManifest, ManifestKind, RequestCount
-from pyspark_checkpoint.history.head import Head
+from pyspark_checkpoint.history.head import Head, lost_problem
 
 MAX_EARLIER_RUNS = 64
 
@@ -38,6 +38,20 @@ def next_earlier_runs(head: Head | None, run_id: str) -> tuple[str, ...]:
 def was_taken_over(head: Head, run_id: str) -> bool:
     """Rule 6: whether ``run_id`` committed here before another run did, so that it is fenced for good."""
     return head.manifest.run_id != run_id and run_id in head.manifest.earlier_runs
+
+
+def forgets_runs_since(head: Head, generation: int) -> bool:
+    """Rule 6: whether ``head`` no longer names every run since ``generation``, and so proves nothing."""
+    return head.manifest.generation - generation > MAX_EARLIER_RUNS
+
+
+def lost_number(number: int, taker: FencedError) -> StaleAttempt:
+    """The error of a run that has never published, and so was not taken over, when it loses a number."""
+    who = "another run" if taker.run_id is None else f"run {taker.run_id}"
+    return StaleAttempt(
+        f"{who} has committed checkpoint {number} meanwhile",
+        hint="plan again on top of it, and that run is fenced; a query does so when it is started again",
+    )
 
 
 def next_timestamp_ms(head: Head | None, now_ms: int) -> int:
@@ -93,6 +107,17 @@ def check_query(draft: CheckpointManifest, head: Head | None) -> None:
         raise RefusedError(
             f"this store holds the history of query {head.manifest.query.id}, not of {draft.query.id}",
             hint="give the query a store of its own, or run ckpt restore and start from there",
+        )
+
+
+def check_nothing_lost(head: Head | None) -> None:
+    """Rule 9: the next checkpoint would take the place of one that was committed and is gone."""
+    if head is not None and head.lost is not None:
+        raise RefusedError(
+            f"checkpoint {head.lost} {lost_problem(head.lost, head.number)}; "
+            f"the newest that is left is {head.number}",
+            hint="bring its manifest back from a copy of the store; or accept the loss, and go on from "
+            f"what is left, by ckpt rollback URL {head.number}",
         )
 
 

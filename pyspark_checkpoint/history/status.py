@@ -2,7 +2,8 @@
 
 No record means pending, unless the checkpoint itself holds the proof. ``committed`` wins over
 ``failed``, whichever was written first. A record counts only for the manifest whose nonce it carries.
-Names come from ``sink_names``; nothing is listed.
+Names come from ``sink_names``; nothing is listed. In an encrypted store every record is authenticated: who
+has the keys takes none without, and who has not writes none.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from pyspark_checkpoint.format.records import (
     decode_status,
     encode_status,
 )
-from pyspark_checkpoint.format.sealed import Mac
+from pyspark_checkpoint.format.sealed import Mac, plain_only
 from pyspark_checkpoint.history.lookup import find_checkpoint
 from pyspark_checkpoint.history.records_io import find_record
 from pyspark_checkpoint.store.base import ObjectStore
@@ -40,27 +41,38 @@ def record_status(
     clock: Clock,
     *,
     message: str = "",
+    mac: Mac | None = None,
 ) -> SinkStatusRecord:
     """Record that ``sink`` has committed the checkpoint, or has failed to. Repeating it is harmless."""
     if sink not in manifest.sink_names:
         raise RefusedError(f"checkpoint {manifest.checkpoint_id} has no sink {sink!r}")
     if status is SinkCommitStatus.PENDING:
         raise RefusedError("pending is the absence of a record, and cannot be recorded")
+    check_may_write(manifest, mac)
     record = SinkStatusRecord(
         manifest.checkpoint_id, manifest.commit_nonce, sink, status, clock.now_ms(), message
     )
     if status is SinkCommitStatus.COMMITTED:
-        _create(store, committed_key(record.checkpoint_id, sink), record, clock)
+        _create(store, committed_key(record.checkpoint_id, sink), record, clock, mac)
         return record
     for failure in range(MAX_FAILURES):
-        if _create(store, failed_key(record.checkpoint_id, sink, failure), record, clock):
+        if _create(store, failed_key(record.checkpoint_id, sink, failure), record, clock, mac):
             return record
     raise RefusedError(f"sink {sink!r} has failed {MAX_FAILURES} times with one checkpoint")
 
 
-def _create(store: ObjectStore, key: str, record: SinkStatusRecord, clock: Clock) -> bool:
+def check_may_write(manifest: CheckpointManifest, mac: Mac | None) -> None:
+    """Refuse to write a record of an encrypted store without its keys: nobody could trust it."""
+    if manifest.encryption_key_id is not None and (mac is None or mac is plain_only):
+        raise RefusedError(
+            f"checkpoint {manifest.checkpoint_id} is encrypted, and its records are authenticated",
+            hint="give the key ring: encryptionKeyFile, or CKPT_KEY_FILE",
+        )
+
+
+def _create(store: ObjectStore, key: str, record: SinkStatusRecord, clock: Clock, mac: Mac | None) -> bool:
     """Create a record; False if another one of this manifest is there."""
-    data, nonce = encode_status(record), clock.nonce()
+    data, nonce = encode_status(record, mac=mac), clock.nonce()
     for attempt in range(_ATTEMPTS):
         try:
             store.put(key, data, if_absent=True, nonce=nonce)
@@ -73,7 +85,7 @@ def _create(store: ObjectStore, key: str, record: SinkStatusRecord, clock: Clock
     found = find_record(store, key)
     if found is None or found == data:
         return True
-    other = decode_status(found, key)
+    other = decode_status(found, key, mac=mac)
     if other.commit_nonce != record.commit_nonce:
         raise FormatError(f"{key} is the record of another manifest than the one in the store")
     return False
@@ -90,14 +102,20 @@ def is_committed_by_spark(manifest: CheckpointManifest, sink: str) -> bool:
     return any(ref.name == f"commits/{manifest.epoch}" for ref in manifest.files)
 
 
-def read_status(store: ObjectStore, manifest: CheckpointManifest, sink: str) -> SinkCommitStatus:
+def read_status(
+    store: ObjectStore, manifest: CheckpointManifest, sink: str, *, mac: Mac | None = None
+) -> SinkCommitStatus:
     """How far ``sink`` is with a checkpoint. At most two requests, more only after failures."""
     if is_committed_by_spark(manifest, sink):
         return SinkCommitStatus.COMMITTED
-    if _find(store, manifest, committed_key(manifest.checkpoint_id, sink)) is not None:
-        return SinkCommitStatus.COMMITTED
-    failed = _find(store, manifest, failed_key(manifest.checkpoint_id, sink, 0))
-    return SinkCommitStatus.PENDING if failed is None else SinkCommitStatus.FAILED
+    number = manifest.checkpoint_id
+    for status, key in (
+        (SinkCommitStatus.COMMITTED, committed_key(number, sink)),
+        (SinkCommitStatus.FAILED, failed_key(number, sink, 0)),
+    ):
+        if _find(store, manifest, key, sink=sink, status=status, mac=mac) is not None:
+            return status
+    return SinkCommitStatus.PENDING
 
 
 def origins(
@@ -122,20 +140,25 @@ def origins(
         manifest = found.manifest
 
 
-def read_failures(store: ObjectStore, manifest: CheckpointManifest, sink: str) -> list[SinkStatusRecord]:
+def read_failures(
+    store: ObjectStore, manifest: CheckpointManifest, sink: str, *, mac: Mac | None = None
+) -> list[SinkStatusRecord]:
     """All failures of ``sink`` with a checkpoint, oldest first."""
     found: list[SinkStatusRecord] = []
     for failure in count():
-        record = _find(store, manifest, failed_key(manifest.checkpoint_id, sink, failure))
+        key = failed_key(manifest.checkpoint_id, sink, failure)
+        record = _find(store, manifest, key, sink=sink, status=SinkCommitStatus.FAILED, mac=mac)
         if record is None:
             return found
         found.append(record)
     return found
 
 
-def read_statuses(store: ObjectStore, manifest: CheckpointManifest) -> dict[str, SinkCommitStatus]:
+def read_statuses(
+    store: ObjectStore, manifest: CheckpointManifest, *, mac: Mac | None = None
+) -> dict[str, SinkCommitStatus]:
     """How far every sink is with a checkpoint."""
-    return {sink: read_status(store, manifest, sink) for sink in manifest.sink_names}
+    return {sink: read_status(store, manifest, sink, mac=mac) for sink in manifest.sink_names}
 
 
 SinkDrivers = Mapping[str, Callable[[CheckpointManifest], object]]
@@ -148,6 +171,8 @@ def drive_sinks(
     names: Iterable[str],
     sinks: SinkDrivers,
     clock: Clock,
+    *,
+    mac: Mac | None = None,
 ) -> CheckpointManifest:
     """Call each named sink with the checkpoint, record what became of it, and return all statuses.
 
@@ -168,16 +193,29 @@ def drive_sinks(
         except Exception as error:  # noqa: BLE001 - whatever a sink raises, the others are driven too
             status, message = SinkCommitStatus.FAILED, type(error).__name__
             _LOG.warning("sink %r failed with checkpoint %d: %s", sink, manifest.checkpoint_id, message)
-        record_status(store, manifest, sink, status, clock, message=message)
-    return manifest.with_statuses(read_statuses(store, manifest))
+        record_status(store, manifest, sink, status, clock, message=message, mac=mac)
+    return manifest.with_statuses(read_statuses(store, manifest, mac=mac))
 
 
-def _find(store: ObjectStore, manifest: CheckpointManifest, key: str) -> SinkStatusRecord | None:
+def _find(
+    store: ObjectStore,
+    manifest: CheckpointManifest,
+    key: str,
+    *,
+    sink: str,
+    status: SinkCommitStatus,
+    mac: Mac | None,
+) -> SinkStatusRecord | None:
+    """The record of this name, None if it is absent or another manifest's; of what it is, is checked."""
     data = find_record(store, key)
     if data is None:
         return None
-    record = decode_status(data, key)
-    return record if belongs(record.commit_nonce, manifest) else None
+    record = decode_status(data, key, mac=mac)
+    if not belongs(record.commit_nonce, manifest):
+        return None
+    if (record.checkpoint_id, record.sink, record.status) != (manifest.checkpoint_id, sink, status):
+        raise FormatError(f"{key} is the record of something else than its name says")
+    return record
 
 
 def belongs(commit_nonce: str, manifest: CheckpointManifest) -> bool:

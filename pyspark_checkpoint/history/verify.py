@@ -24,7 +24,13 @@ from pyspark_checkpoint.format.keys import (
     parse_status_key,
 )
 from pyspark_checkpoint.format.manifest import CheckpointManifest, ManifestKind
-from pyspark_checkpoint.format.records import Control, decode_latest, decode_seal, decode_status
+from pyspark_checkpoint.format.records import (
+    Control,
+    SinkCommitStatus,
+    decode_latest,
+    decode_seal,
+    decode_status,
+)
 from pyspark_checkpoint.format.sealed import Mac, sha256_hex
 from pyspark_checkpoint.history.cipher import check_wrapped_key
 from pyspark_checkpoint.history.control import find_control_or_new
@@ -117,7 +123,7 @@ def _find_all(
     seen = _Seen()
     yield from _check_manifests(store, where, keys, mac, seen)
     yield from check_names(keys, where.control, where.number)
-    yield from _check_records(store, keys, seen.nonces, where.control.store_id)
+    yield from _check_records(store, keys, seen.nonces, where.control.store_id, mac)
     unlisted = {name: number for name, number in seen.data_keys.items() if data_key_key(name) not in keys}
     yield from check_data_keys(store, unlisted)
     if read_artifacts:
@@ -242,12 +248,12 @@ def _check_one(
 
 
 def _check_records(
-    store: ObjectStore, keys: Iterable[str], nonces: Mapping[int, str], store_id: str
+    store: ObjectStore, keys: Iterable[str], nonces: Mapping[int, str], store_id: str, mac: Mac | None
 ) -> Iterator[Finding]:
     """Check the small records: readable, and of the manifest that they lie beside."""
     for key in keys:
         try:
-            problem = _record_problem(store, key, nonces, store_id)
+            problem = _record_problem(store, key, nonces, store_id, mac)
         except FormatError as error:
             yield finding_of(error, key)
             continue
@@ -255,7 +261,9 @@ def _check_records(
             yield Finding(key, problem)
 
 
-def _record_problem(store: ObjectStore, key: str, nonces: Mapping[int, str], store_id: str) -> str | None:
+def _record_problem(
+    store: ObjectStore, key: str, nonces: Mapping[int, str], store_id: str, mac: Mac | None
+) -> str | None:
     seal, status = parse_seal_key(key), parse_status_key(key)
     data_key_id = parse_data_key_key(key)
     if seal is None and status is None and key != LATEST_KEY and data_key_id is None:
@@ -270,12 +278,14 @@ def _record_problem(store: ObjectStore, key: str, nonces: Mapping[int, str], sto
         check_wrapped_key(decode_wrapped_key(data, key), store_id, data_key_id)
         return None
     if seal is not None:
-        record = decode_seal(data, key)
+        record = decode_seal(data, key, mac=mac)
         return _stray(record.checkpoint_id, record.commit_nonce, seal, nonces)
     if status is not None:
-        sink = decode_status(data, key)
+        sink = decode_status(data, key, mac=mac)
         if sink.sink != status.sink:
             return f"is the record of sink {sink.sink!r}"
+        if (sink.status is SinkCommitStatus.COMMITTED) != (status.failure is None):
+            return f"says that the sink has {sink.status.value}"
         return _stray(sink.checkpoint_id, sink.commit_nonce, status.number, nonces)
     return None
 

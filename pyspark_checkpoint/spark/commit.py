@@ -72,8 +72,15 @@ def plan_batch(options: WriteOptions, schema: TableSchema, *, streaming: bool, o
     plan = plan_on(head)
     if run is None or head is None:
         return plan
-    seal_before_claim(options, head.manifest)
-    run.claim()
+
+    def look_at(now: Head) -> None:
+        """What the run before has committed since is looked at as the head before it was."""
+        if now.sha256 != head.sha256:
+            check_owner(now, options, streaming=streaming)
+            plan_on(now)
+        seal_before_claim(options, now.manifest)
+
+    run.claim(look_at)
     remember_head(options.shared, run.head)
     return plan_on(run.head)
 

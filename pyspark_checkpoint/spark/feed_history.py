@@ -113,8 +113,9 @@ class FeedHistory:
         if _table(head).batch:
             return True
         # A claim is sealed a moment after it was made; what it says again has been sealed all the time.
-        store = self._opened.store
-        return any(find_seal(store, said) is not None for said in origins(store, head.manifest))
+        store, mac = self._opened.store, self._opened.mac
+        said_again = origins(store, head.manifest, mac=mac)
+        return any(find_seal(store, said, mac=mac) is not None for said in said_again)
 
 
 def _table(head: Head) -> TableInfo:

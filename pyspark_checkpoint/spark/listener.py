@@ -320,9 +320,9 @@ class CheckpointListener(StreamingQueryListener):
     def _begin_capture(self, facts: QueryFacts, location: LocationSpec, start: Start) -> QueryCapture:
         history = self._history(facts)
         run = history.writer()
-        head = run.refresh()
-        start.check_again(history, None if head is None else head.manifest)
-        claim_alone(run)
+        if run.refresh() is None:
+            start.check_again(history, None)
+        claim_alone(run, lambda head: start.check_again(history, head.manifest))
         self._histories[facts.query.id] = history
         url, plain = root_url(self._url, facts.query.id), plain_options(self._settings.options)
         kind = HadoopUploader if location.is_foreign else ExecutorUploader

@@ -7,18 +7,24 @@ import logging
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from pyspark_checkpoint import restore
-from pyspark_checkpoint.capture.roots import list_queries, root_url
+from pyspark_checkpoint.capture.roots import list_queries, resolve_root, root_url
 from pyspark_checkpoint.capture.trouble import find_trouble
 from pyspark_checkpoint.cli.main import main
-from pyspark_checkpoint.format.keys import manifest_key
+from pyspark_checkpoint.clock import SYSTEM_CLOCK
+from pyspark_checkpoint.format.keys import manifest_key, parse_manifest_key
+from pyspark_checkpoint.format.manifest import ManifestKind
 from pyspark_checkpoint.history.checkpoint_store import CheckpointStore
+from pyspark_checkpoint.store.local import LocalStore
 from pyspark_checkpoint.store.open import open_object_store
 from tests.capture.lab import HDFS, ROCKSDB_CHANGELOG, Lab, write_inputs
 from tests.capture.test_listener import counted, listening, set_back, wait_for_batch
+from tests.harness.driver import Driver
+from tests.harness.queries import KINDS, QuerySpec
 
 
 def test_a_query_that_is_stopped_and_started_again_stays_one_history(lab: Lab) -> None:
@@ -245,3 +251,113 @@ def test_a_location_with_a_name_that_urls_would_spell_otherwise(lab: Lab) -> Non
         (status,) = listener.statuses
         assert status.captures >= 1
         query.stop()
+
+
+class OldDriver:
+    """A driver of its own: it captures its first batch at once, and later ones when it is told to."""
+
+    def __init__(self, driver: Driver, lab: Lab) -> None:
+        self.url, self.location = str(lab.directory / "store"), lab.directory / "location"
+        self.spec = QuerySpec(
+            "rolling",
+            "count",
+            str(self.location),
+            str(lab.directory / "results"),
+            batches=10_000,
+            conf=HDFS,
+            interval_ms=60_000,
+            listen=self.url,
+            listen_seconds=3600.0,
+        )
+        self.driver = driver
+        self.flushed: list[int] = []
+        driver.start(self.spec)
+
+    def history(self) -> CheckpointStore:
+        """The history of its query."""
+        return CheckpointStore.open(resolve_root(self.url, "rolling", None))
+
+    def wait_until_behind(self) -> None:
+        """Until it has finished a batch that it has not captured; its next one comes in a minute."""
+        deadline = SYSTEM_CLOCK.monotonic_seconds() + 300
+        while (self.location / "commits").is_dir() is False or newest_commit(self.location) < 1:
+            assert SYSTEM_CLOCK.monotonic_seconds() < deadline, "too slow"
+            SYSTEM_CLOCK.sleep(0.1)
+
+    @contextmanager
+    def is_faster(self) -> Iterator[None]:
+        """Before this process creates its first manifest, the other one commits: an ordinary capture."""
+        put = LocalStore.put
+
+        def late(store: LocalStore, key: str, data: Any, **conditions: Any) -> Any:
+            if parse_manifest_key(key) is not None and not self.flushed:
+                self.flushed.append(newest_commit(self.location))
+                assert self.driver.call("flush", name="rolling", timeout_seconds=60)
+            return put(store, key, data, **conditions)
+
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(LocalStore, "put", late)
+            yield
+
+
+def newest_commit(location: Path) -> int:
+    return max((int(path.name) for path in (location / "commits").glob("[0-9]*")), default=-1)
+
+
+@pytest.mark.timeout(600)
+def test_a_rolling_deployment_leaves_the_new_query_with_checkpoints(lab: Lab) -> None:
+    """Two drivers: the old one commits between the new one's look at the history and its claim of it."""
+    with Driver(lab.directory / "old.log") as driver:
+        old = OldDriver(driver, lab)
+        old.wait_until_behind()
+        with old.is_faster(), listening(lab.spark, old.url, stop_when_fenced=True) as listener:
+            build, mode = KINDS["count"]
+            for name, value in HDFS.items():
+                lab.spark.conf.set(name, value)
+            writer = build(lab.spark, old.spec).writeStream.outputMode(mode).queryName("rolling")
+            writer = writer.option("checkpointLocation", str(old.location)).format("noop")
+            new = writer.trigger(processingTime="300 milliseconds").start()
+            wait_for_batch(new, 4)
+            assert listener.flush(120), listener.statuses
+            (status,) = listener.statuses
+            assert (status.fenced, status.last_error) == (False, None)
+            assert old.flushed, "the old driver was not faster"
+            assert new.isActive
+            new.stop()
+        driver.kill()
+    history = old.history()
+    found = [manifest for manifest in map(history.load_by_id, history.list_ids()) if manifest is not None]
+    claim = next(number for number, one in enumerate(found) if one.run_id == str(new.runId))
+    assert (found[claim].kind, found[claim].epoch) == (ManifestKind.CLAIM, old.flushed[0])
+    assert {one.run_id for one in found[claim:]} == {str(new.runId)}, "the old driver is fenced"
+    assert found[-1].epoch == newest_commit(old.location)
+    assert list(history.verify()) == []
+
+
+def test_a_query_whose_newest_checkpoint_was_deleted_is_not_captured_over_it(lab: Lab) -> None:
+    """The next start says what is lost, and captures when a rollback has accepted it."""
+    url, location = str(lab.directory / "store"), lab.directory / "location"
+    with listening(lab.spark, url) as listener:
+        query = counted(lab, location, "lost")
+        wait_for_batch(query, 1)
+        query.stop()
+        assert listener.flush(120), listener.statuses
+    history = CheckpointStore.open(root_url(url, str(query.id)))
+    newest = history.load_latest()
+    assert newest is not None
+    history.store.delete([manifest_key(newest.checkpoint_id)])
+    with listening(lab.spark, url, poll_seconds=0.2) as listener:
+        query = counted(lab, location, "lost")
+        wait_for_batch(query, newest.epoch + 1)
+        assert not listener.flush(120)
+        (status,) = listener.statuses
+        assert f"checkpoint {newest.checkpoint_id} is missing" in str(status.last_error)
+        assert max(history.list_ids()) == newest.checkpoint_id - 1
+        assert query.isActive, "the query itself has lost nothing"
+        assert main(["rollback", history.store.url, str(newest.checkpoint_id - 1)]) == 0
+        assert listener.flush(120), listener.statuses
+        query.stop()
+    again = history.load_latest()
+    assert again is not None
+    assert (again.run_id, again.epoch) == (str(query.runId), newest_commit(location))
+    assert list(history.verify()) == []

@@ -12,13 +12,17 @@ from pyspark_checkpoint.errors import (
     FencedError,
     OutcomeUnknown,
     RefusedError,
+    StaleAttempt,
 )
-from pyspark_checkpoint.format.keys import manifest_key
+from pyspark_checkpoint.format.keys import manifest_key, parse_manifest_key
 from pyspark_checkpoint.format.manifest import ConnectorCheckpoint, ManifestKind, QueryInfo
 from pyspark_checkpoint.history import rules
 from pyspark_checkpoint.history.checkpoint_store import CheckpointStore
-from pyspark_checkpoint.history.commit import Run
+from pyspark_checkpoint.history.commit import CLAIM_ROUNDS, Run
+from pyspark_checkpoint.history.head import Head
 from pyspark_checkpoint.history.lookup import find_checkpoint
+from pyspark_checkpoint.history.rollback import rollback
+from pyspark_checkpoint.store.faults import Call, Fault, FaultKind, fault_on, no_faults
 from tests.fault.races import Patch, lost_for_good, once
 from tests.history_kit import History, commit, history_of
 
@@ -43,21 +47,129 @@ def test_rule_6_a_claim_names_what_its_parent_names_and_fences_the_old_run() -> 
 
 
 def test_rule_6_two_runs_that_start_together_resolve_to_one() -> None:
-    """Both claim the same number; one wins, the other is fenced before it has written anything else."""
+    """Both claim the same number: who loses it claims the next, and the winner is fenced by that."""
     history, _ = history_of(2)
     first, second = history.run("run-b"), history.run("run-c")
+    second.store = history.inner
     first.refresh()
     second.refresh()
-    done = once(history, "put", manifest_key(3), lambda: second_claims(history, second))
-    with pytest.raises(FencedError, match="run-c"):
-        first.claim()
+    done = once(history, "put", manifest_key(3), second.claim)
+    claimed = first.claim()
     assert done
-    assert history.head().run_id == "run-c"
+    assert claimed is not None
+    assert (claimed.checkpoint_id, claimed.run_id, claimed.generation) == (4, "run-b", 3)
+    with pytest.raises(FencedError, match="run-b"):
+        commit(second, 2)
+    assert commit(first, 2).run_id == "run-b"
 
 
-def second_claims(history: History, second: Run) -> None:
-    second.store = history.inner
-    second.claim()
+def goes_on(history: History, old: Run, times: int = 1) -> list[int]:
+    """The old run commits its next epoch right before each of the next creates of somebody else."""
+    done: list[int] = []
+    old.store = history.inner
+
+    def plan(call: Call) -> Fault | None:
+        if len(done) < times and call.verb == "put" and parse_manifest_key(call.key) is not None:
+            done.append(commit(old, history.head().epoch + 1).checkpoint_id)
+        return None
+
+    history.plan = plan
+    return done
+
+
+def test_rule_6_a_new_run_that_loses_to_the_old_ones_commit_claims_again(monkeypatch: Patch) -> None:
+    """``Run._loser_of``: nobody has taken it over. Without it nobody is left once the old run has ended."""
+    history, old = history_of(2)
+    done = goes_on(history, old, 3)
+    claimed = history.run("run-b").claim()
+    assert done == [3, 4, 5]
+    assert claimed is not None
+    assert (claimed.checkpoint_id, claimed.epoch, claimed.parent_id) == (6, 4, 5)
+    with pytest.raises(FencedError, match="run-b"):
+        commit(old, 5)
+
+    def fenced(self: Run, number: int, error: FencedError) -> FencedError:
+        self._fence = error
+        return error
+
+    monkeypatch.setattr(Run, "_loser_of", fenced)
+    history, old = history_of(2)
+    goes_on(history, old)
+    new = history.run("run-b")
+    with pytest.raises(FencedError, match="run-a"):
+        new.claim()
+    with pytest.raises(FencedError, match="run-a"):
+        new.claim()
+
+
+def test_rule_6_a_claim_that_always_loses_gives_up_and_may_be_tried_again() -> None:
+    """It is not fenced: the next claim takes the store over."""
+    history, old = history_of(1)
+    done = goes_on(history, old, CLAIM_ROUNDS)
+    new = history.run("run-b")
+    with pytest.raises(StaleAttempt, match=f"gave up claiming after {CLAIM_ROUNDS} commits"):
+        new.claim()
+    assert len(done) == CLAIM_ROUNDS
+    assert new.claim() is not None
+    assert history.head().run_id == "run-b"
+
+
+def test_rule_6_every_head_is_checked_before_it_is_claimed() -> None:
+    """What the old run commits meanwhile may be something that the new one must not take over."""
+    history, old = history_of(2)
+    goes_on(history, old)
+    seen: list[int] = []
+
+    def check(head: Head) -> None:
+        seen.append(head.manifest.epoch)
+        if len(seen) == 2:
+            raise RefusedError("the location is behind")
+
+    with pytest.raises(RefusedError, match="behind"):
+        history.run("run-b").claim(check)
+    assert seen == [1, 2]
+    assert history.head().run_id == "run-a"
+
+
+def test_rule_6_a_claim_that_nobody_answered_is_no_reason_to_be_fenced() -> None:
+    """It never landed, as the head proves; the old run went on, and is taken over by the next claim."""
+    history, old = history_of(1)
+    new = history.run("run-b", settle_seconds=0.5)
+    history.plan = fault_on("put", manifest_key(2), FaultKind.LOST_REQUEST, times=100)
+    with pytest.raises(OutcomeUnknown):
+        new.claim()
+    history.plan = no_faults
+    commit(old, 1)
+    assert new.claim() is not None
+    with pytest.raises(FencedError, match="run-b"):
+        commit(old, 2)
+
+
+def test_rule_6_a_rollback_goes_back_from_what_the_running_query_has_just_committed() -> None:
+    """It is a run that has never published: it looks again. No pin is left."""
+    history, old = history_of(3)
+    done = goes_on(history, old, 2)
+    made = rollback(history.store, 1, clock=history.clock)
+    assert done == [4, 5]
+    assert (made.checkpoint_id, made.kind, made.rollback_of) == (6, ManifestKind.ROLLBACK, 1)
+    assert not history.control().pins
+    with pytest.raises(FencedError, match="rollback-"):
+        commit(old, 5)
+
+
+def test_rule_6_who_cannot_prove_that_it_never_published_is_fenced() -> None:
+    """``rules.forgets_runs_since``: a head names 64 runs, and after more says nothing of this one."""
+    history, _ = history_of(1)
+    new = history.run("run-x", settle_seconds=0.5)
+    history.plan = lost_for_good(manifest_key(2))
+    with pytest.raises(OutcomeUnknown):
+        new.claim()
+    history.plan = no_faults
+    for number in range(rules.MAX_EARLIER_RUNS + 1):
+        history.run(f"run-{number}").claim()
+    assert "run-x" not in history.head().earlier_runs
+    with pytest.raises(FencedError):
+        new.claim()
 
 
 def test_rule_6_a_fenced_run_is_fenced_for_good() -> None:

@@ -217,10 +217,10 @@ def _add_records(golden: Golden, failed: int, head: int) -> None:
     ):
         nonce = golden.manifests[number][0].commit_nonce
         record = SinkStatusRecord(number, nonce, "table", status, START_MS, status.value)
-        golden.objects[key] = encode_status(record)
+        golden.objects[key] = encode_status(record, mac=golden.mac)
     files = {"commits/2": b'v1\n{"nextBatchWatermarkMs":2000}'}
     nonce = golden.manifests[head][0].commit_nonce
-    golden.objects[seal_key(head)] = encode_seal(Seal(head, nonce, START_MS + 7000, files))
+    golden.objects[seal_key(head)] = encode_seal(Seal(head, nonce, START_MS + 7000, files), mac=golden.mac)
 
 
 def _delete_fifth(golden: Golden) -> None:

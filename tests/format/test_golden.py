@@ -67,7 +67,8 @@ def test_a_golden_store_is_read_whole(name: str) -> None:
     """Head, history, artifacts alone, packed and inline, seal, statuses, savepoints."""
     store = open_golden(name)
     cipher = cipher_of(name, store)
-    head = find_head(store, mac=cipher.mac if cipher else None)
+    mac = cipher.mac if cipher else None
+    head = find_head(store, mac=mac)
     assert head is not None
     manifest = head.manifest
     assert (manifest.checkpoint_id, manifest.epoch, manifest.kind) == (6, 2, ManifestKind.ROLLBACK)
@@ -79,10 +80,10 @@ def test_a_golden_store_is_read_whole(name: str) -> None:
         n: plain_bytes("agg", n, 1) + plain_bytes("agg", n, 2) for n in range(3)
     }
     assert reader.read(manifest.files[0]) == plain_bytes("", -1, 2, "offsets/2")
-    seal = find_seal(store, manifest)
+    seal = find_seal(store, manifest, mac=mac)
     assert seal is not None
     assert list(seal.files) == ["commits/2"]
-    assert read_status(store, manifest, "table") is SinkCommitStatus.COMMITTED
+    assert read_status(store, manifest, "table", mac=mac) is SinkCommitStatus.COMMITTED
 
 
 @BOTH

@@ -211,3 +211,18 @@ def test_an_integrity_error_has_path_expected_and_actual() -> None:
     assert caught.value.path == "manifests/x"
     assert len(caught.value.expected) == len(caught.value.actual) == 64
     assert caught.value.expected != caught.value.actual
+
+
+def test_what_is_authenticated_as_one_kind_is_no_other() -> None:
+    """A seal is no status record, and no manifest, whoever gives it another name."""
+    seal = encode_seal(Seal(1, NONCE, 5, {"commits/1": b"v1"}), mac=mac)
+    status = encode_status(SinkStatusRecord(1, NONCE, "s", SinkCommitStatus.COMMITTED, 5, ""), mac=mac)
+    assert decode_seal(seal, "x", mac=mac).checkpoint_id == 1
+    assert decode_status(status, "x", mac=mac).sink == "s"
+    for data, decode in ((status, decode_seal), (seal, decode_status), (seal, decode_sealed)):
+        with pytest.raises(FormatError, match="not written by a holder"):
+            decode(data, "x", mac=mac)
+    for data in (encode_seal(Seal(1, NONCE, 5, {})), seal):
+        assert decode_seal(data, "x").checkpoint_id == 1, "without keys nothing can be told"
+    with pytest.raises(FormatError, match="not authenticated"):
+        decode_seal(encode_seal(Seal(1, NONCE, 5, {})), "x", mac=mac)

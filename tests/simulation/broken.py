@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from pyspark_checkpoint.clock import Clock
-from pyspark_checkpoint.errors import Conflict, OutcomeUnknown, StaleAttempt
+from pyspark_checkpoint.errors import Conflict, FencedError, OutcomeUnknown, StaleAttempt
 from pyspark_checkpoint.format.keys import (
     CONTROL_KEY,
     CheckpointId,
@@ -36,6 +36,7 @@ def no_floor_check(store: ObjectStore, number: int, store_id: str) -> Control:
 
 _REAL_SETTLE_TAKEN = publish.settle_taken
 _REAL_CHECK_FLOOR = publish.check_floor
+_REAL_CHECK_TAKEOVER = commit.Run._check_takeover
 
 
 def read_back_is_enough(store: ObjectStore, number: int, *, nonce: str, run_id: str) -> None:
@@ -56,6 +57,18 @@ _READ_BACK: set[str] = set()
 
 def loser_looks_again(number: int, found: object) -> None:
     raise StaleAttempt(f"checkpoint {number} is taken; the next one is free")
+
+
+def every_loser_is_fenced(self: commit.Run, number: int, error: FencedError) -> FencedError:
+    """Also a new run, which lost to the ordinary commit of the run that it was to take over."""
+    self._fence = error
+    return error
+
+
+def asking_is_publishing(self: commit.Run, found: head.Head | None) -> None:
+    """Whoever has asked for a number, and finds another run's later head, takes himself for taken over."""
+    self._begun = self._begun or self._asked_generation is not None
+    _REAL_CHECK_TAKEOVER(self, found)
 
 
 def same_run_is_ours(store: ObjectStore, number: int, *, nonce: str, run_id: str) -> None:

@@ -123,6 +123,25 @@ HOLES = (
         "FENCE",
     ),
     Hole(
+        "a new run that loses to the old one's commit is fenced for good",
+        (_patch(commit.Run, "_loser_of", broken.every_loser_is_fenced),),
+        "e3",
+        "STUCK",
+        faults=0,
+    ),
+    Hole(
+        "a new run whose claim nobody answered takes the old one for its heir",
+        (_patch(commit.Run, "_check_takeover", broken.asking_is_publishing),),
+        "e5",
+        "STUCK",
+    ),
+    Hole(
+        "a rollback that loses to the old run's commit is fenced for good",
+        (_patch(commit.Run, "_loser_of", broken.every_loser_is_fenced),),
+        "d8",
+        "STUCK",
+    ),
+    Hole(
         "a run that looks again does not notice its heir",
         (_patch(commit.Run, "_check_takeover", lambda *_: None),),
         "e4",

@@ -42,7 +42,7 @@ def _beginning(rnd: random.Random, head: int) -> Beginning:
     return beginning(
         head,
         floor=floor,
-        latest=rnd.choice((1, head or 1, 9)),
+        latest=rnd.choice((1, head or 1, max(1, head - 1))),
         pins=rnd.choice(((), (("old", 1),))) if head else (),
         depth=rnd.choice((2, 3, 5)),
         without_latest=rnd.random() < 0.2,

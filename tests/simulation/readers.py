@@ -24,6 +24,8 @@ def newest_reader(times: int = 1) -> Actor:
                 context.emit("empty")
             else:
                 context.emit("head", head.number, head.manifest.commit_nonce)
+                if head.lost is not None:
+                    context.emit("bad", "nothing is lost", str(head.lost))
 
     return Actor("reader", program, ends=(Unavailable,))
 

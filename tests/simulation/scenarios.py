@@ -149,6 +149,12 @@ SCENES = (
         lambda begin: [writer("A", "ee", knows=(begin, 1), settle_seconds=0), writer("B")],
     ),
     Scene(
+        "e5",
+        "a new run gives up on an unanswered claim; the old one goes on; the new one claims again",
+        beginning(1),
+        lambda begin: [writer("A", "ee", knows=(begin, 1)), writer("B", "e", settle_seconds=0)],
+    ),
+    Scene(
         "f2",
         "two pruners with different floors, and a writer stalled between them",
         beginning(5, runs=TAKEN_OVER),

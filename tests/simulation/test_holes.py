@@ -15,6 +15,7 @@ BY_CHANCE = (
     "a reader does not read _control again: zombie",
     "the hint is believed",
     "the loser is not fenced: the old run",
+    "a new run that loses to the old one's commit is fenced for good",
     "manifests do not name the runs before",
     "who gives up deletes what he staged",
     "what lives is read before the swap",

@@ -242,6 +242,8 @@ class Truth:
                 kept = frozenset(pair for pair in self.acknowledged if pair[0] != name)
                 return replace(self, acknowledged=kept, withdrawn=self.withdrawn | {name})
             case "told fenced", (run_id,):
+                if all(manifest_of(data).run_id != run_id for data in self.history):
+                    raise Violation(f"STUCK: run {run_id} is fenced for good, and nobody took it over")
                 return replace(self, fenced=self.fenced | {run_id})
             case "surprised", detail:
                 raise Violation(f"SURPRISE: actor {actor} met {detail}")

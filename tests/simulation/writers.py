@@ -37,6 +37,12 @@ ENDS: tuple[type[CheckpointError], ...] = (Unavailable, OutcomeUnknown, RefusedE
 REPLANS = 4
 
 
+def _check_nothing_lost(context: Context, run: Run) -> None:
+    """In no scene is a manifest deleted by hand, whatever hints and pruners do."""
+    if run.head is not None and run.head.lost is not None:
+        context.emit("bad", "nothing is lost", str(run.head.lost))
+
+
 def writer(
     run_id: str,
     plan: str = "e",
@@ -94,14 +100,15 @@ def _start(
         _claim(context, run)
     else:
         run.refresh()
+    _check_nothing_lost(context, run)
     return run
 
 
 def _claim(context: Context, run: Run) -> None:
     for _ in range(REPLANS):
         try:
-            claimed = run.claim()
-        except StaleAttempt:
+            claimed = run.claim(lambda _: _check_nothing_lost(context, run))
+        except (StaleAttempt, OutcomeUnknown):
             continue
         if claimed is not None:
             context.emit("committed", claimed.checkpoint_id, claimed.commit_nonce)

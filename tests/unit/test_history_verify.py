@@ -70,9 +70,9 @@ def rich_history(*, encrypted: bool, epochs: int = 4) -> History:
             ),
             attempt,
         )
-        create_seal(history.inner, made, {"commits": b"v1"}, history.clock)
-        record_status(history.inner, made, "out", SinkCommitStatus.FAILED, history.clock)
-    record_status(history.inner, made, "out", SinkCommitStatus.COMMITTED, history.clock)
+        create_seal(history.inner, made, {"commits": b"v1"}, history.clock, mac=run.mac)
+        record_status(history.inner, made, "out", SinkCommitStatus.FAILED, history.clock, mac=run.mac)
+    record_status(history.inner, made, "out", SinkCommitStatus.COMMITTED, history.clock, mac=run.mac)
     add_savepoint(history.inner, "sp", history.clock, number=1)
     if epochs < 4:
         return history

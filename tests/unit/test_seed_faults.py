@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from pyspark_checkpoint.errors import FencedError
+from pyspark_checkpoint.errors import StaleAttempt
 from pyspark_checkpoint.format.manifest import (
     CheckpointManifest,
     OperatorSnapshotEntry,
@@ -45,7 +45,7 @@ def test_who_loses_a_number_has_not_touched_the_winners_bytes() -> None:
     two = CheckpointStore(inner, clock=FixedClock("two"))
     first, second = draft(one, 0, b"winner "), draft(two, 0, b"loser ")
     won = one.save(first)
-    with pytest.raises(FencedError):
+    with pytest.raises(StaleAttempt):
         two.save(second)
     assert one.load_partition(won, "op", 0) == [b"winner " * 100]
     assert list(CheckpointStore(inner).verify()) == []

@@ -12,7 +12,7 @@ from pyspark_checkpoint.cli.console import Console
 from pyspark_checkpoint.cli.queries import Query, iter_queries
 from pyspark_checkpoint.cli.records import checkpoint_record, problem_kind, query_record
 from pyspark_checkpoint.cli.target import find_queries, open_history
-from pyspark_checkpoint.errors import CheckpointError, SettingsError
+from pyspark_checkpoint.errors import CheckpointError, FormatError, SettingsError
 from pyspark_checkpoint.history.checkpoint_store import CheckpointStore
 from pyspark_checkpoint.history.overview import Entry, Overview
 
@@ -120,6 +120,9 @@ def _look(place: Place, query: Query) -> Found:
     if query.problem is not None:
         return Found(query.root, problem=query.problem)
     try:
-        return Found(query.root, query.url, CheckpointStore.open(query.url, place.options).overview(1))
+        overview = CheckpointStore.open(query.url, place.options).overview(1)
     except CheckpointError as error:
         return Found(query.root, query.url, problem=error)
+    lost = overview.lost
+    problem = None if lost is None else FormatError(f"checkpoint {lost.number} {lost.problem}")
+    return Found(query.root, query.url, overview, problem)

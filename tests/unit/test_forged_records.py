@@ -1,0 +1,178 @@
+"""Who can write to an encrypted store and has no keys: no seal and no status of his is believed."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from pyspark_checkpoint.capture.operations import restore, savepoint
+from pyspark_checkpoint.errors import FormatError, RefusedError
+from pyspark_checkpoint.format.keys import committed_key, failed_key, manifest_key, seal_key
+from pyspark_checkpoint.format.manifest import CheckpointManifest
+from pyspark_checkpoint.format.records import (
+    Seal,
+    SinkCommitStatus,
+    SinkStatusRecord,
+    encode_seal,
+    encode_status,
+)
+from pyspark_checkpoint.history.checkpoint_store import CheckpointStore
+from pyspark_checkpoint.history.seal import create_seal, find_seal
+from pyspark_checkpoint.history.status import record_status
+from pyspark_checkpoint.sparkstate.points import RestorePoint
+from tests.coordinated.made_stream import MadeStream, key_ring
+from tests.history_kit import History
+from tests.unit.test_history_encrypted import RING, opened
+
+FORGED = b'v1\n{"nextBatchWatermarkMs":9999999999999}'
+
+
+@pytest.fixture
+def options(tmp_path: Path) -> dict[str, str]:
+    return key_ring(tmp_path)
+
+
+@pytest.fixture
+def stream(tmp_path: Path, options: dict[str, str]) -> MadeStream:
+    """A query that writes to an encrypted table, after three batches."""
+    made = MadeStream(tmp_path, options=options)
+    made.run(3)
+    return made
+
+
+def newest_of(stream: MadeStream) -> CheckpointManifest:
+    newest = stream.history().load_latest()
+    assert newest is not None
+    return newest
+
+
+def forge_seal(stream: MadeStream) -> tuple[Path, int]:
+    """With the bytes of the bucket alone: number, nonce and batch are there to be read."""
+    number = newest_of(stream).checkpoint_id
+    fields = json.loads((stream.table / manifest_key(number)).read_bytes())
+    batch = fields["table"]["state"]["batch"]
+    forged = Seal(number, fields["commit_nonce"], 1, {f"commits/{batch}": FORGED})
+    path = stream.table / seal_key(number)
+    path.unlink(missing_ok=True)
+    path.write_bytes(encode_seal(forged))
+    return path, batch
+
+
+def test_a_forged_seal_does_not_decide_where_a_query_goes_on(
+    stream: MadeStream, options: dict[str, str], tmp_path: Path
+) -> None:
+    """The checkpoint is restored as one that has no seal: before its batch, which Spark runs again."""
+    _, batch = forge_seal(stream)
+    report = restore(str(stream.table), str(tmp_path / "fresh"), options=options)
+    assert report.point is RestorePoint.BEFORE
+    assert not (tmp_path / "fresh" / f"commits/{batch}").exists()
+    commits = (tmp_path / "fresh" / "commits").glob("*")
+    assert all(FORGED not in path.read_bytes() for path in commits)
+
+
+def test_verify_finds_a_forged_seal(stream: MadeStream, options: dict[str, str]) -> None:
+    """With the keys; without them nobody can tell."""
+    path, _ = forge_seal(stream)
+    with_keys = list(CheckpointStore.open(str(stream.table), options).verify())
+    assert [finding.object for finding in with_keys] == [str(path.relative_to(stream.table))]
+    assert "not authenticated" in str(with_keys[0])
+    assert list(CheckpointStore.open(str(stream.table)).verify()) == []
+
+
+def test_a_claim_does_not_carry_a_forged_seal_over(
+    stream: MadeStream, options: dict[str, str], caplog: pytest.LogCaptureFixture
+) -> None:
+    """By carrying it, a holder of the keys would authenticate it. The claim itself succeeds."""
+    forge_seal(stream)
+    history = CheckpointStore.open(str(stream.table), options, query=newest_of(stream).query)
+    claimed = history.claim()
+    assert claimed is not None
+    assert find_seal(history.store, claimed, mac=history.authenticator()) is None
+    assert "a seal is not carried over" in caplog.text
+
+
+def test_a_seal_of_another_checkpoint_is_not_this_ones(stream: MadeStream, options: dict[str, str]) -> None:
+    """A genuine one, moved: it is bound to number and nonce."""
+    savepoint(str(stream.table), "sp", options=options)
+    number = newest_of(stream).checkpoint_id
+    genuine = (stream.table / seal_key(number)).read_bytes()
+    stream.run(1)
+    newest = newest_of(stream)
+    (stream.table / seal_key(newest.checkpoint_id)).write_bytes(genuine)
+    history = stream.history()
+    assert find_seal(history.store, newest, mac=history.authenticator()) is None
+    renamed = replace(newest, commit_nonce=json.loads(genuine)["commit_nonce"])
+    assert find_seal(history.store, renamed, mac=history.authenticator()) is None
+
+
+def test_a_genuine_seal_is_believed(stream: MadeStream, options: dict[str, str], tmp_path: Path) -> None:
+    """Made for a savepoint; a second one finds it there, also without the keys, and changes nothing."""
+    savepoint(str(stream.table), "sp", options=options)
+    savepoint(str(stream.table), "again")
+    report = restore(str(stream.table), str(tmp_path / "fresh"), at="sp", options=options)
+    assert report.point is RestorePoint.AFTER
+    assert list(CheckpointStore.open(str(stream.table), options).verify()) == []
+
+
+def with_sinks() -> tuple[History, CheckpointStore, CheckpointManifest]:
+    history = History()
+    store = opened(history, key_ring=RING)
+    return history, store, store.save(CheckpointManifest(checkpoint_id=0, epoch=0, sink_names=("a", "b")))
+
+
+@pytest.mark.parametrize("status", [SinkCommitStatus.COMMITTED, SinkCommitStatus.FAILED])
+def test_a_forged_status_is_an_error(status: SinkCommitStatus) -> None:
+    """By "committed" rows would be missing, by "failed" a sink driven again."""
+    history, store, made = with_sinks()
+    number = made.checkpoint_id
+    key = committed_key(number, "a") if status is SinkCommitStatus.COMMITTED else failed_key(number, "a", 0)
+    history.inner.put(key, encode_status(SinkStatusRecord(number, made.commit_nonce, "a", status, 1)))
+    with pytest.raises(FormatError, match="not authenticated"):
+        store.load_latest()
+    with pytest.raises(FormatError, match="not authenticated"):
+        store.recover_latest_validated()
+    assert [finding.object for finding in store.verify()] == [key]
+
+
+def test_a_status_counts_only_under_its_own_name() -> None:
+    """A genuine record of one sink, or of a failure, says nothing of another sink, or of a commit."""
+    history, store, made = with_sinks()
+    number = made.checkpoint_id
+    store.record_sink_status(number, "a", SinkCommitStatus.COMMITTED)
+    history.inner.put(committed_key(number, "b"), history.inner.get(committed_key(number, "a")))
+    with pytest.raises(FormatError, match="something else than its name says"):
+        store.load_latest()
+    assert [finding.object for finding in store.verify()] == [committed_key(number, "b")]
+    history, store, made = with_sinks()
+    store.record_sink_status(number, "a", SinkCommitStatus.FAILED)
+    history.inner.put(committed_key(number, "a"), history.inner.get(failed_key(number, "a", 0)))
+    with pytest.raises(FormatError, match="something else than its name says"):
+        store.load_latest()
+    assert [finding.object for finding in store.verify()] == [committed_key(number, "a")]
+
+
+def test_who_has_no_keys_writes_no_record_of_an_encrypted_store() -> None:
+    """It would stand in the way of a genuine one for ever: records are created once."""
+    history, _, made = with_sinks()
+    before = history.keys()
+    with pytest.raises(RefusedError, match="authenticated"):
+        create_seal(history.inner, made, {"commits/0": b"v1"}, history.clock)
+    with pytest.raises(RefusedError, match="authenticated"):
+        record_status(history.inner, made, "a", SinkCommitStatus.COMMITTED, history.clock)
+    assert history.keys() == before
+
+
+def test_statuses_of_an_encrypted_store_are_recorded_read_and_carried_over() -> None:
+    """By whoever has the keys; a claim takes them along."""
+    history, store, made = with_sinks()
+    store.record_sink_status(made.checkpoint_id, "a", SinkCommitStatus.COMMITTED)
+    claimed = opened(history, key_ring=RING, run_id="next").claim()
+    assert claimed is not None
+    newest = store.load_latest()
+    assert newest is not None
+    assert newest.checkpoint_id == claimed.checkpoint_id
+    assert newest.sink_commit_statuses == {"a": SinkCommitStatus.COMMITTED, "b": SinkCommitStatus.PENDING}
+    assert list(store.verify()) == []
