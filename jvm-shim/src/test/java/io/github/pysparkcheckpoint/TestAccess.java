@@ -6,6 +6,7 @@ import java.nio.file.FileSystemException;
 import java.nio.file.Files;
 import java.time.Duration;
 import java.util.List;
+import java.util.Map;
 import java.util.concurrent.atomic.AtomicReference;
 import org.apache.hadoop.conf.Configuration;
 import org.apache.hadoop.fs.FileSystem;
@@ -167,6 +168,10 @@ public final class TestAccess {
   private static CheckpointFileManager local(
       String root, Configuration conf, LocalFileManager.Disk disk) throws IOException {
     return new LocalFileManager(new Path(root), conf, FileSystem.getLocal(conf), disk);
+  }
+
+  public static Map<String, String> chosenConfs(Configuration conf) {
+    return HadoopConfs.chosenIn(conf);
   }
 
   public static String settings(Configuration conf) {
