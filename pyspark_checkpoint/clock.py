@@ -5,6 +5,7 @@ Everything else receives its ids and times from here, so that a simulation can r
 
 from __future__ import annotations
 
+import os
 import secrets
 import threading
 import time
@@ -34,11 +35,22 @@ class Clock(Protocol):
         """A random number from 0 up to 1."""
 
 
+_uuid7_lock = threading.Lock()
+
+
+def _renew_uuid7_lock() -> None:
+    """Give a forked child a lock that no thread of its parent holds."""
+    global _uuid7_lock  # noqa: PLW0603
+    _uuid7_lock = threading.Lock()
+
+
+os.register_at_fork(after_in_child=_renew_uuid7_lock)
+
+
 class SystemClock:
-    """The machine's clock and its random source. Safe across threads and forks."""
+    """The machine's clock and its random source. Safe across threads, and in a child after a fork."""
 
     def __init__(self) -> None:
-        self._lock = threading.Lock()
         self._last_uuid7 = 0
 
     def now_ms(self) -> int:
@@ -54,7 +66,7 @@ class SystemClock:
         return secrets.token_hex(16)
 
     def uuid7(self) -> str:
-        with self._lock:
+        with _uuid7_lock:
             value = uuid7_from(self.now_ms(), secrets.randbits(74))
             if value <= self._last_uuid7:
                 value = uuid7_from((self._last_uuid7 >> 80) + 1, secrets.randbits(74))

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 
 from pyspark_checkpoint.errors import SettingsError
-from pyspark_checkpoint.store.options import CREDENTIALS, KNOWN, is_store_option
+from pyspark_checkpoint.store.options import HIDDEN, KNOWN, is_store_option
 
 PREFIX = "spark.ckpt."
 OPTION_PREFIX = f"{PREFIX}option."
@@ -25,7 +25,7 @@ INTERVAL_SECONDS = 1.0
 """How long captures of a query lie apart at least: batches that are shorter are captured together."""
 _HADOOP = ("spark.hadoop.fs.", "spark.hadoop.google.")
 _FLAGS = {"true": True, "false": False}
-_SECRETS = {name.lower(): name for name in CREDENTIALS if name not in ("credentialsFile", "anonymous")}
+_SECRETS = {name.lower(): name for name in HIDDEN if name not in ("credentialsFile", "anonymous")}
 """Options whose values nobody may see; a file's name, and that there is nothing to see, are none."""
 
 
@@ -186,7 +186,7 @@ def option_conf(name: str, value: str) -> tuple[str, str]:
         raise SettingsError(f"unknown store option {name}", hint=f"known: {', '.join(KNOWN)}")
     if name.startswith("spark."):
         return name, value
-    hidden = name.lower() in {credential.lower() for credential in CREDENTIALS}
+    hidden = name.lower() in {credential.lower() for credential in HIDDEN}
     return f"{SECRET_PREFIX if hidden else OPTION_PREFIX}{name}", value
 
 

@@ -19,6 +19,7 @@ from pyspark_checkpoint.capture.location import CheckpointLocation, FileGone, Lo
 from pyspark_checkpoint.errors import Denied, NotFound
 from pyspark_checkpoint.store.base import ObjectStore
 from pyspark_checkpoint.store.open import open_object_store, parse_store_settings
+from pyspark_checkpoint.store.settings import BackendSettings, S3Settings
 from pyspark_checkpoint.store.url import parse_store_url
 
 _LOG = logging.getLogger(__name__)
@@ -26,7 +27,7 @@ _LOG = logging.getLogger(__name__)
 COPY_BYTES = 8 * 1024 * 1024
 """From here on a copy by the server is worth its requests."""
 _SERVICES = ("s3", "gs", "az", "memory")
-_SAME = ("bucket", "container", "name", "endpoint", "account_name", "project")
+_SAME = ("bucket", "container", "name", "endpoint", "account_name", "project", "access_point")
 _DENIED: set[tuple[str, str]] = set()
 """Buckets and prefixes in them that this process may not copy from: tasks come and go, and ask once."""
 _LOCK = threading.Lock()
@@ -96,9 +97,17 @@ def find_server_copier(
     target = parse_store_settings(url, options).backend
     if any(getattr(source, name, None) != getattr(target, name, None) for name in _SAME):
         return None
+    if _customer_key(source) != _customer_key(target):
+        return None
     scheme, _, rest = url.partition("://")
     root = f"{scheme}://{rest.partition('/')[0]}"
     return ServerCopier(open_object_store(root, options), here.path, there.path)
+
+
+def _customer_key(backend: BackendSettings) -> str | None:
+    """The key without which the server can neither read nor copy, if the user keeps it."""
+    encryption = backend.server_encryption if isinstance(backend, S3Settings) else None
+    return encryption.key if encryption is not None and encryption.algorithm == "SSE-C" else None
 
 
 def _join(prefix: str, key: str) -> str:

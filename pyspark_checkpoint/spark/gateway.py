@@ -23,7 +23,7 @@ from pyspark_checkpoint.errors import AlreadyExists, Denied, NotFound, RefusedEr
 
 _STOP_SECONDS = 60.0
 
-_HADOOP = ("spark.hadoop.fs.", "spark.hadoop.google.")
+_HADOOP = ("fs.", "google.")
 _DOOR = "io.github.pysparkcheckpoint.SideDoor"
 
 
@@ -118,9 +118,36 @@ def java_listener(spark: SparkSession, listener: Any) -> Any:
 
 
 def hadoop_settings(spark: SparkSession) -> dict[str, str]:
-    """How Spark itself reaches object stores: what a checkpoint location on one is read with."""
-    found = spark.sparkContext.getConf().getAll()
-    return {name: value for name, value in found if name.startswith(_HADOOP)}
+    """How Spark itself reaches object stores: what a checkpoint location on one is read with.
+
+    The settings of the session: confs of the application, what a program has set on the session or on the
+    context's own Hadoop configuration, and Hadoop's files. Hadoop's and Spark's defaults are left out,
+    since the stores have their own, and what Spark read from the environment, since they read that.
+    """
+    jvm: Any = spark._jvm
+    try:
+        conf = spark._jsparkSession.sessionState().newHadoopConf()
+        text = jvm.java.io.StringWriter()
+        jvm.org.apache.hadoop.conf.Configuration.dumpConfiguration(conf, text)
+        # Secrets are crossed out in what is dumped, and some values are not spelled out.
+        names = [entry["key"] for entry in json.loads(text.toString())["properties"] if _is_chosen(entry)]
+        values = {name: conf.get(name) for name in names}
+    except Py4JError as error:
+        raise RefusedError(
+            "this Spark does not say how it reaches its file systems",
+            hint="Spark 4.1 to 4.3 with a classic session is needed; under Connect use the server's side",
+        ) from error
+    return {f"spark.hadoop.{name}": str(value) for name, value in values.items() if value is not None}
+
+
+def _is_chosen(entry: Mapping[str, Any]) -> bool:
+    """Whether somebody has chosen a value of Hadoop's, as opposed to a default."""
+    if not str(entry["key"]).startswith(_HADOOP):
+        return False
+    source = str(entry.get("resource"))
+    if source.startswith("Set by Spark"):
+        return "'spark.hadoop'" in source
+    return not source.endswith("-default.xml")
 
 
 def find_last_progress(spark: SparkSession, query_id: str) -> str | None:

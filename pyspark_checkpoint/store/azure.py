@@ -158,6 +158,10 @@ class AzureStore(ObjectStore):
         except NotFound:
             raise asking.absent() from None
 
+    @property
+    def server(self) -> str:
+        return self._container.address
+
     def close(self) -> None:
         self._container.close()
 

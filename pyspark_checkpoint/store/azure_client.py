@@ -53,6 +53,12 @@ class AzureContainer:
         except azure_errors.FOREIGN as error:
             raise azure_errors.translate(error, call) from None
 
+    @property
+    def address(self) -> str:
+        """The container's URL, without the signature that may be part of it."""
+        with self.asking(Call(f"az://{self._settings.container}", "open")) as container:
+            return str(container.url).partition("?")[0]
+
     def copy_source(self, name: str, call: Call) -> tuple[str, dict[str, Any]]:
         """Return the URL of a blob that the service may read itself, and the arguments that allow it.
 

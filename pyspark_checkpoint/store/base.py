@@ -75,6 +75,15 @@ class ObjectStore(abc.ABC):
     url: str
     """Where this store is, as a user would type it; never with credentials."""
 
+    @property
+    def server(self) -> str:
+        """The address that requests go to, without credentials; empty for a store without a server.
+
+        Two stores are the same only if both ``url`` and ``server`` are equal: one bucket name may exist
+        at several endpoints. Makes the client if there is none yet; sends nothing.
+        """
+        return ""
+
     @abc.abstractmethod
     def put(
         self,

@@ -139,6 +139,10 @@ class FaultyStore(ObjectStore):
             "copy", target_key, lambda: self.inner.copy(source_key, target_key, if_absent=if_absent)
         )
 
+    @property
+    def server(self) -> str:
+        return self.inner.server
+
     def close(self) -> None:
         self.inner.close()
 

@@ -18,6 +18,12 @@ _S3A = {
     "secret.key": "secretKey",
     "session.token": "sessionToken",
     "path.style.access": "pathStyleAccess",
+    "requester.pays.enabled": "requesterPays",
+    "server-side-encryption-algorithm": "serverEncryption",  # Hadoop's names before 3.3.2, and since then
+    "server-side-encryption.key": "serverEncryptionKey",
+    "encryption.algorithm": "serverEncryption",
+    "encryption.key": "serverEncryptionKey",
+    "encryption.context": "serverEncryptionContext",
 }
 _S3_ENVIRONMENT = {
     "endpoint": ("AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL"),
@@ -79,6 +85,11 @@ def _s3a(url: StoreUrl, keys: Mapping[str, str]) -> dict[str, str]:
         found["endpoint"] = _with_scheme(found["endpoint"], secure=secure.lower() != "false")
         if found["endpoint"].split("//")[1].rstrip("/") == "s3.amazonaws.com":
             del found["endpoint"]  # the global name; the SDK knows the one of the region
+    access_point = keys.get(f"fs.s3a.bucket.{url.bucket.lower()}.accesspoint.arn")
+    if access_point:
+        found["accessPoint"] = access_point
+    if "serverEncryption" not in found:
+        found = _without(found, ("serverEncryptionKey", "serverEncryptionContext"))
     if "AnonymousAWSCredentialsProvider" in provider:
         found["anonymous"] = "true"
     return found

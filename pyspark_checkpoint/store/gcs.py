@@ -138,6 +138,10 @@ class GcsStore(ObjectStore):
                 raise call.unanswered("the answer to the copy says neither done nor how to go on")
             params["rewriteToken"] = str(answer["rewriteToken"])
 
+    @property
+    def server(self) -> str:
+        return self._api.endpoint
+
     def close(self) -> None:
         self._api.close()
 

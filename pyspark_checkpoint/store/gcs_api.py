@@ -63,6 +63,11 @@ class GcsApi:
         return f"{self.object_path(source)}/rewriteTo/{self._bucket_path}/{quote(target, safe='')}"
 
     @property
+    def endpoint(self) -> str:
+        """The address that requests go to, which the credentials may decide."""
+        return self._connections.get().endpoint
+
+    @property
     def objects_path(self) -> str:
         """The path of the bucket's objects below the API's root."""
         return f"/storage/v1/{self._bucket_path}"

@@ -123,6 +123,10 @@ class MeteredStore(ObjectStore):
         with self._request("copy"):
             return self.inner.copy(source_key, target_key, if_absent=if_absent)
 
+    @property
+    def server(self) -> str:
+        return self.inner.server
+
     def close(self) -> None:
         self.inner.close()
 

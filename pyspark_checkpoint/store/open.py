@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import base64
 import importlib
 import importlib.util
 import os
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -23,6 +25,7 @@ from pyspark_checkpoint.store.settings import (
     MemorySettings,
     RetrySettings,
     S3Settings,
+    ServerEncryption,
     StoreSettings,
 )
 from pyspark_checkpoint.store.url import USUAL_AZURE_SUFFIX, StoreUrl, parse_store_url
@@ -32,6 +35,10 @@ _CLOUD = {
     "gs": ("pyspark_checkpoint.store.gcs", "GcsStore", "google.cloud.storage", "gcs"),
     "az": ("pyspark_checkpoint.store.azure", "AzureStore", "azure.storage.blob", "azure"),
 }
+_SERVER_ENCRYPTION = ("SSE-S3", "SSE-KMS", "DSSE-KMS", "SSE-C", "NONE")
+_ACCESS_POINT = re.compile(
+    r"arn:[a-z0-9-]+:s3[a-z-]*:[a-z0-9-]*:\d{12}:(outpost/[\w-]+/)?accesspoint[:/][\w.-]+"
+)
 
 
 def open_object_store(
@@ -122,11 +129,74 @@ def _s3_settings(where: StoreUrl, choices: Choices) -> S3Settings:
         secret_key=secret_key,
         session_token=choices.text("sessionToken"),
         path_style=choices.flag("pathStyleAccess"),
+        access_point=_access_point(choices),
+        requester_pays=choices.flag("requesterPays") or False,
+        server_encryption=_server_encryption(choices),
         anonymous=choices.flag("anonymous") or False,
         timeout_seconds=choices.timeout_seconds,
         part_size_bytes=choices.part_size_bytes,
         max_concurrency=choices.max_concurrency,
     )
+
+
+def _access_point(choices: Choices) -> str | None:
+    arn = choices.text("accessPoint")
+    if arn is not None and not _ACCESS_POINT.fullmatch(arn):
+        raise SettingsError(
+            f"option accessPoint is the ARN of an S3 access point, not {arn!r}",
+            hint="type arn:aws:s3:REGION:ACCOUNT:accesspoint/NAME; its alias can be typed as the bucket",
+        )
+    return arn
+
+
+def _server_encryption(choices: Choices) -> ServerEncryption | None:
+    typed, key = choices.text("serverEncryption"), choices.text("serverEncryptionKey")
+    context = choices.text("serverEncryptionContext")
+    if typed is None:
+        if key or context:
+            raise SettingsError(
+                "serverEncryptionKey and serverEncryptionContext need the option serverEncryption",
+                hint=f"give serverEncryption, one of {', '.join(_SERVER_ENCRYPTION)}",
+            )
+        return None
+    algorithm = "SSE-S3" if typed.upper() == "AES256" else typed.upper()
+    if algorithm == "NONE":
+        return None
+    if algorithm.startswith("CSE"):
+        raise SettingsError(
+            f"{algorithm} is encryption by Hadoop's own client, which nothing else can read or write",
+            hint="give the option serverEncryption for this store (NONE is none); the option "
+            "encryptionKeyFile encrypts checkpoints before they are sent",
+        )
+    if algorithm not in _SERVER_ENCRYPTION:
+        raise SettingsError(
+            f"option serverEncryption is one of {', '.join(_SERVER_ENCRYPTION)}, not {typed!r}"
+        )
+    if algorithm == "SSE-C" and not _is_customer_key(key):
+        raise SettingsError(
+            "SSE-C needs the option serverEncryptionKey, 32 bytes in base64", hint="openssl rand -base64 32"
+        )
+    with_kms = algorithm in ("SSE-KMS", "DSSE-KMS")
+    return ServerEncryption(
+        algorithm,
+        key if with_kms or algorithm == "SSE-C" else None,
+        _context(context) if with_kms and context else (),
+    )
+
+
+def _is_customer_key(key: str | None) -> bool:
+    try:
+        return len(base64.b64decode(key or "", validate=True)) == 32
+    except ValueError:
+        return False
+
+
+def _context(text: str) -> tuple[tuple[str, str], ...]:
+    """Take apart what Hadoop writes as ``key=value, key=value``."""
+    pairs = [pair.partition("=") for pair in text.split(",")]
+    if not all(name.strip() and equals for name, equals, _ in pairs):
+        raise SettingsError("option serverEncryptionContext is a list of key=value, with commas between")
+    return tuple((name.strip(), value.strip()) for name, _, value in pairs)
 
 
 def _gcs_settings(where: StoreUrl, choices: Choices) -> GcsSettings:

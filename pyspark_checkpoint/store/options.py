@@ -2,7 +2,8 @@
 
 Each source is turned into the same small vocabulary (``KNOWN``) first. For most names the first
 source that has it decides. Credentials go together: the first source that has any of them gives all
-of them, so that a session token of the environment is never joined to a key that was typed.
+of them, so that a session token of the environment is never joined to a key that was typed. So do the
+settings of the server's encryption.
 
 One set of options may serve several stores: what another backend needs is ignored, what no backend
 knows is refused. Keys that begin with ``spark.``, ``fs.`` or ``google.`` are Spark's and Hadoop's;
@@ -36,6 +37,11 @@ KNOWN = (
     "secretKey",
     "sessionToken",
     "pathStyleAccess",
+    "accessPoint",
+    "requesterPays",
+    "serverEncryption",
+    "serverEncryptionKey",
+    "serverEncryptionContext",
     "connectionString",
     "accountName",
     "accountKey",
@@ -60,6 +66,9 @@ CREDENTIALS = (
     "credentialsFile",
     "anonymous",
 )
+SERVER_ENCRYPTION = ("serverEncryption", "serverEncryptionKey", "serverEncryptionContext")
+HIDDEN = (*CREDENTIALS, "serverEncryptionKey")
+"""Options that Spark must not show."""
 _BY_LOWER = {name.lower(): name for name in KNOWN}
 _FLAGS = {"true": True, "yes": True, "1": True, "false": False, "no": False, "0": False}
 _FOREIGN = ("spark.", "fs.", "google.")
@@ -134,15 +143,24 @@ def choose_options(url: StoreUrl, options: Mapping[str, str], env: Mapping[str, 
     typed = _typed_options(options)
     sources = (typed, hadoop_options(url, options), environment_options(url, env))
     values: dict[str, str] = {}
+    together = (*CREDENTIALS, *SERVER_ENCRYPTION)
     for source in reversed(sources):
-        values |= {name: value for name, value in source.items() if name not in CREDENTIALS}
-    return Choices(values | _credentials(sources))
+        values |= {name: value for name, value in source.items() if name not in together}
+    return Choices(values | _credentials(sources) | _server_encryption(sources))
 
 
 def _credentials(sources: Sequence[Mapping[str, str]]) -> dict[str, str]:
     for source in sources:
         given = {name: source[name] for name in CREDENTIALS if source.get(name)}
         if given and (set(given) != {"anonymous"} or _FLAGS.get(given["anonymous"].lower()) is not False):
+            return given
+    return {}
+
+
+def _server_encryption(sources: Sequence[Mapping[str, str]]) -> dict[str, str]:
+    for source in sources:
+        given = {name: source[name] for name in SERVER_ENCRYPTION if source.get(name)}
+        if given:
             return given
     return {}
 

@@ -121,6 +121,10 @@ class RetryingStore(ObjectStore):
             passing,
         )
 
+    @property
+    def server(self) -> str:
+        return self.inner.server
+
     def close(self) -> None:
         self.inner.close()
 

@@ -119,5 +119,9 @@ class S3Store(ObjectStore):
     def copy(self, source_key: str, target_key: str, *, if_absent: bool = False) -> Version:
         return self._copier.copy(source_key, target_key, if_absent=if_absent)
 
+    @property
+    def server(self) -> str:
+        return str(self._bucket.client.meta.endpoint_url)
+
     def close(self) -> None:
         close_client(self._bucket.settings)

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import base64
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import Any
 
 from pyspark_checkpoint.clock import Clock
@@ -13,6 +17,42 @@ from pyspark_checkpoint.store.s3_errors import Translated, missing_bucket
 from pyspark_checkpoint.store.settings import S3Settings
 
 NONCE_FIELD = "ckpt-nonce"
+_KMS = {"SSE-KMS": "aws:kms", "DSSE-KMS": "aws:kms:dsse"}
+
+
+@dataclass(frozen=True, slots=True)
+class RequestParameters:
+    """What the settings add to requests: who pays, and how the server encrypts. Never printed.
+
+    With SSE-C each request that touches the bytes of an object carries the key: ``customer_key``, and
+    ``source_key`` for what is copied. All else is decided where an object is begun: ``begin``, which
+    includes the customer's key.
+    """
+
+    every: Mapping[str, Any] = field(default_factory=dict, repr=False)
+    begin: Mapping[str, Any] = field(default_factory=dict, repr=False)
+    customer_key: Mapping[str, Any] = field(default_factory=dict, repr=False)
+    source_key: Mapping[str, Any] = field(default_factory=dict, repr=False)
+
+
+def request_parameters(settings: S3Settings) -> RequestParameters:
+    """Return the parameters that ``settings`` ask for. Pure."""
+    every = {"RequestPayer": "requester"} if settings.requester_pays else {}
+    encryption = settings.server_encryption
+    if encryption is None:
+        return RequestParameters(every)
+    if encryption.algorithm == "SSE-C":
+        key = base64.b64decode(encryption.key or "")
+        own = {"SSECustomerAlgorithm": "AES256", "SSECustomerKey": key}
+        source = {f"CopySource{name}": value for name, value in own.items()}
+        return RequestParameters(every, own, own, source)
+    begin = {"ServerSideEncryption": _KMS.get(encryption.algorithm, "AES256")}
+    if encryption.key is not None:
+        begin["SSEKMSKeyId"] = encryption.key
+    if encryption.context:
+        context = json.dumps(dict(encryption.context)).encode()
+        begin["SSEKMSEncryptionContext"] = base64.b64encode(context).decode()
+    return RequestParameters(every, begin)
 
 
 class S3Bucket:
@@ -22,6 +62,8 @@ class S3Bucket:
         self.settings = settings
         self.clock = clock
         self.where = f"s3://{settings.bucket}"
+        self.bucket_name = settings.access_point or settings.bucket
+        self.parameters = request_parameters(settings)
         self.prefix = f"{settings.prefix}/" if settings.prefix else ""
         self._is_there = False
 
@@ -36,7 +78,15 @@ class S3Bucket:
 
     def address(self, key: str) -> dict[str, str]:
         """The parameters that name an object."""
-        return {"Bucket": self.settings.bucket, "Key": self.name(key)}
+        return {"Bucket": self.bucket_name, "Key": self.name(key)}
+
+    def asked(self, key: str) -> dict[str, Any]:
+        """The parameters of a request that reads an object, or what is known of it."""
+        return {**self.address(key), **self.parameters.every, **self.parameters.customer_key}
+
+    def begun(self, key: str) -> dict[str, Any]:
+        """The parameters of a request that begins an object."""
+        return {**self.address(key), **self.parameters.every, **self.parameters.begin}
 
     def call(
         self,
@@ -55,7 +105,7 @@ class S3Bucket:
         call = self.call("head", key)
         try:
             with Translated(call):
-                answer = self.client.head_object(**self.address(key))
+                answer = self.client.head_object(**self.asked(key))
         except NotFound:
             self._prove_bucket(call)
             raise
@@ -77,7 +127,7 @@ class S3Bucket:
             return
         try:
             with Translated(call):
-                self.client.head_bucket(Bucket=self.settings.bucket)
+                self.client.head_bucket(Bucket=self.bucket_name)
         except NotFound:
             raise missing_bucket(call) from None
         except Denied:

@@ -37,11 +37,13 @@ def close_client(settings: S3Settings) -> None:
 
 
 def _key(settings: S3Settings) -> tuple[int, S3Settings]:
-    return os.getpid(), replace(settings, bucket="", prefix="", part_size_bytes=0)
+    alike = replace(settings, bucket="", prefix="", part_size_bytes=0)
+    return os.getpid(), replace(alike, requester_pays=False, server_encryption=None)
 
 
 def _build(settings: S3Settings) -> Any:
     by_path = settings.path_style if settings.path_style is not None else settings.endpoint is not None
+    by_path = by_path and settings.access_point is None  # whose name is always part of the host's
     config = botocore.config.Config(
         # One attempt: an SDK that repeats a conditional put takes its own success for a lost race.
         retries={"total_max_attempts": 1, "mode": "standard"},

@@ -43,7 +43,8 @@ class S3Copier:
         try:
             with Translated(call):
                 answer = self._bucket.client.copy_object(
-                    **self._bucket.address(target_key),
+                    **self._bucket.begun(target_key),
+                    **self._bucket.parameters.source_key,
                     CopySource=self._bucket.address(source.key),
                     CopySourceIfMatch=source.version.token,
                     MetadataDirective="REPLACE",  # the nonce belongs to the put that made the source
@@ -58,6 +59,7 @@ class S3Copier:
             client=self._bucket.client,
             call=self._bucket.call("copy", target_key, writes=True, if_absent=if_absent),
             address=self._bucket.address(target_key),
+            parameters=self._bucket.parameters,
             conditions={"IfNoneMatch": "*"} if if_absent else {},
             metadata={},
             concurrency=self._bucket.settings.max_concurrency,

@@ -28,7 +28,7 @@ def _batches(names: dict[str, str]) -> Iterator[dict[str, str]]:
 
 def _delete_one(bucket: S3Bucket, name: str, key: str) -> None:
     with Translated(bucket.call("delete", key, writes=True)):
-        bucket.client.delete_object(Bucket=bucket.settings.bucket, Key=name)
+        bucket.client.delete_object(Bucket=bucket.bucket_name, Key=name, **bucket.parameters.every)
 
 
 def _delete_batch(bucket: S3Bucket, batch: dict[str, str]) -> None:
@@ -36,8 +36,9 @@ def _delete_batch(bucket: S3Bucket, batch: dict[str, str]) -> None:
     call = bucket.call("delete", writes=True)
     with Translated(call):
         answer = bucket.client.delete_objects(
-            Bucket=bucket.settings.bucket,
+            Bucket=bucket.bucket_name,
             Delete={"Objects": [{"Key": name} for name in batch], "Quiet": False},
+            **bucket.parameters.every,
         )
     left = set(batch) - {str(item.get("Key")) for item in answer.get("Deleted", ())}
     for item in answer.get("Errors", ()):

@@ -79,7 +79,11 @@ class S3Lister:
         return page
 
     def _request(self, prefix: str, start_after: str | None) -> dict[str, str]:
-        request = {"Bucket": self._bucket.settings.bucket, "Prefix": self._bucket.prefix + prefix}
+        request = {
+            "Bucket": self._bucket.bucket_name,
+            "Prefix": self._bucket.prefix + prefix,
+            **self._bucket.parameters.every,
+        }
         if start_after is not None:
             request["StartAfter"] = self._bucket.prefix + start_after
         return request

@@ -15,6 +15,7 @@ from typing import Any
 from pyspark_checkpoint.clock import Clock
 from pyspark_checkpoint.errors import StoreError
 from pyspark_checkpoint.store.call import Call
+from pyspark_checkpoint.store.s3_bucket import RequestParameters
 from pyspark_checkpoint.store.s3_checksum import crc32_header
 from pyspark_checkpoint.store.s3_errors import Translated
 from pyspark_checkpoint.store.s3_repeat import repeat_piece
@@ -49,10 +50,16 @@ class PartsTarget:
     call: Call
     address: Mapping[str, str]
     """Bucket and Key."""
+    parameters: RequestParameters
     conditions: Mapping[str, str]
     metadata: Mapping[str, str]
     concurrency: int
     clock: Clock
+
+    @property
+    def asked(self) -> dict[str, Any]:
+        """The parameters of a request that touches the bytes."""
+        return {**self.address, **self.parameters.every, **self.parameters.customer_key}
 
 
 def upload_parts(target: PartsTarget, body: UploadBody, part_bytes: int) -> str:
@@ -62,7 +69,11 @@ def upload_parts(target: PartsTarget, body: UploadBody, part_bytes: int) -> str:
         data = body.read(part.start, part.end)
         checksum = crc32_header(data)
         answer = target.client.upload_part(
-            **target.address, UploadId=upload_id, PartNumber=part.number, Body=data, ChecksumCRC32=checksum
+            **target.asked,
+            UploadId=upload_id,
+            PartNumber=part.number,
+            Body=data,
+            ChecksumCRC32=checksum,
         )
         return {"PartNumber": part.number, "ETag": answer.get("ETag"), "ChecksumCRC32": checksum}
 
@@ -76,7 +87,8 @@ def copy_parts(
 
     def send(upload_id: str, part: PartRange) -> Part:
         answer = target.client.upload_part_copy(
-            **target.address,
+            **target.asked,
+            **target.parameters.source_key,
             UploadId=upload_id,
             PartNumber=part.number,
             CopySource=dict(source),
@@ -101,7 +113,11 @@ def _run(
     invisible = replace(target.call, writes=False)
     with Translated(invisible):
         answer = target.client.create_multipart_upload(
-            **target.address, Metadata=dict(target.metadata), **begin
+            **target.address,
+            **target.parameters.every,
+            **target.parameters.begin,
+            Metadata=dict(target.metadata),
+            **begin,
         )
     upload_id = answer.get("UploadId")
     if not upload_id:
@@ -148,7 +164,7 @@ def _complete(target: PartsTarget, upload_id: str, parts: list[Part]) -> str:
     """Make the parts an object: the one request that decides the condition and has an effect."""
     with Translated(target.call):
         answer = target.client.complete_multipart_upload(
-            **target.address, UploadId=upload_id, MultipartUpload={"Parts": parts}, **target.conditions
+            **target.asked, UploadId=upload_id, MultipartUpload={"Parts": parts}, **target.conditions
         )
     etag = answer.get("ETag")
     if not etag:
@@ -162,7 +178,9 @@ def _abort(target: PartsTarget, upload_id: str) -> None:
     for attempt in range(_ABORT_ATTEMPTS):
         try:
             with Translated(call):
-                target.client.abort_multipart_upload(**target.address, UploadId=upload_id)
+                target.client.abort_multipart_upload(
+                    **target.address, **target.parameters.every, UploadId=upload_id
+                )
             return
         except StoreError as error:
             if "NoSuchUpload" in error.message:

@@ -33,7 +33,7 @@ class RangeRead:
 def read_whole(bucket: S3Bucket, call: Call, key: str, max_bytes: int | None = None) -> Stored:
     """Return an object from one request. Checked against the server's checksum where it gives one."""
     with Translated(call):
-        answer = bucket.client.get_object(**bucket.address(key))
+        answer = bucket.client.get_object(**bucket.asked(key))
         size_bytes = int(answer.get("ContentLength") or 0)
         if max_bytes is not None and size_bytes > max_bytes:
             answer["Body"].close()
@@ -55,7 +55,7 @@ def read_range(
     try:
         with Translated(call):
             try:
-                answer = bucket.client.get_object(**bucket.address(key), Range=wanted, **condition)
+                answer = bucket.client.get_object(**bucket.asked(key), Range=wanted, **condition)
             except botocore.exceptions.ClientError as error:
                 if error.response.get("ResponseMetadata", {}).get("HTTPStatusCode") == 416:
                     return None

@@ -32,7 +32,7 @@ def put_single(
     """Store ``data`` by one request, which is carried out as a whole or not at all."""
     with Translated(call):
         answer = bucket.client.put_object(
-            **bucket.address(key),
+            **bucket.begun(key),
             Body=data,
             ChecksumCRC32=crc32_header(data),
             Metadata=put_metadata(nonce),
@@ -57,6 +57,7 @@ def put_parts(
         client=bucket.client,
         call=call,
         address=bucket.address(key),
+        parameters=bucket.parameters,
         conditions=conditions,
         metadata=put_metadata(nonce),
         concurrency=bucket.settings.max_concurrency,

@@ -46,10 +46,26 @@ class LocalSettings:
 
 
 @dataclass(frozen=True, slots=True)
+class ServerEncryption:
+    """How an S3 server encrypts what it is given.
+
+    ``algorithm`` is one of ``SSE-S3``, ``SSE-KMS``, ``DSSE-KMS``, ``SSE-C``. With KMS, ``key`` names a key
+    of the service, None its default one, and ``context`` is what the key's policy may ask for. With SSE-C
+    ``key`` is the key itself, 32 bytes in base64, which the server forgets and every request carries.
+    """
+
+    algorithm: str
+    key: str | None = field(default=None, repr=False)
+    context: tuple[tuple[str, str], ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
 class S3Settings:
     """An S3 bucket, or one of a server that speaks S3.
 
     ``path_style`` None means: by path if there is an ``endpoint``, else as the SDK decides.
+    ``access_point`` is the ARN of one that requests go to instead of the bucket. ``server_encryption``
+    None leaves it to the bucket's own settings.
     """
 
     bucket: str
@@ -60,6 +76,9 @@ class S3Settings:
     secret_key: str | None = field(default=None, repr=False)
     session_token: str | None = field(default=None, repr=False)
     path_style: bool | None = None
+    access_point: str | None = None
+    requester_pays: bool = False
+    server_encryption: ServerEncryption | None = None
     anonymous: bool = False
     timeout_seconds: float = DEFAULT_TIMEOUT_SECONDS
     part_size_bytes: int = DEFAULT_PART_SIZE_BYTES

@@ -12,7 +12,7 @@ from pyspark_checkpoint.store.open import open_object_store
 from tests.harness import outcome
 from tests.harness.driver import Driver
 from tests.harness.queries import HDFS, ROCKSDB_CHANGELOG, QuerySpec
-from tests.servers.hadoop import FILE_MANAGER, build_jar, s3a_jars, spark_conf
+from tests.servers.hadoop import FILE_MANAGER, build_jar, s3a_conf, s3a_jars, spark_conf
 from tests.servers.launch import S3Server
 
 MANAGER = "spark.sql.streaming.checkpointFileManagerClass"
@@ -62,3 +62,19 @@ def test_locations_on_s3_are_captured_and_restored_with_either_file_manager(
         assert newest is not None
         assert newest.epoch >= BATCHES - 1
         assert list(history.verify()) == []
+
+
+def test_a_location_is_captured_with_what_the_program_has_set_on_its_session(
+    s3_server: S3Server, tmp_path: Path
+) -> None:
+    """Endpoint and credentials that the application's own confs do not have: Spark and we read the same."""
+    store = str(tmp_path / "store")
+    there = s3_server.url("session-settings").replace("s3://", "s3a://")
+    conf = {**HDFS, **s3a_conf(s3_server.endpoint)}
+    spec = QuerySpec("count", "count", f"{there}/count", str(tmp_path), 3, conf, rows=60, listen=store)
+    with Driver(tmp_path / "s3.log", conf={}, class_path=[build_jar(), *s3a_jars()]) as driver:
+        driver.run(spec, timeout_seconds=300)
+        assert driver.call("flush", name=spec.name, timeout_seconds=60)
+    (query,) = list_queries(open_object_store(store))
+    newest = CheckpointStore.open(root_url(store, query.query_id)).load_latest()
+    assert newest is not None and newest.epoch == 2

@@ -1,8 +1,11 @@
-"""What S3 alone does: parts, copies by the server, listings, credentials. On a real server."""
+"""What S3 alone does: parts, copies by the server, listings, credentials, encryption. On a real server."""
 
 from __future__ import annotations
 
+import base64
+import contextlib
 import itertools
+import json
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,7 +15,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pyspark_checkpoint.clock import SYSTEM_CLOCK
-from pyspark_checkpoint.errors import AlreadyExists, Conflict, Denied, Invalid, NotFound, Unavailable
+from pyspark_checkpoint.errors import (
+    AlreadyExists,
+    Conflict,
+    Denied,
+    Invalid,
+    NotFound,
+    StoreError,
+    Unavailable,
+)
 from pyspark_checkpoint.store.open import parse_store_settings
 from pyspark_checkpoint.store.s3 import S3Store
 from pyspark_checkpoint.store.s3_multipart import MAX_PARTS, MIN_PART_BYTES, part_ranges
@@ -270,3 +281,137 @@ def test_a_stream_goes_on_after_a_passing_failure(setting: Setting, fault: Fault
     setting.proxy.add(Rule(fault, skip=2, retry_after_seconds=0))
     assert b"".join(setting.store.stream("k", chunk_bytes=50_000)) == data
     assert setting.proxy.count("GET") == 7
+
+
+def use_every_verb(store: S3Store) -> None:
+    """Put, read, copy, list and delete; small and in parts, except for a copy in parts."""
+    version = store.put("small", b"first", if_absent=True)
+    store.put("small", b"second", if_match=version)
+    store.put("large", LARGE)
+    assert store.read("small").data == b"second"
+    assert store.get("large", start=7, end=11) == LARGE[7:11]
+    assert b"".join(store.stream("large", chunk_bytes=8 * MIB)) == LARGE
+    assert store.head("large").size_bytes == len(LARGE)
+    store.copy("small", "copied")
+    store.copy("small", "created", if_absent=True)
+    assert store.get("copied") == store.get("created") == b"second"
+    keys = ["copied", "created", "large", "small"]
+    assert [info.key for info in store.list()] == keys
+    store.delete(keys[:1])
+    store.delete(keys[1:])
+    assert list(store.list()) == []
+
+
+def with_options(setting: Setting, **options: str) -> S3Store:
+    """The setting's store, opened with further options."""
+    given = {**setting.server.options_at(setting.proxy.endpoint), **options}
+    settings = s3_settings(setting.server.url(setting.prefix), given)
+    return S3Store(settings, single_put_bytes=6 * MIB, copy_whole_bytes=6 * MIB)
+
+
+def test_a_key_of_the_customer_is_sent_with_every_request_that_needs_it(setting: Setting) -> None:
+    """SSE-C: the server encrypts and forgets the key; without it not even a head is answered."""
+    key = base64.b64encode(bytes(range(32))).decode()
+    options = {
+        "spark.hadoop.fs.s3a.encryption.algorithm": "SSE-C",
+        "spark.hadoop.fs.s3a.encryption.key": key,
+    }
+    store = with_options(setting, **options)
+    use_every_verb(store)
+    store.put("large", LARGE)
+    setting.proxy.clear()
+    with contextlib.suppress(Invalid):  # SeaweedFS does not implement the copy of a part with such a key
+        store.copy("large", "large-copy")
+    parts = [request for request in setting.proxy.requests if "partNumber" in request.target]
+    assert parts
+    for request in parts:
+        assert request.headers["x-amz-server-side-encryption-customer-key"] == key
+        assert request.headers["x-amz-copy-source-server-side-encryption-customer-key"] == key
+    store.put("kept", b"sealed")
+    for read in (setting.store.get, setting.store.head):
+        with pytest.raises((Invalid, Denied)):
+            read("kept")
+    other = {**options, "spark.hadoop.fs.s3a.encryption.key": base64.b64encode(bytes(32)).decode()}
+    with pytest.raises((Invalid, Denied)):
+        with_options(setting, **other).get("kept")
+    assert store.get("kept") == b"sealed"
+
+
+def test_whoever_pays_is_said_in_every_request(setting: Setting) -> None:
+    """Buckets whose requesters pay refuse all requests that do not say so."""
+    store = with_options(setting, **{"spark.hadoop.fs.s3a.requester.pays.enabled": "true"})
+    use_every_verb(store)
+    store.put("large", LARGE)
+    store.copy("large", "large-copy")
+    setting.proxy.add(Rule(Fault.ERROR_403, contains="partNumber=2"))
+    with pytest.raises(Denied):
+        store.put("given-up", LARGE)
+    requests = setting.proxy.requests
+    assert {request.method for request in requests} == {"PUT", "GET", "HEAD", "POST", "DELETE"}
+    assert {request.headers.get("x-amz-request-payer") for request in requests} == {"requester"}
+
+
+@pytest.mark.parametrize(
+    ("algorithm", "header"), [("AES256", "AES256"), ("SSE-KMS", "aws:kms"), ("DSSE-KMS", "aws:kms:dsse")]
+)
+def test_encryption_by_the_service_is_asked_for_where_an_object_begins(
+    rclone_server: S3Server, algorithm: str, header: str
+) -> None:
+    """On the wire: of a put, a copy and an upload in parts; in no other request, which S3 would refuse."""
+    with FaultProxy(rclone_server.endpoint) as proxy:
+        setting = Setting(rclone_server, proxy, SYSTEM_CLOCK.uuid7(), None)  # type: ignore[arg-type]
+        arn = "arn:aws:kms:eu-west-1:123456789012:key/1234"
+        options = {
+            "spark.hadoop.fs.s3a.encryption.algorithm": algorithm,
+            "spark.hadoop.fs.s3a.encryption.key": arn,
+            "spark.hadoop.fs.s3a.encryption.context": "project=a, stage=b",
+        }
+        store = with_options(setting, **options)
+        store.put("small", b"x")
+        store.put("large", LARGE)
+        store.copy("small", "copied")
+        store.get("small")
+        store.delete(["small", "large"])
+        began = [r for r in proxy.requests if "x-amz-server-side-encryption" in r.headers]
+        others = [r for r in proxy.requests if r not in began]
+    assert [(r.method, r.target.rpartition("/")[2]) for r in began] == [
+        ("PUT", "small"),
+        ("POST", "large?uploads"),
+        ("PUT", "copied"),
+    ]
+    for request in began:
+        assert request.headers["x-amz-server-side-encryption"] == header
+        if algorithm == "AES256":
+            assert "x-amz-server-side-encryption-aws-kms-key-id" not in request.headers
+            continue
+        assert request.headers["x-amz-server-side-encryption-aws-kms-key-id"] == arn
+        context = request.headers["x-amz-server-side-encryption-context"]
+        assert json.loads(base64.b64decode(context)) == {"project": "a", "stage": "b"}
+    assert not any("encryption" in name for request in others for name in request.headers)
+
+
+def test_requests_go_to_the_access_point(setting: Setting, monkeypatch: pytest.MonkeyPatch) -> None:
+    """On the wire: its host is asked by name, also where buckets are to stand in the path."""
+    monkeypatch.setenv("http_proxy", setting.proxy.endpoint)
+    monkeypatch.delenv("no_proxy", raising=False)
+    monkeypatch.delenv("NO_PROXY", raising=False)
+    bucket = setting.server.bucket
+    options = {
+        "endpoint": "http://s3-accesspoint.eu-west-1.example",
+        "region": "eu-west-1",
+        "pathStyleAccess": "true",
+        f"spark.hadoop.fs.s3a.bucket.{bucket}.accesspoint.arn": (
+            "arn:aws:s3:eu-west-1:123456789012:accesspoint/finance"
+        ),
+    }
+    store = with_options(setting, **options)
+    for ask in (lambda: store.put("k", b"x"), lambda: store.copy("k", "l"), lambda: store.delete(["k"])):
+        with contextlib.suppress(StoreError):  # the server behind knows nothing of access points
+            ask()
+    hosts = {request.headers["host"] for request in setting.proxy.requests}
+    assert hosts == {"finance-123456789012.s3-accesspoint.eu-west-1.example"}
+    paths = {
+        request.target.partition(".example")[2].partition("?")[0] for request in setting.proxy.requests
+    }
+    assert f"/{setting.prefix}/k" in paths
+    assert not any(bucket in path for path in paths)

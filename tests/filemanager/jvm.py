@@ -30,13 +30,13 @@ class Jvm:
 
     def __init__(self, gateway: JavaGateway, conf: Mapping[str, str]) -> None:
         self._view = gateway.jvm
-        self._base_conf = dict(conf)
+        self.confs = dict(conf)
         self.access = getattr(gateway.jvm, f"{_PACKAGE}.TestAccess")
 
     def conf(self, extra: Mapping[str, str] | None = None) -> Any:
         """A Hadoop configuration with the confs of this JVM and ``extra``."""
         conf = self._view.org.apache.hadoop.conf.Configuration()
-        for name, value in {**self._base_conf, **(extra or {})}.items():
+        for name, value in {**self.confs, **(extra or {})}.items():
             conf.set(name, value)
         return conf
 
@@ -55,10 +55,14 @@ class Jvm:
         stream.write(bytearray(content))
         stream.close()
 
-    def spark_manager(self, root: str) -> Manager:
+    def spark_manager(self, root: str, extra: Mapping[str, str] | None = None) -> Manager:
         """The manager that Spark takes without our conf."""
         names = self._view.org.apache.spark.sql.execution.streaming.checkpointing
-        return Manager(self, root, names.CheckpointFileManager.create(self.path(root), self.conf()))
+        return Manager(self, root, names.CheckpointFileManager.create(self.path(root), self.conf(extra)))
+
+    def array_list(self) -> Any:
+        """An empty list of Java's, which the JVM can add to."""
+        return self._view.java.util.ArrayList()
 
 
 class Manager:

@@ -116,6 +116,24 @@ def test_nested_paths_need_no_directories_of_their_own(manager: Manager) -> None
     assert manager.names("state/0/3/left-keyToNumValues") == ["1.delta"]
 
 
+def test_a_directory_that_was_made_is_listed_in_its_parent(manager: Manager) -> None:
+    """What Spark's own CheckpointFileManagerTests asks of every manager, in its order."""
+    assert not manager.exists("dir/subdir/subsubdir")
+    manager.mkdirs("dir/subdir/subsubdir")
+    assert manager.exists("dir/subdir/subsubdir")
+    manager.mkdirs("dir/subdir/subsubdir")
+    assert manager.names() == ["dir"]
+    assert manager.names("dir") == ["subdir"]
+    (status,) = manager.java.list(manager.path(""))
+    assert status.isDirectory()
+    manager.write("dir/subdir/subsubdir/file", b"x")
+    manager.mkdirs("dir/subdir/beside")
+    assert sorted(manager.names("dir/subdir")) == ["beside", "subsubdir"]
+    assert manager.names("dir") == ["subdir"]
+    manager.delete("dir/subdir/beside")
+    assert manager.names("dir/subdir") == ["subsubdir"]
+
+
 def test_a_listing_has_names_sizes_and_kinds_and_obeys_the_filter(manager: Manager) -> None:
     """Files and directories are told apart, and listed in the order of their names."""
     manager.mkdirs("offsets")

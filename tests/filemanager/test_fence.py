@@ -49,6 +49,16 @@ def test_a_store_that_cannot_fence_is_refused(careless: Jvm, bucket: str, reason
     assert not manager.exists("metadata")
 
 
+def test_one_bucket_name_at_two_servers_is_probed_at_each(
+    jvm: Jvm, careless: Jvm, s3_manager: Manager
+) -> None:
+    """That the first server keeps conditions says nothing of the second one."""
+    s3_manager.write("metadata", b"x")
+    elsewhere = {"fs.s3a.impl.disable.cache": "true", **careless.confs}
+    with pytest.raises(Py4JJavaError, match="ignored If-None-Match"):
+        jvm.manager(s3_manager.root, elsewhere).write("metadata", b"x")
+
+
 @pytest.mark.parametrize("bucket", ["ckpt-test", "ckpt-plain"])
 def test_a_user_can_choose_to_run_without_a_fence(careless: Jvm, bucket: str) -> None:
     """Files are written all the same; one that is seen to exist is still not overwritten."""

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import stat
 from pathlib import Path
 
 import pytest
@@ -114,6 +116,72 @@ def test_a_disk_without_links_is_written_as_spark_does(jvm: Jvm, disk: Path) -> 
     assert [name for name in names(disk) if not name.endswith(".crc")] == ["4"]
 
 
+@pytest.mark.parametrize(
+    "reason",
+    ["Input/output error", "Stale file handle", "Disk quota exceeded", "No space left on device"],
+)
+def test_a_link_that_fails_is_not_taken_for_a_disk_without_links(jvm: Jvm, disk: Path, reason: str) -> None:
+    """Spark's way looks and then renames: a broken disk or server must not lead past the fence."""
+    root = f"file://{disk}"
+    manager = Manager(jvm, root, jvm.access.failingLinks(root, reason, jvm.conf()))
+    manager.mkdirs("")
+    with pytest.raises(Py4JJavaError, match=reason):
+        manager.write("4", b"first")
+    assert names(disk) == []
+
+
+@pytest.mark.parametrize(
+    "reason",
+    ["Operation not permitted", "Operation not supported", "Function not implemented", "Too many links"],
+)
+def test_every_word_for_a_disk_without_links_is_known(jvm: Jvm, disk: Path, reason: str) -> None:
+    """File systems answer by different errors; each means that no file there can have two names."""
+    root = f"file://{disk}"
+    manager = Manager(jvm, root, jvm.access.failingLinks(root, reason, jvm.conf()))
+    manager.mkdirs("")
+    manager.write("4", b"first")
+    refuse(manager, "4")
+
+
+def test_the_systems_own_words_are_known(jvm: Jvm) -> None:
+    """Whatever language the process speaks: what Linux says where links are not permitted is learned."""
+    assert jvm.access.knowsTheSystemsWords()
+
+
+def test_files_that_a_snapshot_names_are_synced_before_it_has_its_name(jvm: Jvm, disk: Path) -> None:
+    """Spark copies them past the manager, with checksums beside them; each is synced once."""
+    root = f"file://{disk}"
+    notes = jvm.array_list()
+    manager = Manager(jvm, root, jvm.access.notingSyncs(root, f"{disk}/5.zip", notes, jvm.conf()))
+    manager.mkdirs("")
+    for name in ("SSTs/000004-a.sst", "logs/000005-b.log"):
+        jvm.write_with_checksums(f"{root}/{name}", b"copied")
+    manager.write("5.zip", b"names them", overwrite=True)
+    files = {"000004-a.sst", ".000004-a.sst.crc", "000005-b.log", ".000005-b.log.crc"}
+    assert {*notes} == {*(f"before {name}" for name in {*files, "SSTs", "logs"}), f"after {disk.name}"}
+    assert notes[len(notes) - 1] == f"after {disk.name}"
+    seen = len(notes)
+    jvm.write_with_checksums(f"{root}/SSTs/000006-c.sst", b"copied")
+    manager.write("6_a.zip", b"names them", overwrite=True)
+    again = ("000006-c.sst", ".000006-c.sst.crc", "SSTs", disk.name)
+    assert sorted([*notes][seen:]) == sorted(f"after {name}" for name in again)
+    seen = len(notes)
+    manager.write("7.changelog", b"names none")
+    assert [*notes][seen:] == [f"after {disk.name}"]
+
+
+def test_a_snapshot_whose_files_cannot_be_synced_is_not_published(jvm: Jvm, disk: Path) -> None:
+    """The batch fails; what the snapshot would have replaced stays."""
+    root = f"file://{disk}"
+    manager = Manager(jvm, root, jvm.access.failingSync(root, "000004-a.sst", jvm.conf()))
+    manager.mkdirs("")
+    manager.write("5.zip", b"old", overwrite=True)
+    jvm.write_with_checksums(f"{root}/SSTs/000004-a.sst", b"copied")
+    with pytest.raises(Py4JJavaError, match="Input/output error"):
+        manager.write("5.zip", b"new", overwrite=True)
+    assert manager.read("5.zip") == b"old"
+
+
 def test_a_link_whose_answer_was_lost_is_ours(jvm: Jvm, disk: Path) -> None:
     """A network file system repeats it, and finds the name taken: by the very same file."""
     root = f"file://{disk}"
@@ -139,6 +207,33 @@ def test_permissions_are_those_that_hadoop_would_give(
     modes = {path.name: path.stat().st_mode & 0o777 for path in (disk / "state" / "0").iterdir()}
     assert modes == {"1.delta": file_mode, "schema": file_mode}
     assert (disk / "state").stat().st_mode & 0o777 == directory_mode
+
+
+@pytest.mark.parametrize("mask", ["022", "002", "007"])
+def test_directories_inherit_their_group_as_with_spark(jvm: Jvm, disk: Path, mask: str) -> None:
+    """The setgid bit of a shared directory passes on to what is made below it, whoever makes it."""
+    disk.mkdir()
+    group = 54321 if os.geteuid() == 0 else os.getegid()
+    os.chown(disk, -1, group)
+    disk.chmod(0o2775)
+    conf = {"fs.permissions.umask-mode": mask}
+    managers = {
+        "ours": jvm.manager(f"file://{disk}", conf),
+        "sparks": jvm.spark_manager(f"file://{disk}", conf),
+    }
+    for name, manager in managers.items():
+        manager.mkdirs(f"{name}/state/0")
+        manager.write(f"{name}/state/0/1.delta", b"x", overwrite=True)
+    facts = {
+        name: [
+            (path.stat().st_gid, oct(path.stat().st_mode))
+            for path in (disk / name, disk / name / "state" / "0", disk / name / "state" / "0" / "1.delta")
+        ]
+        for name in managers
+    }
+    assert facts["ours"] == facts["sparks"]
+    assert {gid for gid, _ in facts["ours"]} == {group}
+    assert all(int(mode, 8) & stat.S_ISGID for _, mode in facts["ours"][:2])
 
 
 def test_a_location_may_be_reached_by_a_link(jvm: Jvm, ours: Manager, disk: Path) -> None:

@@ -48,6 +48,46 @@ def test_a_state_file_is_one_put(jvm: Jvm, s3_root: str, log: Manager, proxy: Fa
     assert verbs(proxy.requests) == {"PUT": 1}
 
 
+def test_a_directory_that_was_made_is_listed_without_further_requests(
+    jvm: Jvm, s3_root: str, log: Manager, proxy: FaultProxy
+) -> None:
+    """Making it costs nothing, and the listing of its parent is one LIST as ever."""
+    log.write("0", b"x")
+    proxy.clear()
+    log.mkdirs("empty")
+    assert log.names() == ["0", "empty"]
+    assert verbs(proxy.requests) == {"LIST": 1}
+
+
+def test_a_location_that_somebody_else_has_removed_lists_nothing(
+    jvm: Jvm, s3_server: S3Server, s3_root: str
+) -> None:
+    """Spark refuses to begin anew in a location whose state is not empty, be it by an empty directory."""
+    manager = jvm.manager(s3_root)
+    manager.mkdirs("state/0/0")
+    manager.mkdirs("state/0/1")
+    assert manager.names("state/0") == ["0", "1"]
+    manager.write("state/0/0/1.delta", b"x", overwrite=True)
+    assert manager.names("state/0") == ["0", "1"]
+    client = s3_server.client()
+    prefix = s3_root.removeprefix(f"s3a://{s3_server.bucket}/")
+    for name in ("state/0/0/1.delta", "state/0/0/", "state/0/", "state/"):  # SeaweedFS keeps directories
+        client.delete_object(Bucket=s3_server.bucket, Key=f"{prefix}/{name}")
+    client.close()
+    assert manager.names("state/0") == manager.names("state") == []
+
+
+def test_the_directories_that_are_remembered_are_bounded(jvm: Jvm, s3_root: str, proxy: FaultProxy) -> None:
+    """An application may make locations for months; the newest are known, and those that they lie in."""
+    manager = jvm.manager(s3_root)
+    assert jvm.access.makeDirectories(manager.java, s3_root, 12_000) == 10_000
+    for name in ("", "made", "made/11999"):
+        assert manager.exists(name)
+    assert verbs(proxy.requests) == {}
+    assert not manager.exists("made/0")
+    assert "made/11999" in {f"made/{name}" for name in manager.names("made")}
+
+
 def test_a_cancelled_file_costs_nothing(log: Manager, proxy: FaultProxy) -> None:
     """Not even a request that begins an upload."""
     stream = log.create("7")

@@ -18,7 +18,15 @@ from tests.servers.process import PortLease
 
 SECRET = "do-not-show-me"
 SERVLET = "spark.metrics.conf.*.sink.prometheusServlet"
-SECRETS = ("accessKey", "secretKey", "sessionToken", "accountKey", "sasToken", "connectionString")
+SECRETS = (
+    "accessKey",
+    "secretKey",
+    "sessionToken",
+    "accountKey",
+    "sasToken",
+    "connectionString",
+    "serverEncryptionKey",
+)
 
 
 @pytest.fixture

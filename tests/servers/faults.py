@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import enum
+from collections.abc import Mapping
 from contextlib import AbstractContextManager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Protocol
 
 from tests.servers.wire import Wire
@@ -72,6 +73,8 @@ class Request:
     request_bytes: int
     response_bytes: int
     fault: Fault | None
+    headers: Mapping[str, str] = field(default_factory=dict, repr=False, compare=False)
+    """Those of the request; their names are in lower case."""
 
 
 class Host(Protocol):

@@ -225,7 +225,15 @@ class Relay:
     def _log(self, head: Head, status: int, rule: Rule | None) -> None:
         fault = None if rule is None else rule.fault
         self._proxy.record(
-            Request(head.method, self._target, status, self._request_bytes, self._response_bytes, fault)
+            Request(
+                head.method,
+                self._target,
+                status,
+                self._request_bytes,
+                self._response_bytes,
+                fault,
+                head.headers,
+            )
         )
 
 

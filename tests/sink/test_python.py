@@ -69,3 +69,17 @@ def test_a_side_process_that_lived_long_was_no_failed_start(jvm: Jvm) -> None:
 def _python(directory: Path) -> str:
     subprocess.run([sys.executable, "-m", "venv", "--without-pip", str(directory)], check=True)
     return str(directory / "bin" / "python")
+
+
+def test_only_settings_that_somebody_has_chosen_are_told_to_python(jvm: Jvm) -> None:
+    """Not Hadoop's defaults, Spark's, or what Spark found in the environment: the stores have their own."""
+    conf = jvm.conf()
+    chosen = {f"spark.hadoop.{name}": value for name, value in jvm.confs.items()}
+    conf.set("fs.s3a.downgrade.syncable.exceptions", "true", "Set by Spark to default values")
+    conf.set("fs.s3a.session.token", "x", "Set by Spark on host from AWS_SESSION_TOKEN")
+    conf.set("fs.gs.project.id", "p", "Set by Spark from keys starting with 'spark.hadoop'")
+    conf.set("google.cloud.auth.type", "UNAUTHENTICATED")
+    conf.set("spark.sql.shuffle.partitions", "2")
+    chosen |= {"spark.hadoop.fs.gs.project.id": "p"}
+    chosen |= {"spark.hadoop.google.cloud.auth.type": "UNAUTHENTICATED"}
+    assert dict(jvm.access.chosenConfs(conf)) == chosen

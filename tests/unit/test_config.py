@@ -79,7 +79,16 @@ def test_a_value_that_cannot_be_is_an_error_that_names_the_setting(name: str, va
 
 
 @pytest.mark.parametrize(
-    "name", ["accessKey", "secretKey", "sessionToken", "accountKey", "sasToken", "CONNECTIONSTRING"]
+    "name",
+    [
+        "accessKey",
+        "secretKey",
+        "sessionToken",
+        "accountKey",
+        "sasToken",
+        "CONNECTIONSTRING",
+        "serverEncryptionKey",
+    ],
 )
 def test_a_credential_under_a_name_that_spark_may_log_is_refused(name: str) -> None:
     """The message has the name that Spark hides, and not the value."""

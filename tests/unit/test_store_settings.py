@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import sys
 from pathlib import Path
 
@@ -17,6 +18,7 @@ from pyspark_checkpoint.store.settings import (
     LocalSettings,
     MemorySettings,
     S3Settings,
+    ServerEncryption,
     StoreSettings,
 )
 
@@ -249,6 +251,87 @@ def test_options_of_another_backend_are_ignored() -> None:
     assert not is_store_option("keyColumns")
 
 
+CUSTOMER_KEY = base64.b64encode(bytes(32)).decode()
+
+
+@pytest.mark.parametrize(
+    ("options", "expected"),
+    [
+        ({"serverEncryption": "aes256"}, ServerEncryption("SSE-S3")),
+        ({"serverEncryption": "SSE-KMS"}, ServerEncryption("SSE-KMS")),
+        ({"serverEncryption": "none"}, None),
+        (
+            {"fs.s3a.encryption.algorithm": "SSE-C", "fs.s3a.encryption.key": CUSTOMER_KEY},
+            ServerEncryption("SSE-C", CUSTOMER_KEY),
+        ),
+        (
+            {
+                "spark.hadoop.fs.s3a.server-side-encryption-algorithm": "SSE-KMS",
+                "spark.hadoop.fs.s3a.server-side-encryption.key": "arn-of-old-name",
+            },
+            ServerEncryption("SSE-KMS", "arn-of-old-name"),
+        ),
+        (
+            {
+                "spark.hadoop.fs.s3a.encryption.algorithm": "SSE-C",
+                "spark.hadoop.fs.s3a.encryption.key": CUSTOMER_KEY,
+                "spark.hadoop.fs.s3a.bucket.b.encryption.algorithm": "DSSE-KMS",
+                "spark.hadoop.fs.s3a.bucket.b.encryption.key": "arn-of-bucket",
+                "spark.hadoop.fs.s3a.bucket.b.encryption.context": "a=1,b=x=y",
+            },
+            ServerEncryption("DSSE-KMS", "arn-of-bucket", (("a", "1"), ("b", "x=y"))),
+        ),
+        ({"fs.s3a.encryption.key": "of-no-algorithm"}, None),
+        (
+            {
+                "serverEncryption": "SSE-KMS",
+                "fs.s3a.encryption.algorithm": "SSE-C",
+                "fs.s3a.encryption.key": CUSTOMER_KEY,
+            },
+            ServerEncryption("SSE-KMS"),
+        ),
+    ],
+)
+def test_the_servers_encryption_is_read_as_hadoop_reads_it(
+    options: dict[str, str], expected: ServerEncryption | None
+) -> None:
+    """By options, by Hadoop's names old and new, for a bucket; no algorithm gets another one's key."""
+    assert backend("s3://b", options) == S3Settings("b", server_encryption=expected)
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({"serverEncryption": "SSE-C"}, "serverEncryptionKey"),
+        ({"serverEncryption": "SSE-C", "serverEncryptionKey": "s3cr3t"}, "32 bytes"),
+        ({"serverEncryptionKey": "s3cr3t"}, "serverEncryption"),
+        ({"serverEncryption": "SSE-K"}, "SSE-KMS"),
+        ({"serverEncryption": "SSE-KMS", "serverEncryptionContext": "s3cr3t"}, "key=value"),
+        ({"spark.hadoop.fs.s3a.encryption.algorithm": "CSE-KMS"}, "Hadoop's own client"),
+        ({"accessPoint": "finance"}, "ARN"),
+    ],
+)
+def test_encryption_that_cannot_be_is_refused_before_anything_is_written(
+    options: dict[str, str], words: str
+) -> None:
+    """Objects that are not encrypted as was asked for must not come into being; no key is shown."""
+    with pytest.raises(SettingsError, match=words) as caught:
+        backend("s3://b", options)
+    assert "s3cr3t" not in str(caught.value)
+
+
+def test_who_pays_and_access_points_are_read_as_hadoop_reads_them() -> None:
+    """An access point belongs to one bucket."""
+    arn = "arn:aws:s3:eu-west-1:123456789012:accesspoint/finance"
+    hadoop = {
+        "spark.hadoop.fs.s3a.requester.pays.enabled": "true",
+        "spark.hadoop.fs.s3a.bucket.b.accesspoint.arn": arn,
+    }
+    assert backend("s3://b", hadoop) == S3Settings("b", requester_pays=True, access_point=arn)
+    assert backend("s3://c", hadoop) == S3Settings("c", requester_pays=True)
+    assert backend("s3://c", {"accessPoint": arn}) == S3Settings("c", access_point=arn)
+
+
 def test_secrets_are_not_in_a_repr() -> None:
     """Settings may be logged."""
     s3 = parse_store_settings(
@@ -260,8 +343,12 @@ def test_secrets_are_not_in_a_repr() -> None:
     connection = parse_store_settings(
         "az://c", {"connectionString": "AccountName=a;AccountKey=s3cr3t"}, env={}
     )
-    for settings in (s3, azure, connection):
+    sealed = parse_store_settings(
+        "s3://b", {"serverEncryption": "SSE-C", "serverEncryptionKey": CUSTOMER_KEY}, env={}
+    )
+    for settings in (s3, azure, connection, sealed):
         assert "s3cr3t" not in repr(settings)
+        assert CUSTOMER_KEY not in repr(settings)
 
 
 @pytest.mark.parametrize(

@@ -33,6 +33,7 @@ from pyspark_checkpoint.store.faults import (
 from pyspark_checkpoint.store.local import LocalStore
 from pyspark_checkpoint.store.memory import MemoryStore
 from pyspark_checkpoint.store.meter import MeteredStore, VerbCount
+from pyspark_checkpoint.store.open import open_object_store
 from pyspark_checkpoint.store.probe import (
     PROBED_VARIABLE,
     ProbeResult,
@@ -297,6 +298,60 @@ def test_a_real_server_that_ignores_conditions_is_refused(rclone_server: S3Serve
     assert list(store.list("_probe/")) == []
     require_conditional_writes(store, accept_unsafe=True, env={})
     store.close()
+
+
+@pytest.mark.parametrize(
+    ("url", "options", "other"),
+    [
+        ("s3://b/t", {"accessKey": "a", "secretKey": "b"}, {"endpoint": "https://other.example"}),
+        ("gs://b/t", {"anonymous": "true"}, {"endpoint": "https://other.example"}),
+        ("az://c/t", {"accountName": "one", "accountKey": "a2V5"}, {"accountName": "two"}),
+        (
+            "az://c/t",
+            {"connectionString": "AccountName=n;AccountKey=a2V5;BlobEndpoint=https://one.example/n"},
+            {"connectionString": "AccountName=n;AccountKey=a2V5;BlobEndpoint=https://two.example/n"},
+        ),
+    ],
+    ids=["s3", "gs", "az", "az-connection-string"],
+)
+def test_a_store_knows_its_server(url: str, options: dict[str, str], other: dict[str, str]) -> None:
+    """One URL at two servers is two stores, also behind wrappers; credentials make no difference."""
+    if url.startswith("s3"):
+        options = {**options, "region": "us-east-1"}
+    store = open_object_store(url, options, env={})
+    servers = [
+        MeteredStore(FaultyStore(open_object_store(url, given, env={}))).server
+        for given in (options, {**options, "retrySeconds": "1"}, {**options, **other})
+    ]
+    assert servers[0] == servers[1] == store.server != servers[2]
+    assert servers[0].startswith("https://")
+    assert "a2V5" not in "".join(servers)
+
+
+def test_the_server_of_an_s3_store_may_be_named_by_the_profile(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The SDK's own files name endpoints too, of which our settings know nothing."""
+    config = tmp_path / "config"
+    config.write_text("[default]\nregion = us-east-1\nendpoint_url = https://profile.example\n")
+    monkeypatch.setenv("AWS_CONFIG_FILE", str(config))
+    store = open_object_store("s3://b/t", {"timeoutSeconds": "29"}, env={})
+    assert store.server == "https://profile.example"
+
+
+def test_one_bucket_name_at_two_servers_is_probed_at_each(
+    s3_server: S3Server, rclone_server: S3Server
+) -> None:
+    """That the first server keeps conditions says nothing of the second one."""
+    env: dict[str, str] = {}
+    assert s3_server.url("probe") == rclone_server.url("probe")
+    good = Place("s3", s3_server.url("probe"), s3_server.options).open()
+    careless = Place("s3", rclone_server.url("probe"), rclone_server.options).open()
+    require_conditional_writes(good, env=env)
+    with pytest.raises(UnsafeStore):
+        require_conditional_writes(careless, env=env)
+    good.close()
+    careless.close()
 
 
 def test_a_real_server_that_keeps_conditions_passes(s3_server: S3Server) -> None:

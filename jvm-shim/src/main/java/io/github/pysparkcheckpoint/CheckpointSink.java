@@ -38,7 +38,6 @@ import org.apache.spark.sql.types.Metadata;
 import org.apache.spark.sql.types.StructType;
 import org.apache.spark.sql.util.CaseInsensitiveStringMap;
 import scala.Option;
-import scala.Tuple2;
 
 /**
  * {@code format("ckpt-sink")}: Spark's own wrapper of a Python data source, and what it lacks.
@@ -130,14 +129,7 @@ public final class CheckpointSink extends PythonDataSourceV2 implements DataSour
     }
 
     private static Map<String, String> hadoopConfs() {
-        Map<String, String> found = new HashMap<>();
-        for (Tuple2<String, String> conf : SparkSession.active().sparkContext().getConf().getAll()) {
-            String name = conf._1();
-            if (name.startsWith("spark.hadoop.fs.") || name.startsWith("spark.hadoop.google.")) {
-                found.put(name, conf._2());
-            }
-        }
-        return found;
+        return HadoopConfs.chosenIn(SparkSession.active().sessionState().newHadoopConf());
     }
 
     /** The table of a path; its description is how the listener knows the sink. */
@@ -284,7 +276,7 @@ public final class CheckpointSink extends PythonDataSourceV2 implements DataSour
         public void commit(long epochId, WriterCommitMessage[] messages) {
             Map<String, String> known = new HashMap<>(facts);
             if (query != null) {
-                Configuration conf = SparkSession.active().sparkContext().hadoopConfiguration();
+                Configuration conf = SparkSession.active().sessionState().newHadoopConf();
                 known.put("offsets", CheckpointLogs.offsets(conf, query.resolvedCheckpointRoot(), epochId));
             }
             known.put("once", Boolean.toString(CountedWrite.ranOnce(messages)));

@@ -1,6 +1,7 @@
 package io.github.pysparkcheckpoint;
 
 import java.io.IOException;
+import java.net.URI;
 import java.util.UUID;
 import java.util.concurrent.ConcurrentHashMap;
 import org.apache.hadoop.fs.FileAlreadyExistsException;
@@ -10,7 +11,8 @@ import org.slf4j.Logger;
 import org.slf4j.LoggerFactory;
 
 /**
- * Finds out whether a store refuses a second create of one name, once per JVM and bucket.
+ * Finds out whether a store refuses a second create of one name, once per JVM and bucket of
+ * a server.
  *
  * <p>A server that does not know the condition ignores it without a word, so asking is not enough:
  * the probe creates an object of its own twice, and removes it. A probe that could not be finished
@@ -39,7 +41,7 @@ final class ConditionProbe {
    */
   static boolean isFenced(FileSystem fileSystem, Path directory, FileManagerSettings settings)
       throws IOException {
-    String store = fileSystem.getUri().toString();
+    String store = store(fileSystem);
     String finding = FINDINGS.get(store);
     if (finding == null) {
       synchronized (FINDINGS) {
@@ -57,6 +59,13 @@ final class ConditionProbe {
       return false;
     }
     throw new IOException(refusal(store, finding));
+  }
+
+  /** One bucket name may exist at several servers. */
+  private static String store(FileSystem fileSystem) {
+    URI uri = fileSystem.getUri();
+    String endpoint = fileSystem.getConf().getTrimmed("fs." + uri.getScheme() + ".endpoint", "");
+    return endpoint.isEmpty() ? uri.toString() : uri + " at " + endpoint;
   }
 
   /** Forget what was found, for tests. */

@@ -4,7 +4,7 @@ import java.io.FileNotFoundException;
 import java.io.IOException;
 import java.util.Arrays;
 import java.util.Set;
-import java.util.concurrent.ConcurrentHashMap;
+import java.util.stream.Stream;
 import org.apache.hadoop.conf.Configuration;
 import org.apache.hadoop.fs.FSDataInputStream;
 import org.apache.hadoop.fs.FileAlreadyExistsException;
@@ -19,11 +19,16 @@ import org.apache.spark.sql.execution.streaming.checkpointing.CheckpointFileMana
  * The manager for a connector to an object store: one request a file.
  *
  * <p>Directories do not exist in an object store. Those that were made through any manager of this
- * JVM are remembered: they exist, and are empty as long as nothing is listed in them.
+ * JVM are remembered, up to a number: they exist, and are empty as long as the store lists nothing in
+ * them. Until something is put into one it is listed where it lies; afterwards that is the store's to
+ * know, so that a location which somebody else removes is gone. None of this costs a request.
  */
 final class ConditionalFileManager implements CheckpointFileManager {
 
-  private static final Set<Path> MADE = ConcurrentHashMap.newKeySet();
+  /** More than the state of any executor has, and a few megabytes at most. */
+  static final int MOST_REMEMBERED = 10_000;
+
+  static final MadeDirectories MADE = new MadeDirectories(MOST_REMEMBERED);
 
   private final Path root;
   private final FileSystem fileSystem;
@@ -51,9 +56,15 @@ final class ConditionalFileManager implements CheckpointFileManager {
           bytes -> {
             deletes.await(file);
             writer.overwrite(file, bytes);
+            MADE.fill(file.getParent());
           });
     }
-    return new AtomicUpload<>(content, bytes -> create(file, bytes));
+    return new AtomicUpload<>(
+        content,
+        bytes -> {
+          create(file, bytes);
+          MADE.fill(file.getParent());
+        });
   }
 
   private void create(Path file, Spool content) throws IOException {
@@ -90,18 +101,36 @@ final class ConditionalFileManager implements CheckpointFileManager {
           try {
             all = fileSystem.listStatus(directory);
           } catch (FileNotFoundException absent) {
-            if (MADE.contains(directory)) {
-              return new FileStatus[0];
+            if (!MADE.contains(directory)) {
+              throw absent;
             }
-            throw absent;
+            if (MADE.isFilled(directory)) {
+              return new FileStatus[0]; // what was here has been removed, with all that it lay in
+            }
+            all = new FileStatus[0];
           }
-          return Arrays.stream(all)
+          return Stream.concat(Arrays.stream(all), madeBeside(all, directory))
               .filter(status -> filter.accept(status.getPath()))
               .filter(status -> !deletes.contains(status.getPath()))
               .filter(status -> !ConditionProbe.isProbe(status.getPath()))
               .sorted()
               .toArray(FileStatus[]::new);
         });
+  }
+
+  /** The directories that were made in {@code directory} and in which the store never had anything. */
+  private static Stream<FileStatus> madeBeside(FileStatus[] listed, Path directory) {
+    if (listed.length > 0) {
+      MADE.fill(directory);
+    }
+    Set<Path> made = MADE.emptyIn(directory);
+    for (FileStatus status : listed) {
+      if (made.remove(status.getPath())) {
+        MADE.fill(status.getPath());
+      }
+    }
+    long now = System.currentTimeMillis();
+    return made.stream().map(path -> new FileStatus(0, true, 1, 0, now, path));
   }
 
   @Override
@@ -111,9 +140,7 @@ final class ConditionalFileManager implements CheckpointFileManager {
 
   @Override
   public void mkdirs(Path path) {
-    for (Path at = fileSystem.makeQualified(path); at != null; at = at.getParent()) {
-      MADE.add(at);
-    }
+    MADE.add(fileSystem.makeQualified(path));
   }
 
   /** One HEAD for what can only be a file; nothing for a directory that was made here. */
@@ -148,7 +175,7 @@ final class ConditionalFileManager implements CheckpointFileManager {
             deletes.add(qualified);
             return null;
           }
-          MADE.removeIf(made -> isAtOrBelow(made, qualified));
+          MADE.remove(qualified);
           try {
             fileSystem.delete(qualified, true);
           } catch (FileNotFoundException absent) {
@@ -156,15 +183,6 @@ final class ConditionalFileManager implements CheckpointFileManager {
           }
           return null;
         });
-  }
-
-  private static boolean isAtOrBelow(Path path, Path ancestor) {
-    for (Path at = path; at != null; at = at.getParent()) {
-      if (at.equals(ancestor)) {
-        return true;
-      }
-    }
-    return false;
   }
 
   @Override

@@ -2,10 +2,16 @@ package io.github.pysparkcheckpoint;
 
 import java.io.IOException;
 import java.nio.channels.FileChannel;
+import java.nio.file.DirectoryStream;
 import java.nio.file.FileSystemException;
 import java.nio.file.Files;
 import java.nio.file.InvalidPathException;
+import java.nio.file.NoSuchFileException;
+import java.nio.file.NotDirectoryException;
 import java.nio.file.StandardCopyOption;
+import java.util.List;
+import java.util.Set;
+import java.util.concurrent.ConcurrentHashMap;
 import org.apache.hadoop.conf.Configuration;
 import org.apache.hadoop.fs.FileAlreadyExistsException;
 import org.apache.hadoop.fs.LocalFileSystem;
@@ -20,6 +26,8 @@ import org.apache.spark.sql.execution.streaming.checkpointing.FileContextBasedCh
  * for the permissions of either: with many partitions that is most of what a batch waits for. It
  * looks whether a name is taken before it renames, which two drivers can do at the same moment, and it
  * syncs nothing. Here the link is the decision, and what has a name is whole, also after a power cut.
+ * The files of RocksDB that a snapshot names are copied by Spark past every manager: they are synced
+ * before the snapshot gets its name.
  *
  * <p>Names, places and contents are those of Spark's own manager, which does all the reading. Checksums
  * that are left from an earlier file of the same name speak of other bytes, and go before the new file
@@ -27,19 +35,36 @@ import org.apache.spark.sql.execution.streaming.checkpointing.FileContextBasedCh
  */
 final class LocalFileManager extends FileContextBasedCheckpointFileManager {
 
-  /** Gives a file a second name, and fails if that is taken. */
-  interface Link {
-    void create(java.nio.file.Path name, java.nio.file.Path file) throws IOException;
+  /** What a disk must do by itself. */
+  interface Disk {
+
+    /** Gives a file a second name, and fails if that is taken. */
+    default void link(java.nio.file.Path name, java.nio.file.Path file) throws IOException {
+      Files.createLink(name, file);
+    }
+
+    /** Returns when the bytes of a file, or the names in a directory, survive a power cut. */
+    default void sync(java.nio.file.Path path) throws IOException {
+      try (FileChannel channel = FileChannel.open(path)) {
+        channel.force(true);
+      }
+    }
   }
 
+  /** Where Spark puts the files that a snapshot of RocksDB names, beside the snapshot. */
+  private static final List<String> NAMED_BY_SNAPSHOTS = List.of("SSTs", "logs");
+
   private final LocalFileSystem fileSystem;
-  private final Link link;
+  private final Disk disk;
   private final LocalPermissions permissions;
 
-  LocalFileManager(Path root, Configuration conf, LocalFileSystem fileSystem, Link link) {
+  /** Files that snapshots name, of those that are still there; none is ever written again. */
+  private final Set<java.nio.file.Path> synced = ConcurrentHashMap.newKeySet();
+
+  LocalFileManager(Path root, Configuration conf, LocalFileSystem fileSystem, Disk disk) {
     super(root, conf);
     this.fileSystem = fileSystem;
-    this.link = link;
+    this.disk = disk;
     this.permissions = LocalPermissions.from(conf);
   }
 
@@ -57,6 +82,9 @@ final class LocalFileManager extends FileContextBasedCheckpointFileManager {
                 draft -> {
                   permissions.givenTo(draft.path());
                   draft.finish();
+                  if (SparkFileNames.isSnapshot(target.getFileName().toString())) {
+                    syncNamedFiles(target);
+                  }
                   if (overwriteIfPossible) {
                     replace(target, draft);
                   } else {
@@ -102,10 +130,43 @@ final class LocalFileManager extends FileContextBasedCheckpointFileManager {
     }
   }
 
-  private static void replace(java.nio.file.Path target, LocalDraft draft) throws IOException {
+  /** Sync what a snapshot may name and what was not synced before it. */
+  private void syncNamedFiles(java.nio.file.Path snapshot) throws IOException {
+    Set<java.nio.file.Path> present = ConcurrentHashMap.newKeySet();
+    for (String name : NAMED_BY_SNAPSHOTS) {
+      java.nio.file.Path directory = snapshot.resolveSibling(name);
+      boolean isNew = false;
+      try (DirectoryStream<java.nio.file.Path> files = Files.newDirectoryStream(directory)) {
+        for (java.nio.file.Path file : files) {
+          isNew |= syncOnce(file);
+          present.add(file);
+        }
+      } catch (NoSuchFileException | NotDirectoryException none) {
+        continue;
+      }
+      if (isNew) {
+        syncDirectory(directory);
+      }
+    }
+    synced.retainAll(present);
+  }
+
+  private boolean syncOnce(java.nio.file.Path file) throws IOException {
+    if (synced.contains(file)) {
+      return false;
+    }
+    try {
+      disk.sync(file);
+    } catch (NoSuchFileException purged) {
+      return false;
+    }
+    return synced.add(file);
+  }
+
+  private void replace(java.nio.file.Path target, LocalDraft draft) throws IOException {
     Files.deleteIfExists(checksums(target));
     Files.move(draft.path(), target, StandardCopyOption.ATOMIC_MOVE);
-    syncDirectory(target);
+    syncDirectory(target.getParent());
   }
 
   private void create(Path path, java.nio.file.Path target, LocalDraft draft) throws IOException {
@@ -114,16 +175,24 @@ final class LocalFileManager extends FileContextBasedCheckpointFileManager {
     }
     Files.deleteIfExists(checksums(target));
     try {
-      link.create(target, draft.path());
+      disk.link(target, draft.path());
     } catch (java.nio.file.FileAlreadyExistsException taken) {
       if (!isOurs(target, draft)) {
         throw new FileAlreadyExistsException(target + " exists already");
       }
-    } catch (UnsupportedOperationException | FileSystemException noLinks) {
+    } catch (UnsupportedOperationException noLinks) {
       createAsSpark(path, draft);
       return;
+    } catch (FileSystemException failure) {
+      if (MissingLinks.isMeantBy(failure)) {
+        createAsSpark(path, draft);
+        return;
+      }
+      if (!isOurs(target, draft)) {
+        throw failure;
+      }
     }
-    syncDirectory(target);
+    syncDirectory(target.getParent());
   }
 
   /** A network file system repeats a link whose answer was lost, and is told that the name is taken. */
@@ -151,9 +220,9 @@ final class LocalFileManager extends FileContextBasedCheckpointFileManager {
     return target.resolveSibling("." + target.getFileName() + ".crc");
   }
 
-  private static void syncDirectory(java.nio.file.Path target) {
-    try (FileChannel directory = FileChannel.open(target.getParent())) {
-      directory.force(true);
+  private void syncDirectory(java.nio.file.Path directory) {
+    try {
+      disk.sync(directory);
     } catch (IOException impossible) {
       // Not every file system syncs directories. The file is whole and has its name, as with Spark's manager.
     }

@@ -3,17 +3,22 @@ package io.github.pysparkcheckpoint;
 import java.io.IOException;
 import java.nio.file.Files;
 import java.nio.file.Path;
-import java.nio.file.attribute.PosixFilePermission;
-import java.nio.file.attribute.PosixFilePermissions;
-import java.util.Set;
 import org.apache.hadoop.conf.Configuration;
 import org.apache.hadoop.fs.permission.FsPermission;
 
 /**
  * Who may read and write what is created: what Hadoop would say, by {@code fs.permissions.umask-mode}, and
- * whatever the process's own mask is.
+ * whatever the process's own mask is. What a directory inherits beyond that stays: the setgid bit, by
+ * which everything below belongs to the directory's group.
+ *
+ * @param ofFiles the nine bits of a file's mode
+ * @param ofDirectories the nine bits of a directory's mode
  */
-record LocalPermissions(Set<PosixFilePermission> ofFiles, Set<PosixFilePermission> ofDirectories) {
+record LocalPermissions(int ofFiles, int ofDirectories) {
+
+  private static final String MODE = "unix:mode";
+  private static final int NINE_BITS = 0777;
+  private static final int ALL_BITS = 07777;
 
   static LocalPermissions from(Configuration conf) {
     FsPermission mask = FsPermission.getUMask(conf);
@@ -21,14 +26,18 @@ record LocalPermissions(Set<PosixFilePermission> ofFiles, Set<PosixFilePermissio
         allowed(FsPermission.getFileDefault(), mask), allowed(FsPermission.getDirDefault(), mask));
   }
 
-  private static Set<PosixFilePermission> allowed(FsPermission most, FsPermission mask) {
-    return PosixFilePermissions.fromString(most.applyUMask(mask).toString());
+  private static int allowed(FsPermission most, FsPermission mask) {
+    return most.applyUMask(mask).toShort() & NINE_BITS;
   }
 
   void givenTo(Path created) throws IOException {
     try {
-      Files.setPosixFilePermissions(
-          created, Files.isDirectory(created) ? ofDirectories : ofFiles);
+      int has = (Integer) Files.getAttribute(created, MODE) & ALL_BITS;
+      int wanted = has & ~NINE_BITS | (Files.isDirectory(created) ? ofDirectories : ofFiles);
+      // Not without need: the system takes the setgid bit from whoever is not of the group.
+      if (wanted != has) {
+        Files.setAttribute(created, MODE, wanted);
+      }
     } catch (UnsupportedOperationException notPosix) {
       // A file system without such permissions has its own.
     }

@@ -1,7 +1,6 @@
 package io.github.pysparkcheckpoint;
 
 import java.io.IOException;
-import java.nio.file.Files;
 import java.util.Locale;
 import java.util.Set;
 import org.apache.hadoop.conf.Configuration;
@@ -44,7 +43,7 @@ public final class ObjectStoreCheckpointFileManager implements CheckpointFileMan
       return new ConditionalFileManager(path, fileSystem, conf);
     }
     if (fileSystem instanceof LocalFileSystem local) {
-      return new LocalFileManager(path, conf, local, Files::createLink);
+      return new LocalFileManager(path, conf, local, new LocalFileManager.Disk() {});
     }
     return sparkOwn(path, conf);
   }

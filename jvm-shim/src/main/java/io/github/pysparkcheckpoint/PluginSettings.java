@@ -36,13 +36,13 @@ record PluginSettings(
 
     /** What Spark's own pattern does not know: names of settings, and texts such as a command line. */
     private static final String OUR_SECRETS =
-            "(?i:spark[.]ckpt[.]secret|account[.]?key|private[.]?key|encryption[.]key|azure[.]sas"
+            "(?i:spark[.]ckpt[.]secret|account[.]?key|private[.]?key|encryption[.]key|serverEncryptionKey|azure[.]sas"
                     + "|connection[.]?string)";
 
     private static final Pattern SECRET =
             Pattern.compile(
                     "spark[.]ckpt[.](secret[.].*|option[.](accessKey|secretKey|sessionToken|accountKey"
-                            + "|sasToken|connectionString))",
+                            + "|sasToken|connectionString|serverEncryptionKey))",
                     Pattern.CASE_INSENSITIVE);
 
     @Override

@@ -56,11 +56,19 @@ final class SinkOptions {
         return "`" + column.replace("`", "``") + "`";
     }
 
-    /** The same options and more; the names of {@code more} get the prefix, if they have none. */
+    /**
+     * The same options and more; the names of {@code more} get the prefix, if they have none. Of Hadoop's
+     * confs those stay out that are among the options already, with {@code spark.hadoop.} or without.
+     */
     static CaseInsensitiveStringMap with(CaseInsensitiveStringMap options, Map<String, String> more) {
         Map<String, String> all = new HashMap<>(options.asCaseSensitiveMap());
         for (Map.Entry<String, String> entry : more.entrySet()) {
             String name = entry.getKey();
+            if (name.startsWith(HadoopConfs.PREFIX)
+                    && (options.containsKey(name)
+                            || options.containsKey(name.substring(HadoopConfs.PREFIX.length())))) {
+                continue;
+            }
             all.put(name.startsWith("spark.") ? name : PREFIX + name, entry.getValue());
         }
         return new CaseInsensitiveStringMap(all);

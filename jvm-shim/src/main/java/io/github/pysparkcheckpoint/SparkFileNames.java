@@ -18,6 +18,9 @@ final class SparkFileNames {
   private static final Pattern STATE_FILE =
       Pattern.compile("\\d+(_[^/]+)?\\.(delta|snapshot|changelog|zip)(\\.crc)?");
 
+  /** Snapshots of RocksDB, which name files beside them: {@code 7.zip}, {@code 7_uuid.zip}. */
+  private static final Pattern SNAPSHOT = Pattern.compile("\\d+(_[^/]+)?\\.zip");
+
   /** What RocksDB uploads beside them: {@code 000012-uuid.sst}. */
   private static final Pattern ROCKSDB_FILE = Pattern.compile("\\d+-[^/]+\\.(sst|log)");
 
@@ -36,6 +39,11 @@ final class SparkFileNames {
       return isLog(root) && path.getParent().equals(root);
     }
     return STATE_FILE.matcher(name).matches() || ROCKSDB_FILE.matcher(name).matches();
+  }
+
+  /** Whether a file of that name is a snapshot of RocksDB. */
+  static boolean isSnapshot(String name) {
+    return SNAPSHOT.matcher(name).matches();
   }
 
   private static boolean isLog(Path root) {

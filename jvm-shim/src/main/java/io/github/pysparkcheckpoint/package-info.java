@@ -29,7 +29,8 @@
  * {@code ConditionalFileManager} is the manager for a connector with conditional create,
  * {@code LocalFileManager} that for a local disk; {@code AtomicUpload} is the stream that they hand out,
  * a {@code Draft} holds its bytes: {@code Spool} those of an upload, {@code LocalDraft} those of a file,
- * which gets its {@code LocalPermissions};
+ * which gets its {@code LocalPermissions}; {@code MissingLinks} knows the disks that have none;
+ * {@code MadeDirectories} are those that a store without directories would not know;
  * {@code ConditionalWriter} does the PUT and settles its outcome; {@code ConditionProbe} asks the
  * server; {@code PendingDeletes} batches deletes; {@code SparkFileNames} is the pure part: which
  * names are surely files; {@code FileManagerSettings} reads the confs.
@@ -40,8 +41,9 @@
  * wrapper of a Python data source, plus update mode, plus the distribution of a keyed table, plus what
  * only the driver's JVM knows of a query. It is the only class of the data source that touches Spark's
  * private API. {@code PythonEnvironment} finds the Python and what it lacks, {@code Pickles} writes the
- * two pickles that Python gets from here, {@code SinkOptions} reads and adds options, and
- * {@code CheckpointLogs} reads Spark's offset log.
+ * two pickles that Python gets from here, {@code SinkOptions} reads and adds options,
+ * {@code HadoopConfs} finds how the session reaches file systems, and {@code CheckpointLogs} reads Spark's
+ * offset log.
  *
  * <h2>The plugin</h2>
  *

@@ -5,6 +5,8 @@ import java.io.OutputStream;
 import java.nio.file.FileSystemException;
 import java.nio.file.Files;
 import java.time.Duration;
+import java.util.List;
+import java.util.Map;
 import java.util.concurrent.atomic.AtomicReference;
 import org.apache.hadoop.conf.Configuration;
 import org.apache.hadoop.fs.FileSystem;
@@ -77,12 +79,75 @@ public final class TestAccess {
 
   /** The manager of a local disk that has no links. */
   public static CheckpointFileManager withoutLinks(String root, Configuration conf) throws IOException {
+    return failingLinks(root, "Operation not permitted", conf);
+  }
+
+  /** The manager of a local disk on which every link fails, for a reason in the system's words. */
+  public static CheckpointFileManager failingLinks(String root, String reason, Configuration conf)
+      throws IOException {
     return local(
         root,
         conf,
-        (name, file) -> {
-          throw new FileSystemException(name.toString(), null, "Operation not permitted");
+        new LocalFileManager.Disk() {
+          @Override
+          public void link(java.nio.file.Path name, java.nio.file.Path file) throws IOException {
+            throw new FileSystemException(name.toString(), null, reason);
+          }
         });
+  }
+
+  /** What this system says of a link to a directory, and whether that is taken for a disk without links. */
+  public static boolean knowsTheSystemsWords() throws IOException {
+    java.nio.file.Path directory = Files.createTempDirectory("ckpt-test");
+    try {
+      Files.createLink(directory.resolve("link"), directory);
+    } catch (FileSystemException refused) {
+      return MissingLinks.isMeantBy(refused);
+    } finally {
+      Files.delete(directory);
+    }
+    return false;
+  }
+
+  /** The manager of a local disk that notes what is synced, and which names were there before. */
+  public static CheckpointFileManager notingSyncs(
+      String root, String watched, List<String> notes, Configuration conf) throws IOException {
+    return local(
+        root,
+        conf,
+        new LocalFileManager.Disk() {
+          @Override
+          public void sync(java.nio.file.Path path) throws IOException {
+            LocalFileManager.Disk.super.sync(path);
+            boolean after = Files.exists(java.nio.file.Path.of(watched));
+            notes.add((after ? "after " : "before ") + path.getFileName());
+          }
+        });
+  }
+
+  /** The manager of a disk that fails to sync a file of some name. */
+  public static CheckpointFileManager failingSync(String root, String failing, Configuration conf)
+      throws IOException {
+    return local(
+        root,
+        conf,
+        new LocalFileManager.Disk() {
+          @Override
+          public void sync(java.nio.file.Path path) throws IOException {
+            if (path.getFileName().toString().equals(failing)) {
+              throw new FileSystemException(path.toString(), null, "Input/output error");
+            }
+            LocalFileManager.Disk.super.sync(path);
+          }
+        });
+  }
+
+  /** Make many directories through a manager; how many this JVM remembers afterwards. */
+  public static int makeDirectories(CheckpointFileManager manager, String root, int count) {
+    for (int number = 0; number < count; number++) {
+      manager.mkdirs(new Path(root + "/made/" + number));
+    }
+    return ConditionalFileManager.MADE.size();
   }
 
   /** The manager of a network file system that loses the answer to every link, and repeats it. */
@@ -91,15 +156,22 @@ public final class TestAccess {
     return local(
         root,
         conf,
-        (name, file) -> {
-          Files.createLink(name, file);
-          Files.createLink(name, file);
+        new LocalFileManager.Disk() {
+          @Override
+          public void link(java.nio.file.Path name, java.nio.file.Path file) throws IOException {
+            Files.createLink(name, file);
+            Files.createLink(name, file);
+          }
         });
   }
 
   private static CheckpointFileManager local(
-      String root, Configuration conf, LocalFileManager.Link link) throws IOException {
-    return new LocalFileManager(new Path(root), conf, FileSystem.getLocal(conf), link);
+      String root, Configuration conf, LocalFileManager.Disk disk) throws IOException {
+    return new LocalFileManager(new Path(root), conf, FileSystem.getLocal(conf), disk);
+  }
+
+  public static Map<String, String> chosenConfs(Configuration conf) {
+    return HadoopConfs.chosenIn(conf);
   }
 
   public static String settings(Configuration conf) {
