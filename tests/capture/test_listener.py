@@ -4,8 +4,12 @@ from __future__ import annotations
 
 import json
 import logging
+import os
+import subprocess
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
@@ -23,6 +27,8 @@ from pyspark_checkpoint.sparkstate.restore import RESTORE_MARKER
 from pyspark_checkpoint.store.open import open_object_store
 from tests.capture.lab import HDFS, Lab
 from tests.capture.made import contents
+from tests.capture.mounts import IN_NAMESPACE, has_namespaces
+from tests.harness.driver import ROOT
 
 
 @contextmanager
@@ -191,6 +197,41 @@ def test_a_location_behind_its_history_is_brought_up_to_date_on_request(
     assert later.epoch > newest.epoch
 
 
+@dataclass(frozen=True)
+class Hold:
+    """A query that waits for its listener until the restore begins, until it ends, or not at all."""
+
+    restoring: bool
+    replacing: bool
+
+    def restores(self, run_id: str) -> bool:
+        return self.restoring
+
+    def replaces(self, run_id: str) -> bool:
+        return self.replacing
+
+
+@pytest.mark.parametrize("hold", [Hold(False, False), Hold(True, False)], ids=["began", "left"])
+def test_a_location_is_not_replaced_under_a_query_that_does_not_wait(
+    lab: Lab, caplog: pytest.LogCaptureFixture, hold: Hold
+) -> None:
+    """It is stopped instead, and the location is its own."""
+    url, location = str(lab.directory / "store"), lab.directory / "location"
+    with listening(lab.spark, url) as listener:
+        query = counted(lab, location, "stale")
+        wait_for_batch(query, 2)
+        assert listener.flush(120)
+        query.stop()
+    old = set_back(lab, url, query, lab.directory / "old")
+    before = contents(old)
+    with caplog.at_level(logging.ERROR), listening(lab.spark, url, stale="restore", hold=hold):
+        behind = counted(lab, old, "stale")
+        assert behind.awaitTermination(60)
+    assert "is stopped" in caplog.text
+    assert contents(old) == before
+    assert list(lab.directory.glob("old.stale-*")) == []
+
+
 def test_a_location_that_cannot_be_brought_up_to_date_stops_its_query(
     lab: Lab, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -211,6 +252,37 @@ def test_a_location_that_cannot_be_brought_up_to_date_stops_its_query(
         assert behind.awaitTermination(60)
     assert "is stopped" in caplog.text
     assert contents(old) == before
+
+
+@pytest.mark.skipif(not has_namespaces(), reason="needs mount namespaces (unshare)")
+def test_a_stale_location_that_is_a_mount_point_stops_its_query(tmp_path: Path) -> None:
+    """It cannot be renamed, as a volume of Kubernetes that is mounted right there: nothing runs from it."""
+    (tmp_path / "location").mkdir()
+    done = subprocess.run(
+        [
+            *IN_NAMESPACE["bind"],
+            str(tmp_path / "location"),
+            sys.executable,
+            "-m",
+            "tests.capture.mounted_app",
+            str(tmp_path),
+        ],
+        cwd=ROOT,
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        capture_output=True,
+        text=True,
+        timeout=300,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr[-4000:]
+    assert json.loads(done.stdout.splitlines()[-1]) == {
+        "has_ended": True,
+        "batches": 0,
+        "is_as_it_was": True,
+        "was_behind": True,
+        "aside": [],
+    }
+    assert "is stopped: its checkpoint location is at batch" in done.stderr
 
 
 def test_a_location_whose_restore_was_interrupted_stops_its_query(
