@@ -37,8 +37,8 @@ class Living:
 
     @property
     def head_number(self) -> int:
-        """The highest number seen."""
-        return max(self.manifests)
+        """The highest number seen; 0 if nothing was ever committed."""
+        return max(self.manifests, default=0)
 
 
 def find_summary(store: ObjectStore, number: int) -> ManifestSummary | None:
