@@ -40,6 +40,10 @@ class LocationGone(RefusedError):
     """There is nothing at all at the location although its query has run: removed, or elsewhere."""
 
 
+class LocationReplaced(RefusedError):
+    """The location is another query's by now."""
+
+
 Opener = Callable[[str], ObjectStore]
 """Opens a location that only Hadoop's file systems know; ``spark.hadoop`` has it."""
 

@@ -13,7 +13,12 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from pyspark_checkpoint.capture.describe import CapturedLogs, QueryFacts, described_by, draft_manifest
-from pyspark_checkpoint.capture.location import CheckpointLocation, FileGone, LocationGone
+from pyspark_checkpoint.capture.location import (
+    CheckpointLocation,
+    FileGone,
+    LocationGone,
+    LocationReplaced,
+)
 from pyspark_checkpoint.capture.location_logs import LocationLogs
 from pyspark_checkpoint.capture.server_copy import ServerCopier
 from pyspark_checkpoint.capture.staged_files import StagedFiles
@@ -198,7 +203,7 @@ class QueryCapture:
 
     def _check_query(self, query_id: str) -> None:
         if query_id != self.facts.query.id:
-            raise RefusedError(
+            raise LocationReplaced(
                 f"the checkpoint location is of query {query_id}, not of {self.facts.query.id}"
             )
 
