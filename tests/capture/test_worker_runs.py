@@ -213,7 +213,7 @@ class Removed:
 
     def __init__(self, watch: Watch) -> None:
         self.capture, self.location = watch.capture.capture, watch.location.path
-        watch.capture.capture = self  # type: ignore[method-assign,assignment]
+        watch.capture.capture = self  # type: ignore[method-assign]
 
     def __call__(self, epoch: int | None = None) -> CheckpointManifest | None:
         shutil.rmtree(self.location, ignore_errors=True)

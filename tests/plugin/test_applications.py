@@ -173,6 +173,22 @@ def wait(event, arguments):
 sys.addaudithook(wait)
 """
 
+DYING_RESTORE = """
+import os, signal, sys
+def die(event, arguments):
+    if event == "os.rename" and str(arguments[1]) == {location!r}:
+        os.kill(os.getpid(), signal.SIGKILL)
+sys.addaudithook(die)
+"""
+
+
+def python_with(home: Path, code: str) -> Path:
+    """A Python that runs ``code`` when it starts."""
+    python = bare_python(home)
+    (site,) = (home / "lib").glob("python3*/site-packages")
+    (site / "sitecustomize.py").write_text(code)
+    return python
+
 
 def give_input(home: Path, files: int) -> None:
     """The first ``files`` files of all there will be."""
@@ -204,9 +220,8 @@ def test_a_stale_location_is_restored_in_time_or_its_query_is_stopped(
     submitter: Submitter, home: Path
 ) -> None:
     """A restore that takes too long changes nothing, neither before its query is stopped nor afterwards."""
-    before, slow = made_stale(submitter, home), bare_python(home / "slow")
-    (site,) = (home / "slow" / "lib").glob("python3*/site-packages")
-    (site / "sitecustomize.py").write_text(SLOW_RESTORE.format(home=str(home)))
+    before, location = made_stale(submitter, home), home / "location" / "totals"
+    slow = python_with(home / "slow", SLOW_RESTORE.format(home=str(home)))
     stale = {"spark.ckpt.stale": "restore"}
     conf = {**stale, "spark.ckpt.restoreTimeoutSeconds": "30", "spark.pyspark.driver.python": str(slow)}
     (home / "stay").touch()
@@ -218,10 +233,23 @@ def test_a_stale_location_is_restored_in_time_or_its_query_is_stopped(
         wait_until(lambda: "the query has not waited for it" in application.log, "the end of the restore")
         (home / "stay").unlink()
         assert application.wait() == 0
-    assert contents(home / "location" / "totals") == before
-    assert list((home / "location").glob("totals.stale-*")) == []
+    assert contents(location) == before
+    assert list(location.parent.glob("totals.stale-*")) == []
     assert len(found_batches(home)) == 6, "nothing of it has run"
 
+    (home / "done").unlink()
+    dying = python_with(home / "dying", DYING_RESTORE.format(location=str(location)))
+    conf = {**stale, "spark.pyspark.driver.python": str(dying)}
+    with submitter.submit(home, submitter.java_app(home), conf=conf) as application:
+        assert application.wait() == 0
+        assert "the side process ended while it replaced the stale checkpoint location" in application.log
+    (aside,) = location.parent.glob("totals.stale-*")
+    assert contents(aside) == before
+    assert contents(location) == {}, "a query that ran on would have begun anew"
+    assert len(found_batches(home)) == 6
+
+    shutil.rmtree(location, ignore_errors=True)  # empty directories that Spark has made
+    aside.rename(location)
     (home / "done").unlink()
     with submitter.submit(home, submitter.java_app(home), conf=stale) as application:
         assert application.wait() == 0
