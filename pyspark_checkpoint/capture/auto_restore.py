@@ -187,7 +187,7 @@ def _restore(settings: PluginSettings, found: Candidate) -> RestoreReport:
         found.location,
         report.checkpoint_id,
         report.point.value,
-        report.epoch,
+        report.batch,
         report.files,
         report.size_bytes,
     )

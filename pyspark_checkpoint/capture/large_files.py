@@ -56,6 +56,9 @@ def upload_large(
                     refs[item.file.path] = item.earlier
                     continue
                 put_artifact_file(store, path, file, sha256, clock)
+        except FileGone as error:
+            error.uploaded += tuple(refs.items())
+            raise
         except OSError as error:  # of the temporary file: stores have errors of their own
             raise _no_room(error) from None
         puts, size_bytes = puts + 1, size_bytes + item.file.facts.size_bytes

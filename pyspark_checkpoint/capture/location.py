@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 
 from pyspark_checkpoint.errors import NotFound, RefusedError
+from pyspark_checkpoint.format.artifact import ArtifactRef
 from pyspark_checkpoint.sparkstate.chain import FileFacts
 from pyspark_checkpoint.sparkstate.directory import CheckpointListing, sort_listing
 from pyspark_checkpoint.store.base import ObjectStore
@@ -19,11 +20,28 @@ _SHORT_AZURE = ("az", "azure")
 
 
 class FileGone(RefusedError):
-    """A file that was listed is gone, or is another one: Spark purged or rewrote it. List again."""
+    """A file that was listed is gone, or is another one: Spark purged or rewrote it. List again.
+
+    ``uploaded`` has what was in the store by then: files by their paths, and where they are.
+    """
+
+    def __init__(
+        self,
+        message: str,
+        *,
+        hint: str | None = None,
+        uploaded: Iterable[tuple[str, ArtifactRef]] = (),
+    ) -> None:
+        super().__init__(message, hint=hint)
+        self.uploaded = tuple(uploaded)
 
 
 class LocationGone(RefusedError):
     """There is nothing at all at the location although its query has run: removed, or elsewhere."""
+
+
+class LocationReplaced(RefusedError):
+    """The location is another query's by now."""
 
 
 Opener = Callable[[str], ObjectStore]

@@ -67,7 +67,9 @@ class RestoreReport:
     size_bytes: int
     resumed: bool
     point: RestorePoint = RestorePoint.AFTER
-    """Whether the query goes on after the epoch, or runs it again first."""
+    """Whether the query goes on after the batch, or runs it again first."""
+    batch: int = 0
+    """Spark's number of it. ``epoch`` is the table's, where rows and state are in one."""
 
 
 class Restore:
@@ -134,6 +136,7 @@ class Restore:
             plan.total_bytes,
             hold.place.resumes,
             plan.point,
+            plan.batch,
         )
 
     def check(self) -> Place:

@@ -21,6 +21,7 @@ from pyspark_checkpoint.history.checkpoint_store import CheckpointStore
 from pyspark_checkpoint.history.lookup import find_checkpoint
 from pyspark_checkpoint.history.reading import ArtifactReader, WantedArtifact
 from pyspark_checkpoint.history.rules import source_positions
+from pyspark_checkpoint.sparkstate.coordinated import batch_of
 from pyspark_checkpoint.sparkstate.logs import OffsetLog, decode_offset_log
 
 _MAX_CLAIMS = 50
@@ -43,15 +44,16 @@ class Standing:
         """Why the run must not go on from here; None if it may. ``head`` is its history's newest."""
         if head is None or head.run_id == run_id:
             return None
-        if self.newest is None or self.newest < head.epoch:
+        batch = batch_of(head)
+        if self.newest is None or self.newest < batch:
             return (
-                f"its checkpoint location is at batch {self.newest}, its history at {head.epoch}: "
+                f"its checkpoint location is at batch {self.newest}, its history at {batch}: "
                 "running on would repeat batches whose output is written"
             )
-        offsets = self._offsets(head.epoch) if head.source_offsets else None
+        offsets = self._offsets(batch) if head.source_offsets else None
         if offsets is not None and _positions(offsets) != _recorded(head):
             return (
-                f"its checkpoint location has other offsets at batch {head.epoch} than its history: "
+                f"its checkpoint location has other offsets at batch {batch} than its history: "
                 "it went another way, and its output is not what the history says"
             )
         return None
@@ -63,27 +65,27 @@ class Standing:
 
         Costs nothing unless the history was just rolled back, and nothing was captured since.
         """
-        if head is None or head.run_id == run_id or self.newest is None or self.newest <= head.epoch:
+        if head is None or head.run_id == run_id or self.newest is None or self.newest <= batch_of(head):
             return None
         if not _follows_rollback(history, head):
             return None
-        reader = history.reader()
+        reader, batch = history.reader(), batch_of(head)
         for given_up in _given_up(history, head):
             for ref in given_up.files:
-                if self._has_later_batch(ref, head.epoch, reader):
+                if self._has_later_batch(ref, batch, reader):
                     return (
                         f"its checkpoint location has {ref.name} of checkpoint {given_up.checkpoint_id}, "
-                        f"and its history was rolled back to batch {head.epoch}: running on would undo that"
+                        f"and its history was rolled back to batch {batch}: running on would undo that"
                     )
         return None
 
-    def _has_later_batch(self, ref: ArtifactRef, epoch: int, reader: ArtifactReader) -> bool:
-        """Whether a checkpoint's offset log of a batch after ``epoch`` is the location's too, to the byte.
+    def _has_later_batch(self, ref: ArtifactRef, batch: int, reader: ArtifactReader) -> bool:
+        """Whether a checkpoint's offset log of a batch after ``batch`` is the location's too, to the byte.
 
         It has the time at which the batch was planned, so that a batch that ran again has another one.
         """
-        folder, _, batch = ref.name.partition("/")
-        if folder != "offsets" or not batch.isdigit() or int(batch) <= epoch:
+        folder, _, number = ref.name.partition("/")
+        if folder != "offsets" or not number.isdigit() or int(number) <= batch:
             return False
         try:
             return reader.has_bytes(WantedArtifact(ref), self.location.read(ref.name))

@@ -1,19 +1,27 @@
 """Taking a checkpoint of one query: list, plan, upload what is new, publish. No Spark needed.
 
 Nothing here blocks the query, and nothing of the query's is changed. What Spark purges or rewrites
-while it is read is noticed, and the capture begins again from a new listing.
+while it is read is noticed, and the capture begins again from a new listing. What it has uploaded by then
+and cannot change is used again, so that a capture that is slower than Spark's purge comes to an end.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import logging
+from collections.abc import Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass
 from typing import Protocol
 
 from pyspark_checkpoint.capture.describe import CapturedLogs, QueryFacts, described_by, draft_manifest
-from pyspark_checkpoint.capture.location import CheckpointLocation, FileGone, LocationGone
+from pyspark_checkpoint.capture.location import (
+    CheckpointLocation,
+    FileGone,
+    LocationGone,
+    LocationReplaced,
+)
 from pyspark_checkpoint.capture.location_logs import LocationLogs
 from pyspark_checkpoint.capture.server_copy import ServerCopier
+from pyspark_checkpoint.capture.staged_files import StagedFiles
 from pyspark_checkpoint.capture.upload import UploadedGroup, UploadTarget, upload_group
 from pyspark_checkpoint.capture.uploads import (
     KnownFile,
@@ -22,12 +30,13 @@ from pyspark_checkpoint.capture.uploads import (
     artifacts_by_path,
     plan_uploads,
 )
-from pyspark_checkpoint.errors import RefusedError, StaleAttempt, StepAside
+from pyspark_checkpoint.errors import RefusedError, StaleAttempt, StepAside, StoreError
 from pyspark_checkpoint.format.artifact import ArtifactRef
 from pyspark_checkpoint.format.keys import CheckpointId
 from pyspark_checkpoint.format.manifest import CheckpointManifest, RequestCount
 from pyspark_checkpoint.format.pack import DEFAULT_BOUNDS
 from pyspark_checkpoint.history.commit import HeadCheck, Run
+from pyspark_checkpoint.history.given_up import give_up
 from pyspark_checkpoint.sparkstate.capture import CapturePlan, plan_capture, plan_chains
 from pyspark_checkpoint.sparkstate.directory import CheckpointListing, check_capturable
 from pyspark_checkpoint.sparkstate.logs import decode_query_id
@@ -35,6 +44,9 @@ from pyspark_checkpoint.sparkstate.names import METADATA
 from pyspark_checkpoint.sparkstate.preflight import PARTITIONS
 
 _ATTEMPTS = 5
+_OVERTAKEN_ROUNDS = 3
+"""After how many captures in a row that Spark has overtaken that is said in so many words."""
+_LOG = logging.getLogger(__name__)
 
 
 class Uploader(Protocol):
@@ -75,6 +87,8 @@ class QueryCapture:
         self._known: dict[str, KnownFile] = {}
         self._seen: CheckpointListing | None = None
         self._logs = LocationLogs(location)
+        self._staged = StagedFiles()
+        self._overtaken = 0
 
     def newest_committed(self) -> int | None:
         """The newest batch that can be captured. The next capture uses the same look at the location."""
@@ -95,17 +109,51 @@ class QueryCapture:
 
         The run has claimed the store before. An epoch that this run has captured costs no upload.
         """
+        try:
+            made = self._capture_again(epoch)
+        except RefusedError:
+            self._give_up_unused()
+            raise
+        self._overtaken = 0
+        return made
+
+    def _capture_again(self, epoch: int | None) -> CheckpointManifest | None:
+        gone = False
         for attempt in range(_ATTEMPTS):
             try:
                 return self._capture(epoch)
             except StaleAttempt:
                 if attempt == _ATTEMPTS - 1:
                     raise
-            except FileGone:
+            except FileGone as error:
                 self._known, self._logs = {}, LocationLogs(self.location)  # what was known is not so
+                gone = True
                 if attempt == _ATTEMPTS - 1:
+                    raise self._say_overtaken(error) from None
+            except RefusedError as error:
+                if not gone:
                     raise
+                raise self._say_overtaken(error) from None
         raise AssertionError("unreachable")
+
+    def _say_overtaken(self, error: RefusedError) -> RefusedError:
+        """What to say of a capture during which files went away: after some of them, what helps."""
+        self._overtaken += 1
+        if self._overtaken < _OVERTAKEN_ROUNDS:
+            return error
+        return RefusedError(
+            "Spark removes the files of a batch before they are uploaded, one capture after the other",
+            hint="let Spark keep more batches (spark.sql.streaming.minBatchesToRetain), or run fewer of "
+            "them (a longer trigger interval)",
+        )
+
+    def _give_up_unused(self) -> None:
+        """Say of what a capture has staged in vain that it is garbage, though its number is still free."""
+        number, unused = self._staged.take_unused()
+        try:
+            give_up(self.run.store, number, unused, self.run.clock)
+        except StoreError as error:
+            _LOG.info("checkpoint %d: what was staged in vain stays for now: %s", number, error)
 
     def _capture(self, epoch: int | None) -> CheckpointManifest | None:
         listing, self._seen = self._seen or self.location.listing(), None
@@ -117,12 +165,15 @@ class QueryCapture:
         check_alone(self.run)
         head = self.run.head
         earlier = artifacts_by_path(head.manifest) if head is not None else {}
-        uploads = plan_uploads(reading.plan, earlier, self._known, reading.opened)
-        refs, requests = self._upload(uploads, attempt)
+        once = {file.path for file in reading.plan.all_files() if file.is_named_once}
+        staged = self._staged.begin(attempt.number, once)
+        uploads = plan_uploads(reading.plan, earlier, self._known, reading.opened, staged=staged)
+        refs, requests = self._upload(uploads, attempt, once)
         facts, logs = self.facts, reading.logs
         if head is not None:
             facts = described_by(facts, logs.offsets, head.manifest)
         draft = draft_manifest(reading.plan, facts, logs, refs, requests)
+        self._staged.sent()
         manifest = self.run.publish(draft, attempt)
         self._remember(reading.plan, artifacts_by_path(manifest))
         return manifest
@@ -152,21 +203,21 @@ class QueryCapture:
 
     def _check_query(self, query_id: str) -> None:
         if query_id != self.facts.query.id:
-            raise RefusedError(
+            raise LocationReplaced(
                 f"the checkpoint location is of query {query_id}, not of {self.facts.query.id}"
             )
 
     def _upload(
-        self, uploads: UploadPlan, attempt: CheckpointId
+        self, uploads: UploadPlan, attempt: CheckpointId, once: Set[str]
     ) -> tuple[dict[str, ArtifactRef], RequestCount]:
-        run = self.run
-        target = UploadTarget(run.store, attempt.number, run.store_id or "", run.cipher, self._copier)
-        clock = self.run.clock
-        answers = [upload_group(self.location, target, uploads.here, clock=clock, bounds=DEFAULT_BOUNDS)]
-        if self._uploader is not None and uploads.groups:
-            answers += self._uploader(uploads.groups, target)
-        else:
-            answers += [upload_group(self.location, target, group, clock=clock) for group in uploads.groups]
+        answers: list[UploadedGroup] = []
+        try:
+            for done in self._upload_groups(uploads, attempt):
+                answers.append(done)
+                self._staged.add(done.refs, once)
+        except FileGone as error:
+            self._staged.add(error.uploaded, once)
+            raise
         refs = dict(uploads.reused)
         for answer in answers:
             refs |= dict(answer.refs)
@@ -179,6 +230,17 @@ class QueryCapture:
             sum(answer.requests.gets for answer in answers),
             sum(answer.requests.bytes for answer in answers),
         )
+
+    def _upload_groups(self, uploads: UploadPlan, attempt: CheckpointId) -> Iterator[UploadedGroup]:
+        """Upload group by group, here or on the executors; each is in the store when it is yielded."""
+        run, clock = self.run, self.run.clock
+        target = UploadTarget(run.store, attempt.number, run.store_id or "", run.cipher, self._copier)
+        yield upload_group(self.location, target, uploads.here, clock=clock, bounds=DEFAULT_BOUNDS)
+        if self._uploader is not None and uploads.groups:
+            yield from self._uploader(uploads.groups, target)
+            return
+        for group in uploads.groups:
+            yield upload_group(self.location, target, group, clock=clock)
 
     def _remember(self, plan: CapturePlan, refs: dict[str, ArtifactRef]) -> None:
         self._known = {

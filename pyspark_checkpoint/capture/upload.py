@@ -94,8 +94,13 @@ def upload_group(
     left = [item for item in group if item.file.path not in copied]
     large = [item for item in left if is_large(item)] if target.cipher is None else []
     attempt = CheckpointId(target.number, clock.uuid7())
-    sent, cost = upload_large(location, target.store, attempt, large, clock)
-    read = read_group(location, target, [item for item in left if item.file.path not in sent])
+    sent: dict[str, ArtifactRef] = {}
+    try:
+        sent, cost = upload_large(location, target.store, attempt, large, clock)
+        read = read_group(location, target, [item for item in left if item.file.path not in sent])
+    except FileGone as error:
+        error.uploaded += (*copied.items(), *sent.items())
+        raise
     new = upload_bytes(
         target, read.items, read.staged, clock=clock, bounds=bounds, inline_used_bytes=inline_used_bytes
     )

@@ -13,6 +13,7 @@ from pyspark_checkpoint.sparkstate.restore import STATE_KIND, parse_operator_key
 
 GROUP_BYTES = 32 * 1024 * 1024
 """How much one task, or one thread, reads and uploads at a time."""
+_NOTHING: Mapping[str, ArtifactRef] = {}
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,13 +67,15 @@ def plan_uploads(
     known: Mapping[str, KnownFile],
     opened: Mapping[str, str] | None = None,
     *,
+    staged: Mapping[str, ArtifactRef] = _NOTHING,
     group_bytes: int = GROUP_BYTES,
 ) -> UploadPlan:
     """Decide what must be read. ``earlier`` is what the head names, ``known`` what this process captured.
 
     A file is the head's without a look if its name is never used twice, or if this process captured
     it and its size and time have not changed. Any other is read, and its digest decides. ``opened`` has
-    the digests of files that were looked into while it was planned.
+    the digests of files that were looked into while it was planned. ``staged`` are files, of names that are
+    never used twice, that are in the store for this very checkpoint.
     """
     digests = opened or {}
     reused: dict[str, ArtifactRef] = {}
@@ -81,6 +84,8 @@ def plan_uploads(
         ref = earlier.get(item.file.path)
         if ref is not None and _is_same(item.file, ref, known.get(item.file.path)):
             reused[item.file.path] = ref
+        elif item.file.is_named_once and item.file.path in staged:
+            reused[item.file.path] = staged[item.file.path]
         else:
             sha256 = digests.get(item.file.path, "")
             needed.append(UploadItem(item.file, item.operator, item.partition, item.name, ref, sha256))

@@ -28,6 +28,7 @@ _STATUS = re.compile(
     rf"manifests/manifest-({_NUMBER})\.(.+)\.(committed|failed-[0-9]{{1,9}})\.json\Z", re.S
 )
 _ATTEMPT = re.compile(rf"checkpoints/({_NUMBER})-({_UUID})/(.+)\Z", re.DOTALL)
+_GIVEN_UP = re.compile(rf"checkpoints/({_NUMBER})-{_UUID}/given-up\.json\Z")
 _DATA_KEY = re.compile(r"keys/([0-9a-f-]{8,64})\.json\Z")
 
 
@@ -98,6 +99,11 @@ class CheckpointPaths:
         return f"{CheckpointPaths.checkpoint_dir(attempt)}file-{_index(index)}.bin"
 
     @staticmethod
+    def given_up(attempt: CheckpointId) -> str:
+        """Where a run says which objects, staged for the attempt's number, it will never publish."""
+        return f"{CheckpointPaths.checkpoint_dir(attempt)}given-up.json"
+
+    @staticmethod
     def manifest(number: int) -> str:
         """Where manifest ``number`` is: see ``manifest_key``."""
         return manifest_key(number)
@@ -163,6 +169,12 @@ def parse_attempt_key(key: str) -> tuple[CheckpointId, str] | None:
     """The attempt that an artifact's key belongs to and the rest of the key; None for every other key."""
     match = _ATTEMPT.match(key)
     return (CheckpointId(int(match[1]), match[2]), match[3]) if match else None
+
+
+def parse_given_up_key(key: str) -> int | None:
+    """The number of a record of what was given up; None for every other key."""
+    match = _GIVEN_UP.match(key)
+    return int(match[1]) if match else None
 
 
 def data_key_key(data_key_id: str) -> str:

@@ -41,8 +41,8 @@ class Living:
 
     @property
     def head_number(self) -> int:
-        """The highest number seen."""
-        return max(self.manifests)
+        """The highest number seen; 0 if nothing was ever committed."""
+        return max(self.manifests, default=0)
 
     @property
     def lists(self) -> tuple[ListRef, ...]:

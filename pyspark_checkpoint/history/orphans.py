@@ -1,12 +1,13 @@
 """Finding what nobody needs and nobody can need any more. The only operation that lists a store.
 
 An attempt is staged for one number, so it is an orphan as soon as that number is taken and no living
-manifest names it: its manifest can never be created. That needs no clock; the grace period comes on top.
+manifest names it: its manifest can never be created. Before that, it is one only if the run that staged
+it has said so (``given_up``). Neither needs a clock; the grace period comes on top.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, replace
 
 from pyspark_checkpoint.clock import Clock
@@ -20,6 +21,7 @@ from pyspark_checkpoint.format.keys import (
     parse_status_key,
 )
 from pyspark_checkpoint.history.control import find_control_or_new
+from pyspark_checkpoint.history.given_up import read_given_up
 from pyspark_checkpoint.history.living import Living, MissingLiving, floor_is_ours, settle_living
 from pyspark_checkpoint.history.settle import paths_below
 from pyspark_checkpoint.store.base import ObjectInfo, ObjectStore
@@ -27,6 +29,7 @@ from pyspark_checkpoint.store.probe import PROBE_PREFIX
 
 GRACE_MS = 24 * 3600 * 1000
 _DELETE_BATCH = 1000
+_NOTHING: Mapping[str, frozenset[str]] = {}
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,12 +63,13 @@ def scan_orphans(store: ObjectStore, clock: Clock, *, grace_ms: int = GRACE_MS) 
     except MissingLiving:
         if state.control.floor > 1 or any(parse_manifest_key(info.key) for info in listed):
             raise
-        return OrphanPlan()
+        living = Living(state.control, {}, frozenset())  # nothing was committed yet
     if living is not None:
         living = _with_settled(store, living)
     if living is None:
         return OrphanPlan(stopped="somebody else is pruning; try again later")
-    return plan_orphans(listed, living, clock.now_ms() - grace_ms)
+    given_up = read_given_up(store, (info.key for info in listed), above=living.head_number)
+    return plan_orphans(listed, living, clock.now_ms() - grace_ms, given_up)
 
 
 def _with_settled(store: ObjectStore, living: Living) -> Living | None:
@@ -79,11 +83,33 @@ def _with_settled(store: ObjectStore, living: Living) -> Living | None:
     return replace(living, paths=living.paths | below)
 
 
-def plan_orphans(listed: Iterable[ObjectInfo], living: Living, older_than_ms: int) -> OrphanPlan:
-    """Decide which of the listed objects are orphans old enough to go. Pure."""
+def plan_orphans(
+    listed: Sequence[ObjectInfo],
+    living: Living,
+    older_than_ms: int,
+    given_up: Mapping[str, frozenset[str]] = _NOTHING,
+) -> OrphanPlan:
+    """Decide which of the listed objects are orphans old enough to go. Pure.
+
+    ``given_up`` has, by record, what was staged for a number above the head and is given up. A record goes
+    after everything that it names.
+    """
+    plan = _plan(_dead(listed, living, frozenset().union(*given_up.values())), older_than_ms)
+    left = {info.key for info in listed} - set(plan.keys)
+    records = _plan((info for info in listed if info.key in given_up), older_than_ms)
+    done = tuple(key for key in records.keys if not given_up[key] & left)
+    sizes = {info.key: info.size_bytes for info in listed}
+    return OrphanPlan(
+        plan.keys + done,
+        plan.size_bytes + sum(sizes[key] for key in done),
+        plan.young_count + len(given_up) - len(done),
+    )
+
+
+def _plan(dead: Iterable[ObjectInfo], older_than_ms: int) -> OrphanPlan:
     keys: list[str] = []
     size_bytes = young = 0
-    for info in _dead(listed, living):
+    for info in dead:
         if info.modified_ms > older_than_ms:
             young += 1
         else:
@@ -92,10 +118,11 @@ def plan_orphans(listed: Iterable[ObjectInfo], living: Living, older_than_ms: in
     return OrphanPlan(tuple(keys), size_bytes, young)
 
 
-def _dead(listed: Iterable[ObjectInfo], living: Living) -> Iterator[ObjectInfo]:
+def _dead(listed: Iterable[ObjectInfo], living: Living, given_up: Set[str]) -> Iterator[ObjectInfo]:
     for info in listed:
         if (
             is_orphan_artifact(info.key, living)
+            or is_given_up(info.key, living, given_up)
             or is_dead_record(info.key, living)
             or info.key.startswith(PROBE_PREFIX)
         ):
@@ -108,6 +135,11 @@ def is_orphan_artifact(key: str, living: Living) -> bool:
     if parsed is None:
         return False
     return parsed[0].number <= living.head_number and key not in living.paths
+
+
+def is_given_up(key: str, living: Living, given_up: Set[str]) -> bool:
+    """Rule 8: staged for a number that is free, and given up by the run that staged it."""
+    return key in given_up and key not in living.paths
 
 
 def is_dead_record(key: str, living: Living) -> bool:

@@ -72,11 +72,11 @@ class ExecutorUploader:
         sent = TaskTarget.of(target, self._url, self._options, chain.from_iterable(groups))
         location = LocationSpec(self._location.url, dict(self._location.options))
 
-        def work(group: tuple[UploadItem, ...]) -> UploadedGroup | str:
+        def work(group: tuple[UploadItem, ...]) -> tuple[UploadedGroup, str]:
             try:
-                return upload_group(location.open(), sent.open(location), group)
+                return upload_group(location.open(), sent.open(location), group), ""
             except FileGone as error:
-                return str(error)
+                return UploadedGroup(error.uploaded), str(error)
 
         try:
             context = self._spark.sparkContext
@@ -87,13 +87,14 @@ class ExecutorUploader:
                 return upload_here(self._location, groups, target)
             _explain(str(error))
             raise
-        gone = [answer for answer in answers if isinstance(answer, str)]
+        gone = [problem for _, problem in answers if problem]
         if gone:
             raise FileGone(
                 f"an executor does not find a file of the checkpoint location: {gone[0]}",
                 hint="with a file: location every node must see the same path",
+                uploaded=chain.from_iterable(group.refs for group, _ in answers),
             )
-        return [answer for answer in answers if not isinstance(answer, str)]
+        return [group for group, _ in answers]
 
 
 def upload_here(

@@ -357,6 +357,14 @@ class SideDoor:
         """Let the start of a query go on, and say whether it is checkpointed."""
         self._door.looked(run_id, is_watched)
 
+    def restores(self, run_id: str) -> bool:
+        """Say that a starting query's location is stale; whether its start waits until it is restored."""
+        return bool(self._door.restores(run_id))
+
+    def replaces(self, run_id: str) -> bool:
+        """Ask, before the first rename, whether a query still waits; if so, it does until ``looked``."""
+        return bool(self._door.replaces(run_id))
+
     def report(
         self,
         query: str,

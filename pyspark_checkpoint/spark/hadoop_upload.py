@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict
+from itertools import chain
 from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote, urlsplit
 
@@ -76,7 +77,8 @@ class HadoopUploader:
             raise
         gone = [answer["gone"] for answer in answers if "gone" in answer]
         if gone:
-            raise FileGone(gone[0])
+            done = [_decoded(answer) for answer in answers if "gone" not in answer]
+            raise FileGone(gone[0], uploaded=chain.from_iterable(group.refs for group in done))
         return [_decoded(answer) for answer in answers]
 
 

@@ -40,7 +40,7 @@ from pyspark_checkpoint.spark.gateway import (
 from pyspark_checkpoint.spark.hadoop import location_spec
 from pyspark_checkpoint.spark.hadoop_upload import HadoopUploader
 from pyspark_checkpoint.spark.runs import RUNS
-from pyspark_checkpoint.spark.starting import STALE_CHOICES, Start
+from pyspark_checkpoint.spark.starting import STALE_CHOICES, QueryHold, Start
 from pyspark_checkpoint.spark.worker import CaptureStatus, QueryWorker, WorkerSettings
 from pyspark_checkpoint.store.open import open_object_store
 
@@ -97,11 +97,13 @@ class CheckpointListener(StreamingQueryListener):
         poll_seconds: float = 10.0,
         concurrency: int = 4,
         producer: str | None = None,
+        hold: QueryHold | None = None,
         clock: Clock = SYSTEM_CLOCK,
     ) -> None:
         """``options`` are the store's, ``location_options`` those of the checkpoint locations.
 
-        ``producer`` is written into every manifest: of two in one run the second steps aside.
+        ``producer`` is written into every manifest: of two in one run the second steps aside. ``hold`` is
+        for callbacks that do not come from Spark itself, whose queries wait for them a limited time.
         """
         if stale not in STALE_CHOICES:
             raise SettingsError(
@@ -130,6 +132,7 @@ class CheckpointListener(StreamingQueryListener):
             producer or f"listener {clock.uuid7()}",
         )
         self._clock = clock
+        self._hold = hold
         self._bridge: Any = None
         self._gate = threading.Semaphore(concurrency)
         self._workers: dict[str, QueryWorker] = {}
@@ -252,6 +255,7 @@ class CheckpointListener(StreamingQueryListener):
             stale=self._settings.stale,
             options=self._settings.options,
             clock=self._clock,
+            hold=self._hold,
         )
         if not start.allow(lambda: self._history(facts)):
             return

@@ -127,6 +127,7 @@ class SideCar:
                     options=settings.options,
                     poll_seconds=settings.poll_seconds,
                     producer=PLUGIN,
+                    hold=self._door,
                 )
                 listener.onQueryStarted(SimpleNamespace(id=query_id, runId=run_id, name=event["name"]))
                 self._listeners[run_id] = listener

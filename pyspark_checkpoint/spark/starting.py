@@ -2,12 +2,16 @@
 
 What cannot be looked at stops no query. It is looked at again before the first capture, with what the
 location had when the query started.
+
+A location is replaced only while its query waits for us. ``QueryHold`` answers for that: a query that did
+not wait, or whose location could not be replaced for any reason, is stopped.
 """
 
 from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Mapping
+from typing import Protocol
 
 from pyspark.sql import SparkSession
 
@@ -28,6 +32,28 @@ _LOG = logging.getLogger(__name__)
 FAIL, WARN, RESTORE = STALE_CHOICES = ("fail", "warn", "restore")
 
 
+class QueryHold(Protocol):
+    """Who holds a query at its start, and for how long."""
+
+    def restores(self, run_id: str) -> bool:
+        """Told that the query's location is stale; whether the query waits until it is restored."""
+
+    def replaces(self, run_id: str) -> bool:
+        """Asked before the first rename; yes means that the query waits until all of it is done."""
+
+
+class CallbackHold:
+    """Spark itself: a query waits for the callback of a listener, however long that takes."""
+
+    def restores(self, run_id: str) -> bool:  # noqa: ARG002 - holds for every run
+        """Yes."""
+        return True
+
+    def replaces(self, run_id: str) -> bool:  # noqa: ARG002 - holds for every run
+        """Yes."""
+        return True
+
+
 class Start:
     """One start of a query. ``stale`` says what happens if its location is behind its history."""
 
@@ -41,8 +67,9 @@ class Start:
         stale: str,
         options: Mapping[str, str],
         clock: Clock,
+        hold: QueryHold | None = None,
     ) -> None:
-        """``url`` is the query's own store."""
+        """``url`` is the query's own store. ``hold`` says whether the query waits for us."""
         self._spark = spark
         self._facts = facts
         self._location = location
@@ -50,6 +77,7 @@ class Start:
         self._stale = stale
         self._options = options
         self._clock = clock
+        self._hold = hold or CallbackHold()
         self._standing: Standing | None = None
         self._is_settled = False
 
@@ -108,16 +136,30 @@ class Start:
 
     def _replace(self, problem: str) -> bool:
         """Bring the location up to date while its query waits for this callback and has read nothing."""
+        run_id = self._facts.run_id
         try:
-            done = replace_location(self._url, self._location, self._options, clock=self._clock)
+            if not self._hold.restores(run_id):
+                return self._stop(
+                    f"{problem}. It began before that was known, and its location is not replaced under "
+                    "it. Start it again, or run ckpt restore"
+                )
+            done = replace_location(
+                self._url,
+                self._location,
+                self._options,
+                may_replace=lambda: self._hold.replaces(run_id),
+                clock=self._clock,
+            )
             self._standing = Standing.of(self._location.open())
         except CheckpointError as error:
             return self._stop(f"{problem}. It could not be restored: {error}")
+        except Exception as error:  # noqa: BLE001 - whatever it was: the query must not run from a stale location
+            return self._stop(f"{problem}. It could not be restored: {type(error).__name__}")
         _LOG.warning(
             "query %s: %s. It was restored at batch %s; the stale one is kept as %s",
             self._facts.query.id,
             problem,
-            done.report.epoch,
+            done.report.batch,
             done.set_aside,
         )
         return True

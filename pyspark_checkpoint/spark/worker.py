@@ -6,6 +6,7 @@ of them; events that Spark dropped are healed by a look at the location from tim
 
 from __future__ import annotations
 
+import enum
 import logging
 import threading
 from collections.abc import Callable
@@ -14,14 +15,26 @@ from functools import partial
 
 from pyspark_checkpoint.capture.covered import Captures
 from pyspark_checkpoint.capture.describe import QueryFacts
-from pyspark_checkpoint.capture.location import LocationGone
+from pyspark_checkpoint.capture.location import LocationGone, LocationReplaced
 from pyspark_checkpoint.clock import Clock
-from pyspark_checkpoint.errors import CheckpointError, FencedError, StepAside
+from pyspark_checkpoint.errors import CheckpointError, FencedError, RefusedError, StepAside
 from pyspark_checkpoint.format.manifest import CheckpointManifest
 
 _LOG = logging.getLogger(__name__)
 GONE_SECONDS = 600.0
-"""How long the location of a query that has ended may be away before it is taken for removed."""
+"""How long the location of a query that has ended may be away before it is taken for removed.
+
+Meanwhile it is looked for without a word: most often somebody has removed it, and knows.
+"""
+
+
+class Loss(enum.Enum):
+    """What became of the location of a query that has ended."""
+
+    GONE = "gone"
+    """Nothing is there; it may come back."""
+    REPLACED = "replaced"
+    """Somebody has put another one there."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -232,9 +245,11 @@ class QueryWorker:
                 self._capture = self._begin()
             self._capture.facts = self._described()
             newest = self._capture.newest_committed()
-            self._gone_since = None
             if newest is None or newest == self.status.captured_epoch:
                 self._succeeded(None, began)
+                return
+            if self._is_replaced(newest):
+                self._location_lost(began, Loss.REPLACED)
                 return
             try:
                 made = self._capture.capture(newest)
@@ -243,39 +258,74 @@ class QueryWorker:
             self._succeeded(made, began)
         except FencedError as error:
             self.status = replace(self.status, fenced=True, last_error=str(error))
-            _LOG.error("query %s: %s; its captures stop", self._facts.query.id, error)
+            level = logging.INFO if self.has_ended else logging.ERROR  # then it is the next run's
+            _LOG.log(level, "query %s: %s; its captures stop", self._facts.query.id, error)
             if not self._gives_way:  # otherwise the query is another run's, which captures it
                 self._tell(partial(self._on_fenced, error))
         except StepAside as error:
             self.status = replace(self.status, aside=True, last_error=str(error))
             _LOG.warning("query %s is left alone: %s", self._facts.query.id, error)
-        except LocationGone as error:
-            self._location_gone(error, began)
+        except RefusedError as error:
+            lost = self._find_loss(error) if self.has_ended else None
+            if lost is None:
+                self._failed(error)
+            else:
+                self._location_lost(began, lost)
         except CheckpointError as error:
             self._failed(error)
         except Exception as error:  # noqa: BLE001 - a capture never fails the query; it is counted and retried
             self._failed(error)
 
-    def _location_gone(self, error: LocationGone, now: float) -> None:
+    def _is_replaced(self, newest: int) -> bool:
+        """Whether the location of a query that has ended went back behind what the query did there.
+
+        Somebody has restored it, or copied an old one there: it is not that run's any more.
+        """
+        captured = self.status.captured_epoch
+        return self.has_ended and captured is not None and newest < captured
+
+    def _find_loss(self, error: RefusedError) -> Loss | None:
+        """What became of the location, if that is why a capture was refused; None if it is there."""
+        if isinstance(error, LocationReplaced):
+            return Loss.REPLACED
+        if isinstance(error, LocationGone):
+            return Loss.GONE
+        if self._capture is None:
+            return None
+        with self._changed:
+            finished = self._facts.finished_batch
+        try:
+            newest = self._capture.newest_committed()
+        except RefusedError:
+            return Loss.GONE
+        except CheckpointError:
+            return None
+        if newest is None:
+            return Loss.GONE
+        return Loss.REPLACED if finished is not None and newest < finished else None
+
+    def _location_lost(self, now: float, loss: Loss) -> None:
         """After the end of its query a location may be removed; what it had is captured, or is lost."""
         with self._changed:
-            ended, finished = self._ended, self._facts.finished_batch
+            finished = self._facts.finished_batch
         captured = self.status.captured_epoch
-        if ended and captured is not None and (finished is None or finished <= captured):
+        if captured is not None and (finished is None or finished <= captured):
             self._succeeded(None, now)
             return
-        self._failed(error)
-        self._gone_since = now if self._gone_since is None else self._gone_since
-        if ended and now - self._gone_since >= GONE_SECONDS:
-            self._gave_up = True
-            _LOG.warning(
-                "query %s: its location is gone; what was committed after batch %s is not captured",
-                self._facts.query.id,
-                captured,
+        if self._gone_since is None:
+            self._gone_since = now
+            text = (
+                "its checkpoint location was removed or replaced after its end: what was committed after "
+                f"batch {captured} is not captured"
             )
+            _LOG.warning("query %s: %s", self._facts.query.id, text)
+            self.status = replace(self.status, failures=self.status.failures + 1, last_error=text)
+        self._gave_up = loss is Loss.REPLACED or now - self._gone_since >= GONE_SECONDS
 
     def _tell_health(self) -> None:
         on_health, now = self._on_health, (self.status.last_error,)
+        if self._gone_since is not None:
+            return  # a query that has ended, and whose location was removed, is nobody's trouble
         if on_health is not None and now != self._told and not self._has_lost:
             self._tell(partial(on_health, self.status.last_error))
         self._told = now
@@ -287,6 +337,7 @@ class QueryWorker:
             _LOG.warning("query %s: %s", self._facts.query.id, type(error).__name__)
 
     def _succeeded(self, manifest: CheckpointManifest | None, began: float) -> None:
+        self._gone_since = None
         if manifest is None:
             self.status = replace(self.status, last_error=None)
             return

@@ -120,6 +120,17 @@ def find_state_record(manifest: CheckpointManifest) -> StateRecord | None:
     return None if fields is None else StateRecord.from_json(fields)
 
 
+def batch_of(manifest: CheckpointManifest) -> int:
+    """The batch of Spark that a checkpoint ends with.
+
+    The epochs of a table that a query has taken over go on where those of another query ended.
+    """
+    record = find_state_record(manifest)
+    if record is not None:
+        return record.batch
+    return manifest.epoch - int((manifest.table or {}).get("first_epoch", 0))
+
+
 def record_state(
     batch: int,
     operators: Mapping[int, OperatorInfo],

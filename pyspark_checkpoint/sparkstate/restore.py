@@ -14,7 +14,7 @@ from pyspark_checkpoint.errors import FormatError, RefusedError
 from pyspark_checkpoint.format.artifact import ArtifactRef
 from pyspark_checkpoint.format.keys import CONTROL_KEY
 from pyspark_checkpoint.format.manifest import CheckpointManifest
-from pyspark_checkpoint.sparkstate.coordinated import StateRecord, find_state_record
+from pyspark_checkpoint.sparkstate.coordinated import StateRecord, batch_of, find_state_record
 from pyspark_checkpoint.sparkstate.logs import decode_commit_log
 from pyspark_checkpoint.sparkstate.names import METADATA, is_operator_setup, parse_log
 from pyspark_checkpoint.sparkstate.points import RestorePoint, select_state
@@ -61,6 +61,8 @@ class RestorePlan:
     epoch: int
     query_id: str
     files: tuple[RestoredFile, ...]
+    batch: int
+    """Spark's number for it, which is not a table's epoch where a query has taken the table over."""
     point: RestorePoint = RestorePoint.AFTER
 
     @property
@@ -98,9 +100,8 @@ def plan_restore(
     record = find_state_record(manifest)
     chosen = _choose_point(manifest, record, point, commit)
     files = [*_state_files(manifest), *_loose_files(manifest, is_fork=query_id is not None)]
-    batch = manifest.epoch
+    batch = batch_of(manifest)
     if record is not None:
-        batch = record.batch
         files = _files_of_point(files, manifest, record, chosen, commit)
     _check_files(manifest, [file.path for file in files], batch, chosen)
     return RestorePlan(
@@ -108,6 +109,7 @@ def plan_restore(
         epoch=manifest.epoch,
         query_id=query_id or manifest.query.id,
         files=tuple(sorted(files, key=lambda file: (file.stage, file.path))),
+        batch=batch,
         point=chosen,
     )
 

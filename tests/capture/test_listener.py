@@ -4,8 +4,12 @@ from __future__ import annotations
 
 import json
 import logging
+import os
+import subprocess
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
@@ -15,14 +19,22 @@ from pyspark.sql.streaming.query import StreamingQuery
 
 from pyspark_checkpoint import CheckpointListener, checkpoint, restore, savepoint
 from pyspark_checkpoint.capture import uploads
+from pyspark_checkpoint.capture.describe import QueryFacts
+from pyspark_checkpoint.capture.location import CheckpointLocation, LocationSpec
 from pyspark_checkpoint.capture.roots import list_queries, root_url
+from pyspark_checkpoint.capture.take import QueryCapture
 from pyspark_checkpoint.clock import SYSTEM_CLOCK
-from pyspark_checkpoint.errors import SettingsError
+from pyspark_checkpoint.errors import RefusedError, SettingsError
+from pyspark_checkpoint.format.manifest import QueryInfo
 from pyspark_checkpoint.history.checkpoint_store import CheckpointStore
+from pyspark_checkpoint.sparkstate.chain import FileFacts
+from pyspark_checkpoint.sparkstate.names import parse_state_file
 from pyspark_checkpoint.sparkstate.restore import RESTORE_MARKER
 from pyspark_checkpoint.store.open import open_object_store
 from tests.capture.lab import HDFS, Lab
 from tests.capture.made import contents
+from tests.capture.mounts import IN_NAMESPACE, has_namespaces
+from tests.harness.driver import ROOT
 
 
 @contextmanager
@@ -193,6 +205,41 @@ def test_a_location_behind_its_history_is_brought_up_to_date_on_request(
     assert later.epoch > newest.epoch
 
 
+@dataclass(frozen=True)
+class Hold:
+    """A query that waits for its listener until the restore begins, until it ends, or not at all."""
+
+    restoring: bool
+    replacing: bool
+
+    def restores(self, run_id: str) -> bool:
+        return self.restoring
+
+    def replaces(self, run_id: str) -> bool:
+        return self.replacing
+
+
+@pytest.mark.parametrize("hold", [Hold(False, False), Hold(True, False)], ids=["began", "left"])
+def test_a_location_is_not_replaced_under_a_query_that_does_not_wait(
+    lab: Lab, caplog: pytest.LogCaptureFixture, hold: Hold
+) -> None:
+    """It is stopped instead, and the location is its own."""
+    url, location = str(lab.directory / "store"), lab.directory / "location"
+    with listening(lab.spark, url) as listener:
+        query = counted(lab, location, "stale")
+        wait_for_batch(query, 2)
+        assert listener.flush(120)
+        query.stop()
+    old = set_back(lab, url, query, lab.directory / "old")
+    before = contents(old)
+    with caplog.at_level(logging.ERROR), listening(lab.spark, url, stale="restore", hold=hold):
+        behind = counted(lab, old, "stale")
+        assert behind.awaitTermination(60)
+    assert "is stopped" in caplog.text
+    assert contents(old) == before
+    assert list(lab.directory.glob("old.stale-*")) == []
+
+
 def test_a_location_that_cannot_be_brought_up_to_date_stops_its_query(
     lab: Lab, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -213,6 +260,85 @@ def test_a_location_that_cannot_be_brought_up_to_date_stops_its_query(
         assert behind.awaitTermination(60)
     assert "is stopped" in caplog.text
     assert contents(old) == before
+
+
+class SlowLocation(CheckpointLocation):
+    """A location that is read so slowly that Spark purges a batch while its first state file is read."""
+
+    def read(self, path: str, facts: FileFacts | None = None) -> bytes:
+        """The bytes; by then what the same version has in the other partition is gone."""
+        data = super().read(path, facts)
+        file = parse_state_file(path)
+        if file is not None and file.owner.partition == 0:
+            other = Path(self.url, file.path.replace("state/0/0/", "state/0/1/"))
+            deadline = SYSTEM_CLOCK.monotonic_seconds() + 120
+            while other.exists():
+                assert SYSTEM_CLOCK.monotonic_seconds() < deadline, "it was not purged"
+                SYSTEM_CLOCK.sleep(0.05)
+        return data
+
+
+def test_a_capture_that_spark_overtakes_says_what_to_set_and_leaves_nothing(
+    lab: Lab, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Spark keeps two batches, and purges them while they are uploaded; gc removes what that has left."""
+    monkeypatch.setattr(uploads.plan_uploads, "__kwdefaults__", {"group_bytes": 1})
+    url, location = str(lab.directory / "store"), lab.directory / "location"
+    lab.spark.conf.set("spark.sql.streaming.minBatchesToRetain", "2")
+    try:
+        query = counted(lab, location, "fast")
+        wait_for_batch(query, 3)
+        spec = LocationSpec(str(location))
+        info = QueryInfo(id=str(query.id), checkpoint_location=str(location))
+        history = CheckpointStore.open(url, query=info)
+        facts = QueryFacts(info, history.run_id, (), "test", "update")
+        slow = QueryCapture(SlowLocation(spec, spec.open().store), history.writer(), facts)
+        said = []
+        for _ in range(3):
+            with pytest.raises(RefusedError) as refused:
+                slow.capture(slow.newest_committed())
+            said.append(str(refused.value))
+    finally:
+        lab.spark.conf.unset("spark.sql.streaming.minBatchesToRetain")
+    assert "spark.sql.streaming.minBatchesToRetain" in said[2]
+    left = [path for path in Path(url, "checkpoints").rglob("*") if path.is_file()]
+    assert left and history.list_ids() == []
+    assert history.cleanup_orphans(grace_ms=-60_000) == len(left)
+    made = QueryCapture(spec.open(), history.writer(), facts).capture()
+    query.stop()
+    assert made is not None
+    assert list(history.verify()) == []
+
+
+@pytest.mark.skipif(not has_namespaces(), reason="needs mount namespaces (unshare)")
+def test_a_stale_location_that_is_a_mount_point_stops_its_query(tmp_path: Path) -> None:
+    """It cannot be renamed, as a volume of Kubernetes that is mounted right there: nothing runs from it."""
+    (tmp_path / "location").mkdir()
+    done = subprocess.run(
+        [
+            *IN_NAMESPACE["bind"],
+            str(tmp_path / "location"),
+            sys.executable,
+            "-m",
+            "tests.capture.mounted_app",
+            str(tmp_path),
+        ],
+        cwd=ROOT,
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        capture_output=True,
+        text=True,
+        timeout=300,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr[-4000:]
+    assert json.loads(done.stdout.splitlines()[-1]) == {
+        "has_ended": True,
+        "batches": 0,
+        "is_as_it_was": True,
+        "was_behind": True,
+        "aside": [],
+    }
+    assert "is stopped: its checkpoint location is at batch" in done.stderr
 
 
 def test_a_location_whose_restore_was_interrupted_stops_its_query(

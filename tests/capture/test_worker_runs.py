@@ -9,6 +9,7 @@ from typing import cast
 
 import pytest
 
+from pyspark_checkpoint.capture.operations import restore
 from pyspark_checkpoint.clock import SYSTEM_CLOCK
 from pyspark_checkpoint.config import PluginSettings
 from pyspark_checkpoint.format.manifest import CheckpointManifest
@@ -17,7 +18,7 @@ from pyspark_checkpoint.spark.gateway import SideDoor
 from pyspark_checkpoint.spark.listener import CheckpointListener
 from pyspark_checkpoint.spark.runs import CapturedRuns
 from pyspark_checkpoint.spark.worker import CaptureStatus, QueryWorker, WorkerSettings
-from tests.capture.made import MadeLocation, taker
+from tests.capture.made import MadeLocation, contents, taker
 from tests.capture.test_worker import LONG, PATIENCE, Watch, wait_until, watching
 
 
@@ -126,20 +127,112 @@ def test_a_query_whose_location_is_removed_after_its_end_is_done(tmp_path: Path)
         assert watch.worker.has_ended
 
 
+def end_after(watch: Watch, batch: int) -> None:
+    """Tell a worker of its query's last batch and of its end at once, so that it sees both together."""
+    with watch.worker._changed:
+        watch.worker.notify_described(("source",), "test", batch)
+        watch.worker.end()
+
+
 def test_a_location_that_is_gone_before_all_was_captured_is_waited_for_and_given_up(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     """A disk may come back, so not at once; but a thread for ever for each such query is no help."""
     with watching(tmp_path, 0, poll_seconds=0.05) as watch:
         assert watch.worker.flush(PATIENCE)
-        watch.worker.notify_described(("source",), "test", 1)
         watch.location.path.rename(tmp_path / "away")
-        watch.worker.end()
-        wait_until(lambda: watch.worker.status.failures > 3)
+        end_after(watch, 1)
+        wait_until(lambda: watch.worker.status.failures > 0)
+        for _ in range(3):
+            assert not watch.worker.flush(PATIENCE)
         assert not watch.worker.is_done
         monkeypatch.setattr(worker, "GONE_SECONDS", 0.0)
         wait_until(lambda: watch.worker.is_done)
-        assert "has no batch" in (watch.worker.status.last_error or "")
+        assert watch.worker.status.failures == 1
+        assert "what was committed after batch 0 is not captured" in (watch.worker.status.last_error or "")
+        assert caplog.text.count("what was committed after batch 0 is not captured") == 1
+        assert "capture failed" not in caplog.text
+        assert watch.health == [None], "nobody who watches the store need look for it"
+
+
+def test_a_location_that_comes_back_after_its_query_ended_is_captured(tmp_path: Path) -> None:
+    """It was a disk that was away."""
+    with watching(tmp_path, 0, poll_seconds=0.05) as watch:
+        assert watch.worker.flush(PATIENCE)
+        watch.location.path.rename(tmp_path / "away")
+        end_after(watch, 1)
+        wait_until(lambda: watch.worker.status.failures > 0)
+        MadeLocation(tmp_path / "away").commit(1)
+        (tmp_path / "away").rename(watch.location.path)
+        wait_until(lambda: watch.worker.is_done)
+        assert (watch.epochs(), watch.worker.status.last_error) == ([0, 1], None)
+
+
+@pytest.mark.parametrize("what", ["earlier epoch", "clone", "other query"])
+def test_a_location_that_was_restored_into_after_its_query_ended_is_left_alone(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, what: str
+) -> None:
+    """It was removed before its last batch was captured: what is there now is not that run's."""
+    with watching(tmp_path, 0) as watch:
+        assert watch.worker.flush(PATIENCE)
+        watch.location.commit(1)
+        assert watch.worker.flush(PATIENCE)
+        shutil.rmtree(watch.location.path)
+        if what == "other query":
+            MadeLocation(watch.location.path, "7d2c1eaf-4c63-4d8b-8a1f-1b6e1d702f22").commit(0, 1, 2, 3)
+        else:
+            restore(watch.url, str(watch.location.path), epoch=0, clone=what == "clone")
+        before = contents(watch.location.path)
+        end_after(watch, 2)
+        wait_until(lambda: watch.worker.is_done)
+        assert "what was committed after batch 1 is not captured" in caplog.text
+        assert "capture failed" not in caplog.text and watch.fenced == []
+        assert (watch.epochs(), watch.worker.status.failures) == ([0, 1], 1)
+        assert contents(watch.location.path) == before
+
+
+@pytest.mark.parametrize("epoch", [0, 1])
+def test_a_restore_after_everything_was_captured_is_no_word_worth(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, epoch: int
+) -> None:
+    """The query has ended, its location was removed and restored, at its last batch or before it."""
+    with watching(tmp_path, 0) as watch:
+        assert watch.worker.flush(PATIENCE)
+        watch.location.commit(1)
+        assert watch.worker.flush(PATIENCE)
+        shutil.rmtree(watch.location.path)
+        restore(watch.url, str(watch.location.path), epoch=epoch)
+        end_after(watch, 1)
+        wait_until(lambda: watch.worker.is_done)
+        assert (watch.worker.status.last_error, watch.worker.status.failures) == (None, 0)
+        assert "query" not in caplog.text
+
+
+class Removed:
+    """A capture during which the location is removed, as soon as it has begun to read."""
+
+    def __init__(self, watch: Watch) -> None:
+        self.capture, self.location = watch.capture.capture, watch.location.path
+        watch.capture.capture = self  # type: ignore[method-assign]
+
+    def __call__(self, epoch: int | None = None) -> CheckpointManifest | None:
+        shutil.rmtree(self.location, ignore_errors=True)
+        return self.capture(epoch)
+
+
+def test_a_location_that_is_removed_under_the_last_capture_is_no_failed_capture(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """As in a notebook that stops its query and removes everything: it is said once what is lost."""
+    with watching(tmp_path, 0) as watch:
+        assert watch.worker.flush(PATIENCE)
+        Removed(watch)
+        watch.location.commit(1)
+        end_after(watch, 1)
+        wait_until(lambda: watch.worker.status.failures > 0)
+        for _ in range(3):
+            assert not watch.worker.flush(PATIENCE)
+        assert caplog.text.count("query") == 1, caplog.text
         assert "what was committed after batch 0 is not captured" in caplog.text
 
 

@@ -14,13 +14,20 @@ from pyspark_checkpoint.errors import (
     FormatError,
     RefusedError,
 )
-from pyspark_checkpoint.format.keys import CONTROL_KEY, manifest_key
+from pyspark_checkpoint.format.keys import (
+    CONTROL_KEY,
+    CheckpointId,
+    CheckpointPaths,
+    manifest_key,
+    parse_given_up_key,
+)
 from pyspark_checkpoint.history import living, retain, rollback
 from pyspark_checkpoint.history.checkpoint_store import CheckpointStore
 from pyspark_checkpoint.history.delete import delete_checkpoint
+from pyspark_checkpoint.history.given_up import give_up
 from pyspark_checkpoint.history.head import find_head
 from pyspark_checkpoint.history.lookup import find_checkpoint
-from pyspark_checkpoint.history.orphans import execute_orphans, scan_orphans
+from pyspark_checkpoint.history.orphans import OrphanPlan, execute_orphans, scan_orphans
 from pyspark_checkpoint.history.savepoint import add_savepoint, remove_savepoint
 from pyspark_checkpoint.store.faults import Call, Fault, FaultKind
 from tests.fault.races import Patch, once, quiet_prune
@@ -201,6 +208,42 @@ def test_rule_8_an_upload_whose_number_is_taken_is_an_orphan_after_the_grace_per
     assert plan.keys == (lost.path,)
     execute_orphans(history.inner, plan)
     assert not history.missing(history.head())
+
+
+def test_rule_8_an_upload_that_its_run_has_given_up_is_an_orphan_before_its_number_is_taken() -> None:
+    """``given_up``: only those that the record names, after the grace period, and the record after them."""
+    history, run = history_of(3)
+    lost, kept = (stage_one(run, run.attempt(), 3, text) for text in ("lost", "kept"))
+    assert lost.path is not None
+    give_up(history.inner, 4, [lost.path], history.clock)
+    assert scan_orphans(history.inner, history.clock).keys == ()
+    history.clock.sleep(25 * 3600)
+    plan = scan_orphans(history.inner, history.clock)
+    assert plan.keys[0] == lost.path and len(plan.keys) == 2
+    assert parse_given_up_key(plan.keys[1]) == 4
+    execute_orphans(history.inner, plan)
+    assert scan_orphans(history.inner, history.clock) == OrphanPlan()
+    attempt = run.attempt()
+    made = run.publish(draft_of(3, (kept,)), attempt)
+    assert not history.missing(made)
+
+
+def test_rule_8_a_record_of_what_is_given_up_cannot_name_what_lives() -> None:
+    """``given_up``: of another number, damaged, or of a checkpoint that was committed: nothing goes."""
+    history, run = history_of(3)
+    alive = history.head().paths()
+    staged = stage_one(run, run.attempt(), 3, "slow")
+    assert staged.path is not None
+    give_up(history.inner, 4, [*alive, staged.path], history.clock)  # names objects of number 3 as well
+    torn = CheckpointPaths.given_up(CheckpointId(4, history.clock.uuid7()))
+    history.inner.put(torn, b"{}")
+    history.clock.sleep(25 * 3600)
+    assert scan_orphans(history.inner, history.clock).keys == ()
+    give_up(history.inner, 4, [staged.path], history.clock)
+    made = run.publish(draft_of(3, (staged,)), run.attempt())  # no run of ours does that
+    history.clock.sleep(25 * 3600)
+    execute_orphans(history.inner, scan_orphans(history.inner, history.clock))
+    assert not history.missing(made)
 
 
 def test_rule_8_deleting_one_refuses_head_and_pinned_and_leaves_a_tombstone() -> None:

@@ -12,7 +12,7 @@ import pytest
 
 from pyspark_checkpoint import CheckpointStore, open_object_store
 from pyspark_checkpoint.capture.roots import QueryRoot, register, root_url
-from tests.capture.made import MadeLocation, capture
+from tests.capture.made import MadeLocation, capture, contents
 from tests.plugin.lab import (
     Application,
     Submitter,
@@ -161,6 +161,102 @@ def test_a_lost_location_that_only_hadoop_reaches_stops_the_start(submitter: Sub
         assert application.wait() != 0
         assert f"the checkpoint location {location} is not there" in application.log
     assert not (home / "done").exists()
+
+
+SLOW_RESTORE = """
+import pathlib, sys, time
+home = pathlib.Path({home!r})
+def wait(event, arguments):
+    if event == "os.mkdir" and ".restored-" in str(arguments[0]) and not (home / "go").exists():
+        (home / "restoring").touch()
+        while not (home / "go").exists():
+            time.sleep(0.05)
+sys.addaudithook(wait)
+"""
+
+DYING_RESTORE = """
+import os, signal, sys
+def die(event, arguments):
+    if event == "os.rename" and str(arguments[1]) == {location!r}:
+        os.kill(os.getpid(), signal.SIGKILL)
+sys.addaudithook(die)
+"""
+
+
+def python_with(home: Path, code: str) -> Path:
+    """A Python that runs ``code`` when it starts."""
+    python = bare_python(home)
+    (site,) = (home / "lib").glob("python3*/site-packages")
+    (site / "sitecustomize.py").write_text(code)
+    return python
+
+
+def give_input(home: Path, files: int) -> None:
+    """The first ``files`` files of all there will be."""
+    (home / "input").mkdir(exist_ok=True)
+    for path in sorted((home / "all" / "input").iterdir())[:files]:
+        if not (home / "input" / path.name).exists():
+            shutil.copy2(path, home / "input" / path.name)
+
+
+def made_stale(submitter: Submitter, home: Path) -> dict[str, bytes]:
+    """A location set back from batch 5 to batch 2, with three more batches to come; what it has."""
+    write_input(home / "all", 9)
+    for files in (3, 6):
+        give_input(home, files)
+        with submitter.submit(home, submitter.java_app(home)) as application:
+            assert application.wait() == 0
+        (home / "done").unlink()
+        if files == 3:
+            shutil.copytree(home / "location", home / "old")
+    assert epoch(home) == 5
+    shutil.rmtree(home / "location")
+    shutil.copytree(home / "old", home / "location")
+    give_input(home, 9)
+    return contents(home / "location" / "totals")
+
+
+@pytest.mark.timeout(900)
+def test_a_stale_location_is_restored_in_time_or_its_query_is_stopped(
+    submitter: Submitter, home: Path
+) -> None:
+    """A restore that takes too long changes nothing, neither before its query is stopped nor afterwards."""
+    before, location = made_stale(submitter, home), home / "location" / "totals"
+    slow = python_with(home / "slow", SLOW_RESTORE.format(home=str(home)))
+    stale = {"spark.ckpt.stale": "restore"}
+    conf = {**stale, "spark.ckpt.restoreTimeoutSeconds": "30", "spark.pyspark.driver.python": str(slow)}
+    (home / "stay").touch()
+    with submitter.submit(home, submitter.java_app(home), conf=conf) as application:
+        wait_until((home / "restoring").exists, "the beginning of the restore")
+        wait_until((home / "done").exists, "the end of the query")
+        assert "is stopped: its checkpoint location is stale, and was not restored" in application.log
+        (home / "go").touch()
+        wait_until(lambda: "the query has not waited for it" in application.log, "the end of the restore")
+        (home / "stay").unlink()
+        assert application.wait() == 0
+    assert contents(location) == before
+    assert list(location.parent.glob("totals.stale-*")) == []
+    assert len(found_batches(home)) == 6, "nothing of it has run"
+
+    (home / "done").unlink()
+    dying = python_with(home / "dying", DYING_RESTORE.format(location=str(location)))
+    conf = {**stale, "spark.pyspark.driver.python": str(dying)}
+    with submitter.submit(home, submitter.java_app(home), conf=conf) as application:
+        assert application.wait() == 0
+        assert "the side process ended while it replaced the stale checkpoint location" in application.log
+    (aside,) = location.parent.glob("totals.stale-*")
+    assert contents(aside) == before
+    assert contents(location) == {}, "a query that ran on would have begun anew"
+    assert len(found_batches(home)) == 6
+
+    shutil.rmtree(location, ignore_errors=True)  # empty directories that Spark has made
+    aside.rename(location)
+    (home / "done").unlink()
+    with submitter.submit(home, submitter.java_app(home), conf=stale) as application:
+        assert application.wait() == 0
+        assert "It was restored at batch 5" in application.log
+    assert found_batches(home) == expected_batches(home)
+    assert epoch(home) == 8
 
 
 def starts_and_stops(submitter: Submitter, home: Path, times: int) -> Counter[str]:

@@ -119,7 +119,7 @@ def run(args: argparse.Namespace, console: Console) -> int:
         )
         kind = "a clone, query" if args.clone else "query"
         console.line(f"start {kind} {report.query_id} with checkpointLocation {report.location}")
-        console.line(_told_point(report.point, report.epoch))
+        console.line(_told_point(report.point, report.batch))
     return exits.DONE
 
 
@@ -145,10 +145,10 @@ def _restore(args: argparse.Namespace, request: RestoreRequest, settings: dict[s
         )
 
 
-def _told_point(point: RestorePoint, epoch: int) -> str:
+def _told_point(point: RestorePoint, batch: int) -> str:
     if point is RestorePoint.BEFORE:
-        return f"before batch {epoch}: Spark runs it again, with the same offsets, and replaces its rows"
-    return f"after batch {epoch}: Spark goes on with batch {epoch + 1}"
+        return f"before batch {batch}: Spark runs it again, with the same offsets, and replaces its rows"
+    return f"after batch {batch}: Spark goes on with batch {batch + 1}"
 
 
 def _splits(manifest: CheckpointManifest, request: RestoreRequest, args: argparse.Namespace) -> bool:
@@ -177,6 +177,7 @@ def _preview(
             {
                 "checkpoint_id": plan.checkpoint_id,
                 "epoch": plan.epoch,
+                "batch": plan.batch,
                 "point": plan.point.value,
                 "query_id": None if args.clone else plan.query_id,
                 "location": request.to,
@@ -194,7 +195,7 @@ def _preview(
         f"would restore checkpoint {plan.checkpoint_id} (epoch {plan.epoch}) into {request.to}: "
         f"{text.plural(len(plan.files), 'file')}, {text.size(plan.total_bytes)}"
     )
-    console.line(_told_point(plan.point, plan.epoch))
+    console.line(_told_point(plan.point, plan.batch))
     if preview.resumes:
         console.line("would finish the restore into it that was interrupted")
     if args.clone:

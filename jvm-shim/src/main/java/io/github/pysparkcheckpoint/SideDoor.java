@@ -6,7 +6,10 @@ import java.util.concurrent.ConcurrentHashMap;
 import java.util.concurrent.CountDownLatch;
 import java.util.concurrent.LinkedBlockingQueue;
 import java.util.concurrent.TimeUnit;
+import java.util.concurrent.TimeoutException;
 import java.util.concurrent.atomic.AtomicBoolean;
+import java.util.concurrent.atomic.AtomicReference;
+import java.util.concurrent.locks.LockSupport;
 import org.apache.spark.SparkContext;
 import org.apache.spark.sql.classic.SparkSession;
 import org.apache.spark.sql.execution.streaming.runtime.StreamExecution;
@@ -19,6 +22,11 @@ import org.slf4j.LoggerFactory;
  * <p>Spark's threads never wait here, but for the start of a query, which waits a limited time for the
  * look at its history. Events that find no room are dropped: they only wake, and the side process looks
  * for itself from time to time.
+ *
+ * <p>A location may be replaced only while its query waits here. So each start has a {@link Step}, which
+ * changes by compare-and-set alone: the side process says that it restores, and then that it renames; a
+ * start whose time is over leaves, unless the renames have begun, whose end it awaits. A query whose
+ * location is known to be stale, and is not restored in time, is stopped.
  */
 public final class SideDoor {
 
@@ -36,12 +44,45 @@ public final class SideDoor {
     private volatile boolean seen;
     private volatile boolean mustStop;
 
+    /** How far the start of a query is. */
+    private enum Step {
+        /** Its history is being looked at. */
+        LOOKING,
+        /** Its location is stale, and is being restored beside it. */
+        RESTORING,
+        /** The restored location is taking the place of the stale one. */
+        REPLACING,
+        /** The side process ended while it replaced: there may be no location at all. */
+        BROKEN,
+        /** The side process has said that the start may go on. */
+        LOOKED,
+        /** Nobody waits any more. */
+        LEFT
+    }
+
     /** A run of a query that is active. */
     private record Run(
             StreamExecution query,
             Map<String, String> event,
             CountDownLatch looked,
-            AtomicBoolean isWatched) {}
+            AtomicReference<Step> step,
+            AtomicBoolean isWatched) {
+
+        Run(StreamExecution query, Map<String, String> event) {
+            this(
+                    query,
+                    event,
+                    new CountDownLatch(1),
+                    new AtomicReference<>(Step.LOOKING),
+                    new AtomicBoolean());
+        }
+
+        /** Nobody waits any more, unless the location is being replaced; returns how far the start was. */
+        Step leave() {
+            return step.getAndUpdate(
+                    now -> now == Step.LOOKING || now == Step.RESTORING ? Step.LEFT : now);
+        }
+    }
 
     SideDoor(SparkContext context, PluginSettings settings, CheckpointMetrics metrics) {
         this.context = context;
@@ -63,6 +104,7 @@ public final class SideDoor {
         if (current == this) {
             current = null;
         }
+        sideProcessEnded();
         runs.values().forEach(run -> run.looked().countDown());
         events.clear();
     }
@@ -82,21 +124,83 @@ public final class SideDoor {
     void started(String id, String runId, String name, StreamExecution query) {
         Map<String, String> event = event("started", id, runId);
         event.put("name", name == null ? "" : name);
-        Run run = new Run(query, event, new CountDownLatch(1), new AtomicBoolean());
+        Run run = new Run(query, event);
         runs.put(runId, run);
         metrics.started(runId, id);
         seen = true;
         events.offer(event);
+        boolean interrupted = false;
         try {
-            if (!closed && !run.looked().await(settings.startSeconds(), TimeUnit.SECONDS)) {
+            if (!closed) {
+                run.looked().await(settings.startSeconds(), TimeUnit.SECONDS);
+            }
+        } catch (InterruptedException error) {
+            interrupted = true;
+        }
+        Step last = run.leave();
+        while (last == Step.REPLACING) {
+            // Two renames: whoever reads the location now, this run or the next one, reads half of it.
+            try {
+                run.looked().await();
+                last = run.step().get() == Step.LOOKED ? Step.LOOKED : Step.BROKEN;
+            } catch (InterruptedException error) {
+                interrupted = true;
+            }
+        }
+        goOn(run, id, last, interrupted);
+        if (interrupted) {
+            Thread.currentThread().interrupt();
+        }
+    }
+
+    private void goOn(Run run, String id, Step last, boolean interrupted) {
+        if (interrupted || last == Step.LOOKED) {
+            return; // who is interrupted here was stopped
+        }
+        if (last == Step.LOOKING) {
+            if (!closed) {
                 LOG.warn(
                         "ckpt: query {} starts before its history was looked at, after {} s"
                                 + " (spark.ckpt.startTimeoutSeconds)",
                         id,
                         settings.startSeconds());
             }
-        } catch (InterruptedException error) {
-            Thread.currentThread().interrupt();
+            return;
+        }
+        if (last == Step.RESTORING) {
+            LOG.error(
+                    "ckpt: query {} is stopped: its checkpoint location is stale, and {}. Nothing of it has"
+                            + " run; give it more time (spark.ckpt.restoreTimeoutSeconds), or run ckpt restore",
+                    id,
+                    closed
+                            ? "the side process that restored it has ended"
+                            : "was not restored within " + settings.startSeconds() + " s");
+        } else {
+            LOG.error(
+                    "ckpt: query {} is stopped: the side process ended while it replaced the stale checkpoint"
+                            + " location. Nothing is lost: it is beside its path, with the restored one"
+                            + " (*.stale-*, *.restored-*)",
+                    id);
+        }
+        stopStarting(run.query());
+    }
+
+    /** Stop a query from the thread that is to run it; when this returns, no batch of it can begin. */
+    private static void stopStarting(StreamExecution query) {
+        Thread thread = new Thread(() -> stop(query), "ckpt-stop");
+        thread.setDaemon(true);
+        thread.start();
+        // Spark marks the query first, and waits for its thread afterwards: for this one.
+        while (query.isActive() && thread.isAlive()) {
+            LockSupport.parkNanos(TimeUnit.MILLISECONDS.toNanos(5));
+        }
+    }
+
+    private static void stop(StreamExecution query) {
+        try {
+            query.stop();
+        } catch (TimeoutException error) {
+            LOG.warn("ckpt: query {} takes its time to stop", query.id());
         }
     }
 
@@ -149,7 +253,31 @@ public final class SideDoor {
         Run run = runs.get(runId);
         if (run != null) {
             run.isWatched().set(isWatched);
+            run.step().updateAndGet(now -> now == Step.LEFT ? now : Step.LOOKED);
             run.looked().countDown();
+        }
+    }
+
+    /** Called by the side process: its location is stale. Whether the start waits until it is restored. */
+    public boolean restores(String runId) {
+        Run run = runs.get(runId);
+        return run != null
+                && (run.step().compareAndSet(Step.LOOKING, Step.RESTORING)
+                        || run.step().get() == Step.RESTORING);
+    }
+
+    /** Called by the side process before it renames anything: whether the start waits until it is done. */
+    public boolean replaces(String runId) {
+        Run run = runs.get(runId);
+        return run != null && run.step().compareAndSet(Step.RESTORING, Step.REPLACING);
+    }
+
+    /** The side process has ended: what it was replacing is neither here nor there. */
+    void sideProcessEnded() {
+        for (Run run : runs.values()) {
+            if (run.step().compareAndSet(Step.REPLACING, Step.BROKEN)) {
+                run.looked().countDown();
+            }
         }
     }
 

@@ -127,6 +127,7 @@ final class SideProcess {
             return process.waitFor();
         } finally {
             destroy();
+            door.sideProcessEnded();
             server.shutdown();
         }
     }
