@@ -114,6 +114,20 @@ def test_nested_paths_need_no_directories_of_their_own(manager: Manager) -> None
     assert manager.names("state/0/3/left-keyToNumValues") == ["1.delta"]
 
 
+def test_a_directory_that_was_made_is_listed_in_its_parent(manager: Manager) -> None:
+    """Also before there is a file in it, and no more after it was deleted."""
+    manager.mkdirs("state/0/3")
+    manager.mkdirs("state/1")
+    assert sorted(manager.names("state")) == ["0", "1"]
+    assert manager.names("state/0") == ["3"]
+    (status,) = manager.java.list(manager.path("state/0"))
+    assert status.isDirectory()
+    manager.write("state/0/3/1.delta", b"x", overwrite=True)
+    assert manager.names("state/0") == ["3"]
+    manager.delete("state/1")
+    assert manager.names("state") == ["0"]
+
+
 def test_a_listing_has_names_sizes_and_kinds_and_obeys_the_filter(manager: Manager) -> None:
     """Files and directories are told apart, and listed in the order of their names."""
     manager.mkdirs("offsets")

@@ -5,6 +5,8 @@ import java.io.IOException;
 import java.util.Arrays;
 import java.util.Set;
 import java.util.concurrent.ConcurrentHashMap;
+import java.util.stream.Collectors;
+import java.util.stream.Stream;
 import org.apache.hadoop.conf.Configuration;
 import org.apache.hadoop.fs.FSDataInputStream;
 import org.apache.hadoop.fs.FileAlreadyExistsException;
@@ -19,7 +21,8 @@ import org.apache.spark.sql.execution.streaming.checkpointing.CheckpointFileMana
  * The manager for a connector to an object store: one request a file.
  *
  * <p>Directories do not exist in an object store. Those that were made through any manager of this
- * JVM are remembered: they exist, and are empty as long as nothing is listed in them.
+ * JVM are remembered: they exist, are listed in their parents, and are empty as long as the store
+ * lists nothing in them.
  */
 final class ConditionalFileManager implements CheckpointFileManager {
 
@@ -86,22 +89,32 @@ final class ConditionalFileManager implements CheckpointFileManager {
     Path directory = fileSystem.makeQualified(path);
     return Undeclared.failures(
         () -> {
-          FileStatus[] all;
+          FileStatus[] found;
           try {
-            all = fileSystem.listStatus(directory);
+            found = fileSystem.listStatus(directory);
           } catch (FileNotFoundException absent) {
-            if (MADE.contains(directory)) {
-              return new FileStatus[0];
+            if (!MADE.contains(directory)) {
+              throw absent;
             }
-            throw absent;
+            found = new FileStatus[0];
           }
-          return Arrays.stream(all)
+          return withMade(directory, found)
               .filter(status -> filter.accept(status.getPath()))
               .filter(status -> !deletes.contains(status.getPath()))
               .filter(status -> !ConditionProbe.isProbe(status.getPath()))
               .sorted()
               .toArray(FileStatus[]::new);
         });
+  }
+
+  /** What the store lists, and the directories that were made here and have nothing in them yet. */
+  private static Stream<FileStatus> withMade(Path directory, FileStatus[] found) {
+    Set<Path> listed = Arrays.stream(found).map(FileStatus::getPath).collect(Collectors.toSet());
+    Stream<FileStatus> made =
+        MADE.stream()
+            .filter(path -> directory.equals(path.getParent()) && !listed.contains(path))
+            .map(path -> new FileStatus(0, true, 0, 0, 0, path));
+    return Stream.concat(Arrays.stream(found), made);
   }
 
   @Override
