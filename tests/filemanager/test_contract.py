@@ -134,6 +134,20 @@ def test_a_directory_that_was_made_is_listed_in_its_parent(manager: Manager) -> 
     assert manager.names("dir/subdir") == ["subsubdir"]
 
 
+def test_a_directory_is_listed_until_it_is_deleted(manager: Manager) -> None:
+    """Also before there is a file in it, and no more after it was deleted."""
+    manager.mkdirs("state/0/3")
+    manager.mkdirs("state/1")
+    assert sorted(manager.names("state")) == ["0", "1"]
+    assert manager.names("state/0") == ["3"]
+    (status,) = manager.java.list(manager.path("state/0"))
+    assert status.isDirectory()
+    manager.write("state/0/3/1.delta", b"x", overwrite=True)
+    assert manager.names("state/0") == ["3"]
+    manager.delete("state/1")
+    assert manager.names("state") == ["0"]
+
+
 def test_a_listing_has_names_sizes_and_kinds_and_obeys_the_filter(manager: Manager) -> None:
     """Files and directories are told apart, and listed in the order of their names."""
     manager.mkdirs("offsets")

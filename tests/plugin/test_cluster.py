@@ -27,6 +27,8 @@ from tests.plugin.lab import (
     write_input,
 )
 
+pytestmark = pytest.mark.server
+
 CONF = {
     "spark.executor.memory": "512m",
     "spark.executor.cores": "1",

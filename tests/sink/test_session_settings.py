@@ -15,6 +15,8 @@ from tests.servers.hadoop import s3a_conf
 from tests.servers.launch import S3Server
 from tests.sink.lab import Lab
 
+pytestmark = [pytest.mark.spark, pytest.mark.server]
+
 Setter = Callable[[SparkSession, str, str], None]
 
 
