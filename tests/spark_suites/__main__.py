@@ -22,7 +22,7 @@ from tests.spark_suites.results import judge
 from tests.spark_suites.runner import Outcome, Settings, run_suites
 from tests.spark_suites.suites import S3A_CONTRACT, Suite, choose, deal
 
-WORK = ROOT / "build" / "spark-tests"
+WORK = ROOT / ".test-results" / "spark-tests"
 """Logs and, where something failed, what the suites have left. Begun anew by each run."""
 
 
