@@ -78,6 +78,12 @@ test-integration: setup jar ## Every other test with Spark or a server
 test-crash: setup jar ## Drivers killed, two drivers on one location, executors lost
 	@$(LANES_RUN) crash
 
+test-spark: $(STAMP) ## Spark's own streaming suites under our file manager, and four of them under the plugin
+	@$(PY) -m tests.spark_suites
+
+test-spark-quick: $(STAMP) ## The same for what touches the file manager most, in four minutes
+	@$(PY) -m tests.spark_suites --quick
+
 simulate: $(STAMP) ## The commit protocol under SEEDS random schedules
 	SEEDS=$(SEEDS) $(PYTEST) tests/simulation
 
