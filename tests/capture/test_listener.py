@@ -310,6 +310,7 @@ def test_a_capture_that_spark_overtakes_says_what_to_set_and_leaves_nothing(
     assert list(history.verify()) == []
 
 
+@pytest.mark.spark
 @pytest.mark.skipif(not has_namespaces(), reason="needs mount namespaces (unshare)")
 def test_a_stale_location_that_is_a_mount_point_stops_its_query(tmp_path: Path) -> None:
     """It cannot be renamed, as a volume of Kubernetes that is mounted right there: nothing runs from it."""

@@ -9,14 +9,20 @@ and ``check_announced`` knows the markers of the test.
 
 from __future__ import annotations
 
+import functools
+import os
+import subprocess
 import sys
-from collections.abc import Generator, Sequence
+from collections.abc import Callable, Generator, Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from tests.support.announced import VARIABLE, MissingMarkerError
+
+StrOrBytes = str | bytes | Path
+Command = StrOrBytes | Sequence[StrOrBytes]
 
 SPARK_FIXTURES = frozenset({"spark", "jar", "jvm", "workbench", "repository", "submitter"})
 SERVER_FIXTURES = frozenset({"s3_server", "gs_server", "az_server", "rclone_server", "browser"})
@@ -29,35 +35,32 @@ _NO_JAVA = Path(__file__).with_name("no-java")
 
 
 class Guard:
-    """Looks at every program that this process starts, and knows which test is running."""
+    """Looks at every program that one test starts."""
 
-    def __init__(self) -> None:
-        self._allowed: frozenset[str] | None = None
-        self._missing: list[str] = []
+    def __init__(self, markers: frozenset[str]) -> None:
+        self._markers = markers
+        self.missing: list[str] = []
+        """What the test started without announcing it."""
 
-    def listen(self, event: str, arguments: tuple[Any, ...]) -> None:
-        """An audit hook: refuse a program that the running test does not announce."""
-        if self._allowed is None or event not in ("subprocess.Popen", "os.posix_spawn", "os.system"):
-            return
-        needed = marker_for(_program(event, arguments))
-        if needed is not None and needed not in self._allowed:
-            program = _program(event, arguments)
-            self._missing.append(f"@pytest.mark.{needed} is missing: the test starts {program}")
-            raise MissingMarkerError(self._missing[-1])
+    def check(self, command: Command, executable: StrOrBytes | None = None) -> None:
+        """Refuse a program that the test does not announce."""
+        first = command if isinstance(command, str | bytes | Path) else next(iter(command))
+        program = os.fsdecode(executable or first)
+        needed = marker_for(program)
+        if needed is not None and needed not in self._markers:
+            self.missing.append(f"@pytest.mark.{needed} is missing: the test starts {program}")
+            raise MissingMarkerError(self.missing[-1])
 
-    def begin(self, markers: frozenset[str]) -> None:
-        """A test with these markers begins."""
-        self._allowed = markers
-        self._missing = []
+    def watching(self, start: Callable[..., None]) -> Callable[..., None]:
+        """The constructor of ``Popen``, with a look at its program first."""
 
-    def end(self) -> None:
-        """The test is over."""
-        self._allowed = None
+        @functools.wraps(start)
+        def watched(process: object, args: Command, *rest: Any, **settings: Any) -> None:
+            if not settings.get("shell"):
+                self.check(args, settings.get("executable"))
+            start(process, args, *rest, **settings)
 
-    @property
-    def missing(self) -> list[str]:
-        """What the running test started without announcing it."""
-        return self._missing
+        return watched
 
 
 def marker_for(program: str) -> str | None:
@@ -70,16 +73,6 @@ def marker_for(program: str) -> str | None:
     return None if is_small or is_python else "server"
 
 
-def _program(event: str, arguments: tuple[Any, ...]) -> str:
-    if event == "os.system":
-        return "sh"
-    program = arguments[0]
-    if program is None:
-        command = arguments[1]
-        program = command if isinstance(command, str | bytes | Path) else command[0]
-    return program.decode() if isinstance(program, bytes) else str(program)
-
-
 def markers_of_fixtures(names: Sequence[str], parameters: Sequence[object]) -> set[str]:
     """The markers of a test that asks for these fixtures, with these parameters."""
     found = set()
@@ -89,10 +82,6 @@ def markers_of_fixtures(names: Sequence[str], parameters: Sequence[object]) -> s
     if served or SERVER_FIXTURES & set(names):
         found.add("server")
     return found
-
-
-_guard = Guard()
-sys.addaudithook(_guard.listen)
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -108,22 +97,22 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 def pytest_runtest_protocol(item: pytest.Item) -> Generator[None, object, object]:
     """Watch a test from its set-up to its end."""
     markers = frozenset(marker.name for marker in item.iter_markers())
+    item.stash[_GUARD] = guard = Guard(markers)
     with pytest.MonkeyPatch.context() as patch:
         if "spark" not in markers:
             patch.setenv("JAVA_HOME", str(_NO_JAVA))
         patch.setenv(VARIABLE, " ".join(sorted(markers)))
-        _guard.begin(markers)
-        try:
-            return (yield)
-        finally:
-            _guard.end()
+        patch.setattr(subprocess.Popen, "__init__", guard.watching(subprocess.Popen.__init__))
+        return (yield)
 
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_call(item: pytest.Item) -> Generator[None, object, object]:
     """Fail a test that swallowed the guard's error."""
-    del item
     result = yield
-    if _guard.missing:
-        pytest.fail(_guard.missing[0])
+    if item.stash[_GUARD].missing:
+        pytest.fail(item.stash[_GUARD].missing[0])
     return result
+
+
+_GUARD = pytest.StashKey[Guard]()

@@ -34,7 +34,10 @@ def _spark_suites(markers: str, seconds: Mapping[str, int]) -> tuple[Suite, ...]
 
 
 SIMULATION = Suite("simulation", ("tests/simulation",), NO_PROCESS, 40)
-UNIT = Suite("unit", ("tests", "--ignore=tests/simulation"), NO_PROCESS, 80)
+_PROTOCOL = tuple(f"tests/{name}" for name in ("capture", "contract", "coordinated", "fault", "sink"))
+PROTOCOL = Suite("protocol", _PROTOCOL, NO_PROCESS, 70)
+_ELSEWHERE = tuple(f"--ignore={path}" for path in ("tests/simulation", *_PROTOCOL))
+UNIT = Suite("unit", ("tests", *_ELSEWHERE), NO_PROCESS, 60)
 PROMISES = {
     "filemanager": 60,
     "sink": 60,
@@ -60,8 +63,13 @@ SPARK = {
 KILLS = {"filemanager": 200, "sink": 120, "coordinated": 150, "capture": 120, "plugin": 60, "fault": 10}
 
 TARGETS: Mapping[str, tuple[Suite, ...]] = {
-    "unit": (UNIT, SIMULATION),
-    "test": (replace(UNIT, coverage=True), SIMULATION, *_spark_suites(PROMISE, PROMISES)),
+    "unit": (UNIT, PROTOCOL, SIMULATION),
+    "test": (
+        replace(UNIT, coverage=True, seconds=100),
+        replace(PROTOCOL, coverage=True, seconds=140),
+        SIMULATION,
+        *_spark_suites(PROMISE, PROMISES),
+    ),
     "integration": (
         *_spark_suites(INTEGRATION, SPARK),
         Suite("schedules", ("tests/simulation/test_schedules.py",), NO_PROCESS, 60, DAILY_SCHEDULES),

@@ -66,14 +66,11 @@ def test_a_program_needs_its_marker(program: str, marker: str | None) -> None:
 
 def test_the_guard_refuses_what_a_test_has_not_announced() -> None:
     """And remembers it, in case the test swallows the error."""
-    guard = Guard()
-    guard.listen("subprocess.Popen", ("java", ["java"], None, None))
-    guard.begin(frozenset({"server"}))
-    guard.listen("subprocess.Popen", (None, ["node"], None, None))
+    guard = Guard(frozenset({"server"}))
+    guard.check(["node"])
     with pytest.raises(MissingMarkerError, match=r"mark\.spark is missing"):
-        guard.listen("subprocess.Popen", ("java", ["java"], None, None))
+        guard.check("java")
     assert len(guard.missing) == 1
-    guard.end()
 
 
 def test_an_unannounced_program_fails_its_test_even_if_the_error_is_swallowed(tmp_path: Path) -> None:
