@@ -19,6 +19,9 @@ HERE = Path(__file__).parent
 
 # Where Spark's sources keep what each test jar carries: some tests look there, from spark.test.home.
 _RESOURCES = {"sql": "sql/core", "catalyst": "sql/catalyst", "core": "core"}
+# Spark's build has none of these beside these tests. Hive's jar serves file: with a class that never
+# renames onto a file that exists.
+_HIVE = ("hive-exec", "spark-hive")
 
 
 @dataclass(frozen=True)
@@ -35,10 +38,7 @@ class SparkTests:
     def class_path(self, conf: Path, jar: Path) -> str:
         """Ours first, then the resources as files, because tests open them as such."""
         resources = [self.test_home / folder / "src/test/resources" for folder in _RESOURCES.values()]
-        # Spark's build has no Hive here. Its jar serves file: with a class that renames onto no file.
-        spark = [
-            path for path in self.spark_home.glob("jars/*.jar") if not path.name.startswith("hive-exec")
-        ]
+        spark = [path for path in self.spark_home.glob("jars/*.jar") if not path.name.startswith(_HIVE)]
         entries = [self.classes, conf, *resources, *sorted(self.test_jars.glob("*.jar")), jar]
         return os.pathsep.join(str(entry) for entry in [*entries, *self.s3a, *sorted(spark)])
 
