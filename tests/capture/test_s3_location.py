@@ -15,6 +15,8 @@ from tests.harness.queries import HDFS, ROCKSDB_CHANGELOG, QuerySpec
 from tests.servers.hadoop import FILE_MANAGER, build_jar, s3a_conf, s3a_jars, spark_conf
 from tests.servers.launch import S3Server
 
+pytestmark = pytest.mark.spark
+
 MANAGER = "spark.sql.streaming.checkpointFileManagerClass"
 BATCHES = 12
 KINDS = {

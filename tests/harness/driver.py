@@ -16,6 +16,7 @@ from types import TracebackType
 from typing import Any
 
 from tests.harness.queries import QuerySpec
+from tests.support.announced import check_announced
 from tests.support.jvms import OWN_FILE_MANAGER, behind_spark, without_spark
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -55,6 +56,7 @@ class Driver:
         own_file_manager: bool = True,
     ) -> None:
         """Start it. With jars, our file manager writes its locations unless told otherwise."""
+        check_announced("spark")
         self.log = log
         manager = OWN_FILE_MANAGER if class_path and own_file_manager else {}
         confs = {**_CONF, **manager, **(conf or {})}
