@@ -60,7 +60,7 @@ SPARK = {
     "fault": 60,
     "unit": 10,
 }
-KILLS = {"filemanager": 200, "sink": 120, "coordinated": 150, "capture": 120, "plugin": 60, "fault": 10}
+KILLS = {"sink": 260, "coordinated": 180, "filemanager": 150, "capture": 120, "plugin": 60}
 
 TARGETS: Mapping[str, tuple[Suite, ...]] = {
     "unit": (UNIT, PROTOCOL, SIMULATION),
