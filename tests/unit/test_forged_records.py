@@ -219,6 +219,21 @@ def test_a_status_counts_only_under_its_own_name() -> None:
     assert [finding.object for finding in store.verify()] == [committed_key(number, "a")]
 
 
+def test_forged_records_at_the_next_number_do_not_stop_a_claim() -> None:
+    """They wait where the claim carries its parent's records to. The claim itself succeeds."""
+    history, store, made = with_sinks()
+    store.record_sink_status(made.checkpoint_id, "a", SinkCommitStatus.COMMITTED)
+    mac = store.authenticator()
+    create_seal(history.inner, made, {"commits/0": b"v1"}, history.clock, mac=mac)
+    history.inner.put(seal_key(2), encode_seal(Seal(2, "n", 0, {})))
+    forged = SinkStatusRecord(2, "n", "a", SinkCommitStatus.COMMITTED, 0)
+    history.inner.put(committed_key(2, "a"), encode_status(forged))
+    heir = opened(history, key_ring=RING, run_id="next")
+    claimed = heir.claim()
+    assert claimed is not None and claimed.checkpoint_id == 2
+    assert heir.claim() == claimed
+
+
 def test_who_has_no_keys_writes_no_record_of_an_encrypted_store() -> None:
     """It would stand in the way of a genuine one for ever: records are created once."""
     history, _, made = with_sinks()
