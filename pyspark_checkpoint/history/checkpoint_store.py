@@ -36,6 +36,7 @@ from pyspark_checkpoint.history.status import (
     read_status,
     read_statuses,
     record_status,
+    usable_statuses,
 )
 from pyspark_checkpoint.history.store_access import StoreAccess
 from pyspark_checkpoint.history.subset import check_others, check_share, select_share
@@ -340,7 +341,7 @@ class CheckpointStore(StoreAccess):
     def _loaded(self, manifest: CheckpointManifest) -> CheckpointManifest:
         mine = self._select(manifest)
         return (
-            mine.with_statuses(read_statuses(self.store, mine, mac=self._mac()))
+            mine.with_statuses(usable_statuses(self.store, mine, mac=self._mac()))
             if mine.sink_names
             else mine
         )

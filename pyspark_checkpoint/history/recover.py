@@ -21,7 +21,7 @@ from pyspark_checkpoint.history.head import MAX_ROUNDS, HeadLocation, locate_hea
 from pyspark_checkpoint.history.lookup import is_given_up, is_visible, visible_numbers
 from pyspark_checkpoint.history.parallel import DEFAULT_CONCURRENCY
 from pyspark_checkpoint.history.records_io import find_record, load_manifest_bytes
-from pyspark_checkpoint.history.status import read_statuses
+from pyspark_checkpoint.history.status import usable_statuses
 from pyspark_checkpoint.history.subset import missing_vnodes
 from pyspark_checkpoint.history.verify import verify_checkpoint
 from pyspark_checkpoint.store.base import ObjectStore
@@ -198,7 +198,7 @@ def _report(
     *,
     mac: Mac | None,
 ) -> RecoveryReport:
-    statuses = read_statuses(store, manifest, mac=mac)
+    statuses = usable_statuses(store, manifest, mac=mac)
     report = RecoveryReport(
         manifest=manifest.with_statuses(statuses),
         skipped=skipped,

@@ -10,7 +10,15 @@ from dataclasses import dataclass
 from itertools import count
 
 from pyspark_checkpoint.errors import FormatError
-from pyspark_checkpoint.format.keys import committed_key, failed_key, manifest_key, seal_key
+from pyspark_checkpoint.format.keys import (
+    MANIFESTS_PREFIX,
+    committed_key,
+    failed_key,
+    manifest_key,
+    parse_seal_key,
+    parse_status_key,
+    seal_key,
+)
 from pyspark_checkpoint.format.settled import ListRef
 from pyspark_checkpoint.format.summary import ManifestSummary
 from pyspark_checkpoint.history.living import Living, find_summary
@@ -110,3 +118,27 @@ def side_records(store: ObjectStore, summary: ManifestSummary) -> Iterator[str]:
             if not exists(store, key):
                 break
             yield key
+
+
+def remove_lost_records(store: ObjectStore, head: int, lost: int) -> None:
+    """Delete the seals and statuses of the numbers after ``head`` up to ``lost``, whose manifests are gone.
+
+    Records are created once. Those of the lost would stand in the way of whoever is given their numbers.
+    A number that has a manifest by now is left alone. Two rollbacks at once may still take a record from
+    each other: then a batch is run, or a sink driven, once more than needed.
+    """
+    found: dict[int, list[str]] = {}
+    for info in store.list(MANIFESTS_PREFIX, start_after=manifest_key(head)):
+        number = _number_of_record(info.key)
+        if number is not None and head < number <= lost:
+            found.setdefault(number, []).append(info.key)
+    dead = [
+        key for number, keys in found.items() if not exists(store, manifest_key(number)) for key in keys
+    ]
+    if dead:
+        store.delete(dead)
+
+
+def _number_of_record(key: str) -> int | None:
+    status = parse_status_key(key)
+    return parse_seal_key(key) if status is None else status.number

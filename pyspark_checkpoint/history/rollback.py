@@ -29,6 +29,7 @@ from pyspark_checkpoint.history.head import Head, HeadLocation, locate_head
 from pyspark_checkpoint.history.pins import rollback_pin_name
 from pyspark_checkpoint.history.publish import who_leads
 from pyspark_checkpoint.history.records_io import LoadedManifest, find_manifest
+from pyspark_checkpoint.history.remove import remove_lost_records
 from pyspark_checkpoint.history.rules import fenced_by, lost_number
 from pyspark_checkpoint.history.savepoint import drop_pin, pin_checkpoint
 from pyspark_checkpoint.history.seal import carry_records
@@ -65,13 +66,16 @@ def rollback(
 
 
 def _roll_back(store: ObjectStore, run: Run, target: int, clock: Clock) -> CheckpointManifest:
-    if _find_parent(run) is None:
+    head = _find_parent(run)
+    if head is None:
         raise RefusedError(f"{store.url} has no checkpoint to go back to")
     attempt = run.attempt()
     name = rollback_pin_name(attempt.number, attempt.uuid)
     pin_target(store, name, target, clock)
     try:
         loaded = read_pinned_target(store, name, target, attempt.number, run.mac)
+        if head.lost is not None:
+            remove_lost_records(store, head.number, head.lost)
         made = run.publish_rollback(loaded.manifest, attempt, loaded.manifest.paths())
     except (OutcomeUnknown, Denied, Invalid):
         # The manifest may still land. The pin names its number, and is dropped once that is taken.
@@ -79,7 +83,11 @@ def _roll_back(store: ObjectStore, run: Run, target: int, clock: Clock) -> Check
     except CheckpointError:
         drop_pin(store, name, clock)
         raise
-    carry_records(store, loaded.manifest, made, clock, mac=run.mac)
+    try:
+        carry_records(store, loaded.manifest, made, clock, mac=run.mac)
+    except CheckpointError:
+        drop_pin(store, name, clock)  # the manifest is there: the pin protects nothing any more
+        raise
     drop_pin(store, name, clock)
     return made
 
@@ -109,7 +117,7 @@ def _find_parent(run: Run) -> Head | None:
         where = locate_head(run.store)
         if where is None:
             return None
-        head = stand_in_head(run.store, where)
+        head = replace(stand_in_head(run.store, where), lost=where.lost)
         run.adopt(head)
         return head
 

@@ -103,18 +103,29 @@ def carry_records(
 
     Without that a claim or a rollback would forget them, and sinks would be driven again for nothing.
     Also those that the parent, itself a claim or a rollback that died on the way, did not come to carry.
-    What is damaged, or not authenticated, is not carried over.
+    What is damaged, or not authenticated, is not carried over; nor is anything where another record stands
+    in the way. ``child`` is committed by now, and good without them: that is warned of, and no error.
     """
     earlier = _Earlier(store, parent, mac)
     seal = earlier.find_seal()
     if seal is not None:
-        create_seal(store, child, seal.files, clock, mac=mac)
+        try:
+            create_seal(store, child, seal.files, clock, mac=mac)
+        except (RefusedError, FormatError) as error:
+            _warn_of("the seal of", parent, child, error)
     for sink in parent.sink_names:
-        if exists(store, committed_key(child.checkpoint_id, sink)):
+        if exists(store, committed_key(child.checkpoint_id, sink)) or not earlier.has_committed(sink):
             continue
-        if earlier.has_committed(sink):
+        try:
             status = SinkCommitStatus.COMMITTED
             record_status(store, child, sink, status, clock, message="carried over", mac=mac)
+        except (RefusedError, FormatError) as error:
+            _warn_of(f"that sink {sink!r} has committed", parent, child, error)
+
+
+def _warn_of(what: str, parent: CheckpointManifest, child: CheckpointManifest, error: Exception) -> None:
+    numbers = (parent.checkpoint_id, child.checkpoint_id)
+    _LOG.warning("%s checkpoint %d is not carried over to %d: %s; run ckpt verify", what, *numbers, error)
 
 
 class _Earlier:

@@ -3,7 +3,8 @@
 No record means pending, unless the checkpoint itself holds the proof. ``committed`` wins over
 ``failed``, whichever was written first. A record counts only for the manifest whose nonce it carries.
 Names come from ``sink_names``; nothing is listed. In an encrypted store every record is authenticated: who
-has the keys takes none without, and who has not writes none.
+has the keys takes none without, and who has not writes none. A record that does not verify says nothing of
+its checkpoint, which is as good as before: whoever reads a checkpoint reads ``usable_statuses``.
 """
 
 from __future__ import annotations
@@ -13,7 +14,13 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from itertools import count
 
 from pyspark_checkpoint.clock import Clock
-from pyspark_checkpoint.errors import AlreadyExists, FormatError, OutcomeUnknown, RefusedError
+from pyspark_checkpoint.errors import (
+    AlreadyExists,
+    FormatError,
+    OutcomeUnknown,
+    RefusedError,
+    UnknownVersion,
+)
 from pyspark_checkpoint.format.keys import committed_key, failed_key
 from pyspark_checkpoint.format.manifest import CheckpointManifest, ManifestKind
 from pyspark_checkpoint.format.records import (
@@ -108,11 +115,7 @@ def read_status(
     """How far ``sink`` is with a checkpoint. At most two requests, more only after failures."""
     if is_committed_by_spark(manifest, sink):
         return SinkCommitStatus.COMMITTED
-    number = manifest.checkpoint_id
-    for status, key in (
-        (SinkCommitStatus.COMMITTED, committed_key(number, sink)),
-        (SinkCommitStatus.FAILED, failed_key(number, sink, 0)),
-    ):
+    for status, key in _status_keys(manifest, sink):
         if _find(store, manifest, key, sink=sink, status=status, mac=mac) is not None:
             return status
     return SinkCommitStatus.PENDING
@@ -161,6 +164,45 @@ def read_statuses(
     return {sink: read_status(store, manifest, sink, mac=mac) for sink in manifest.sink_names}
 
 
+def usable_statuses(
+    store: ObjectStore, manifest: CheckpointManifest, *, mac: Mac | None = None
+) -> dict[str, SinkCommitStatus]:
+    """The same by the records that verify alone; one that does not counts as absent, and is warned of.
+
+    A record lies beside its manifest, and anybody who can write to the store may have put it there. It
+    must never make a checkpoint bad: a restore would step back over it. One of a newer version is an error.
+    """
+    return {sink: _usable_status(store, manifest, sink, mac) for sink in manifest.sink_names}
+
+
+def _usable_status(
+    store: ObjectStore, manifest: CheckpointManifest, sink: str, mac: Mac | None
+) -> SinkCommitStatus:
+    if is_committed_by_spark(manifest, sink):
+        return SinkCommitStatus.COMMITTED
+    for status, key in _status_keys(manifest, sink):
+        try:
+            if _find(store, manifest, key, sink=sink, status=status, mac=mac) is not None:
+                return status
+        except UnknownVersion:
+            raise
+        except FormatError as error:
+            _LOG.warning(
+                "a status of checkpoint %d is passed over: %s; run ckpt verify",
+                manifest.checkpoint_id,
+                error,
+            )
+    return SinkCommitStatus.PENDING
+
+
+def _status_keys(manifest: CheckpointManifest, sink: str) -> tuple[tuple[SinkCommitStatus, str], ...]:
+    """Where to look, in this order: ``committed`` wins over ``failed``."""
+    return (
+        (SinkCommitStatus.COMMITTED, committed_key(manifest.checkpoint_id, sink)),
+        (SinkCommitStatus.FAILED, failed_key(manifest.checkpoint_id, sink, 0)),
+    )
+
+
 SinkDrivers = Mapping[str, Callable[[CheckpointManifest], object]]
 """What makes a sink commit a checkpoint, by the sink's name. It may have done so before: see the nonce."""
 
@@ -177,7 +219,8 @@ def drive_sinks(
     """Call each named sink with the checkpoint, record what became of it, and return all statuses.
 
     A sink that raises is recorded as failed, with the kind of its error; the others are driven all the
-    same. A name without a sink is refused before any is called.
+    same. A name without a sink is refused before any is called. What cannot be recorded, because a record
+    that does not verify stands in the way, is warned of: that sink is driven again next time.
     """
     wanted = tuple(names)
     unknown = sorted(set(wanted) - set(sinks))
@@ -193,8 +236,13 @@ def drive_sinks(
         except Exception as error:  # noqa: BLE001 - whatever a sink raises, the others are driven too
             status, message = SinkCommitStatus.FAILED, type(error).__name__
             _LOG.warning("sink %r failed with checkpoint %d: %s", sink, manifest.checkpoint_id, message)
-        record_status(store, manifest, sink, status, clock, message=message, mac=mac)
-    return manifest.with_statuses(read_statuses(store, manifest, mac=mac))
+        try:
+            record_status(store, manifest, sink, status, clock, message=message, mac=mac)
+        except UnknownVersion:
+            raise
+        except FormatError as error:
+            _LOG.warning("what became of sink %r is not recorded: %s; run ckpt verify", sink, error)
+    return manifest.with_statuses(usable_statuses(store, manifest, mac=mac))
 
 
 def _find(

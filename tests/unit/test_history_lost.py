@@ -11,15 +11,18 @@ from pyspark_checkpoint.capture.operations import RestoreRequest, restore
 from pyspark_checkpoint.capture.preview import preview_restore
 from pyspark_checkpoint.cli.main import main
 from pyspark_checkpoint.cli.watching import Watched
-from pyspark_checkpoint.errors import RefusedError
+from pyspark_checkpoint.errors import CheckpointError, RefusedError
 from pyspark_checkpoint.format.keys import LATEST_KEY, manifest_key
 from pyspark_checkpoint.format.manifest import ManifestKind
-from pyspark_checkpoint.format.records import encode_latest
+from pyspark_checkpoint.format.records import SinkCommitStatus, encode_latest
 from pyspark_checkpoint.history.checkpoint_store import CheckpointStore
 from pyspark_checkpoint.history.head import find_head
 from pyspark_checkpoint.history.recover import recover_latest_validated
+from pyspark_checkpoint.history.remove import remove_lost_records
 from pyspark_checkpoint.history.replicate import copy_store
 from pyspark_checkpoint.history.rollback import rollback
+from pyspark_checkpoint.history.seal import create_seal, find_seal
+from pyspark_checkpoint.history.status import read_status, record_status
 from pyspark_checkpoint.store.memory import MemoryStore
 from tests.capture.made import MadeLocation, capture, contents, needed, taker
 from tests.history_kit import History, commit, history_of
@@ -91,6 +94,66 @@ def test_a_rollback_accepts_the_loss() -> None:
     assert new.claim() is not None
     assert commit(new, 3).checkpoint_id == 6
     assert list(CheckpointStore(history.inner).verify()) == []
+
+
+def lost_with_records() -> History:
+    """Manifests 3 and 4 are gone; the seals and statuses of all four are there."""
+    history, run = history_of(0)
+    for epoch in range(4):
+        made = commit(run, epoch, sink_names=("out",))
+        create_seal(history.inner, made, {f"commits/{epoch}": b"v1"}, history.clock)
+        record_status(history.inner, made, "out", SinkCommitStatus.FAILED, history.clock)
+        record_status(history.inner, made, "out", SinkCommitStatus.COMMITTED, history.clock)
+    history.inner.delete([manifest_key(3), manifest_key(4)])
+    return history
+
+
+def test_a_rollback_that_accepts_the_loss_removes_what_was_recorded_of_the_lost() -> None:
+    """Their numbers are given again, and records are created once: they would stand in the way."""
+    history = lost_with_records()
+    made = rollback(history.store, 2, clock=history.clock)
+    assert (made.checkpoint_id, made.rollback_of) == (3, 2)
+    assert not history.control().pins
+    seal = find_seal(history.inner, made)
+    assert seal is not None and dict(seal.files) == {"commits/1": b"v1"}
+    assert read_status(history.inner, made, "out") is SinkCommitStatus.COMMITTED
+    new = history.run("run-b")
+    claimed = new.claim()
+    assert claimed is not None and claimed.checkpoint_id == 4
+    assert find_seal(history.inner, claimed) is not None
+    assert read_status(history.inner, claimed, "out") is SinkCommitStatus.COMMITTED
+    assert list(CheckpointStore(history.inner).verify()) == []
+
+
+def test_behind_a_damaged_head_the_records_of_the_lost_are_removed_too() -> None:
+    """Going back is the way out of both at once."""
+    history = lost_with_records()
+    history.flip(manifest_key(2))
+    made = rollback(history.store, 1, clock=history.clock)
+    assert (made.checkpoint_id, made.rollback_of) == (3, 1)
+    seal = find_seal(history.inner, made)
+    assert seal is not None and dict(seal.files) == {"commits/0": b"v1"}
+    assert history.keys("manifests/manifest-0000000004.") == []
+
+
+def test_a_rollback_that_is_refused_removes_nothing() -> None:
+    """Who brings the lost manifests back from a copy finds their records as they were."""
+    history = lost_with_records()
+    before = history.keys()
+    with pytest.raises(CheckpointError):
+        rollback(history.store, 4, clock=history.clock)
+    assert history.keys() == before
+
+
+def test_records_of_a_number_that_is_taken_meanwhile_are_kept() -> None:
+    """Another rollback was faster: what is recorded of its checkpoint is not what was lost."""
+    history = lost_with_records()
+    kept = history.keys("manifests/manifest-0000000003.")
+    history.inner.put(manifest_key(3), b"of another run")
+    remove_lost_records(history.inner, 2, 4)
+    assert history.keys("manifests/manifest-0000000003.") == sorted([*kept, manifest_key(3)])
+    assert history.keys("manifests/manifest-0000000004.") == []
+    assert len(history.keys("manifests/manifest-0000000002.")) == 4
 
 
 def test_a_manifest_that_was_brought_back_is_not_lost() -> None:

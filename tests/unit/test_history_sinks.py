@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 
 import pytest
 
-from pyspark_checkpoint.errors import RefusedError
+from pyspark_checkpoint.errors import RefusedError, StoreError
+from pyspark_checkpoint.format.keys import seal_key
 from pyspark_checkpoint.format.manifest import CheckpointManifest, ManifestKind
 from pyspark_checkpoint.format.records import SinkCommitStatus
 from pyspark_checkpoint.history.checkpoint_store import CheckpointStore
@@ -47,6 +49,44 @@ def crash_at(history: History, action: Callable[[], object], index: int) -> bool
     finally:
         history.plan = lambda call: None
     return False
+
+
+@pytest.mark.parametrize("kind", [ManifestKind.CLAIM, ManifestKind.ROLLBACK])
+def test_a_takeover_succeeds_where_records_of_another_manifest_stand_in_the_way(
+    kind: ManifestKind, caplog: pytest.LogCaptureFixture
+) -> None:
+    """It is committed by then. What cannot be carried over is said, also when a claim is repeated."""
+    history = sealed_history()
+    ghost = replace(history.head(), checkpoint_id=3, commit_nonce="f" * 32)
+    create_seal(history.inner, ghost, {"commits/9": b"ghost"}, history.clock)
+    record_status(history.inner, ghost, "done", COMMITTED, history.clock)
+    if kind is ManifestKind.CLAIM:
+        heir = history.run("run-b")
+        made = heir.claim()
+        assert heir.claim() == made
+    else:
+        made = rollback(history.store, 2, clock=history.clock)
+    assert made is not None
+    assert (made.checkpoint_id, made.kind) == (3, kind)
+    assert not history.control().pins
+    assert find_seal(history.inner, made) is None
+    assert read_status(history.inner, made, "done") is PENDING
+    assert "the seal of checkpoint 2 is not carried over to 3" in caplog.text
+
+
+def test_a_rollback_that_cannot_carry_drops_its_pin() -> None:
+    """The manifest is there, so that the pin protects nothing any more."""
+    history = sealed_history()
+
+    def plan(call: Call) -> Fault | None:
+        sealing = call.verb == "put" and call.key == seal_key(3)
+        return Fault(FaultKind.UNAVAILABLE) if sealing else None
+
+    history.plan = plan
+    with pytest.raises(StoreError):
+        rollback(history.store, 2, clock=history.clock)
+    assert history.head().kind is ManifestKind.ROLLBACK
+    assert not history.control().pins
 
 
 @pytest.mark.parametrize("kind", [ManifestKind.CLAIM, ManifestKind.ROLLBACK])
