@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 import shutil
+import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -13,9 +14,11 @@ import pytest
 
 from pyspark_checkpoint.capture import operations
 from pyspark_checkpoint.capture.auto_restore import auto_restore
+from pyspark_checkpoint.capture.location import LocationSpec
 from pyspark_checkpoint.capture.operations import restore
 from pyspark_checkpoint.capture.roots import QueryRoot, register, root_url
 from pyspark_checkpoint.capture.sinks import LinkedSink
+from pyspark_checkpoint.capture.standing import Standing
 from pyspark_checkpoint.capture.take import QueryCapture
 from pyspark_checkpoint.config import PluginSettings
 from pyspark_checkpoint.errors import FencedError, Invalid, RefusedError
@@ -23,6 +26,7 @@ from pyspark_checkpoint.format.keys import parse_manifest_key
 from pyspark_checkpoint.format.manifest import ManifestKind
 from pyspark_checkpoint.history.checkpoint_store import CheckpointStore
 from pyspark_checkpoint.history.commit import CLAIM_ROUNDS
+from pyspark_checkpoint.history.head import Head
 from pyspark_checkpoint.spark.worker import WorkerSettings
 from pyspark_checkpoint.sparkstate.restore import RESTORE_MARKER
 from pyspark_checkpoint.store.faults import SimulatedCrash
@@ -31,7 +35,7 @@ from pyspark_checkpoint.store.open import open_object_store
 from tests.capture.made import QUERY_ID, MadeLocation, contents, needed, taker
 from tests.capture.test_linked_sinks import save_rows
 from tests.capture.test_restore_steps import Life, living
-from tests.capture.test_worker import PATIENCE, Watch
+from tests.capture.test_worker import PATIENCE, Watch, wait_until
 
 
 @contextmanager
@@ -131,7 +135,54 @@ def test_the_first_capture_of_a_young_store_is_not_fenced_by_the_old_drivers_fir
         old.capture(1)
     manifest = CheckpointStore.open(url).load_latest()
     assert manifest is not None
-    assert (manifest.run_id, manifest.epoch, manifest.checkpoint_id) == ("new", 1, 2)
+    assert (manifest.run_id, manifest.epoch, manifest.checkpoint_id) == ("new", 1, 3)
+    claim = CheckpointStore.open(url).load_by_id(2)
+    assert claim is not None and (claim.kind, claim.run_id) == (ManifestKind.CLAIM, "new")
+
+
+def test_a_slow_first_capture_asks_its_start_check_before_it_takes_a_later_run_over(tmp_path: Path) -> None:
+    """Its location was behind what the later run has committed: that one is live, and goes on."""
+    url, made = str(tmp_path / "store"), MadeLocation(tmp_path / "location").commit(0)
+    standing = Standing.of(LocationSpec(str(made.path)).open())
+
+    def check(head: Head) -> None:
+        problem = standing.find_problem(head.manifest, "slow")
+        if problem is not None:
+            raise RefusedError(problem)
+
+    slow = taker(made, url, run_id="slow", check=check)
+    later = taker(made, url, run_id="later")
+
+    def goes_on() -> None:
+        made.commit(1, 2)
+        later.capture(1)
+        later.capture(2)
+
+    with faster(goes_on), pytest.raises(RefusedError, match="running on would repeat"):
+        slow.capture(0)
+    with pytest.raises(RefusedError, match="running on would repeat"):
+        slow.capture(2)
+    manifest = CheckpointStore.open(url).load_latest()
+    assert manifest is not None
+    assert (manifest.run_id, manifest.epoch) == ("later", 2)
+    made.commit(3)
+    assert later.capture(3) is not None, "it was not fenced"
+
+
+def test_a_query_that_has_ended_takes_nobody_over_who_was_faster(tmp_path: Path) -> None:
+    """The store was empty when it began, and is a later run's by now: its worker ends as a fenced one."""
+    url, made = str(tmp_path / "store"), MadeLocation(tmp_path / "location").commit(0)
+    gate = threading.Semaphore(1)
+    later = taker(made, url, run_id="later")
+    with gate:
+        watch = Watch(made, url, WorkerSettings(0.0, 3600.0), gate)
+        later.capture(0)
+        watch.worker.end()
+    wait_until(lambda: watch.worker.is_done)
+    assert watch.worker.status.fenced
+    assert watch.captured == []
+    made.commit(1)
+    assert later.capture(1) is not None, "it was not fenced"
 
 
 @pytest.mark.parametrize("times", [1, 3])
