@@ -13,7 +13,7 @@ went on elsewhere, the next one begins again with a newer checkpoint, and remove
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 
 import orjson
 
@@ -39,7 +39,10 @@ class RestoreMark:
     automatic: bool = False
     """Whether nobody chose the checkpoint: it was the newest when an application began."""
     newest_batch: int = -1
-    """The newest batch that it writes; a location with a later one was used since."""
+    """The newest batch that it writes, or that one before it wrote and may have left: what it replaced.
+
+    A location with a later one was used since.
+    """
 
     @staticmethod
     def of(plan: RestorePlan, *, automatic: bool = False) -> RestoreMark:
@@ -111,6 +114,21 @@ class Hold:
                 hint="wait for it; if it was interrupted, repeat the restore",
             )
 
+    def forget_older(self, newest_batch: int) -> None:
+        """Say in the mark that no batch after ``newest_batch`` is left of a restore that was replaced."""
+        if self.mark.newest_batch <= newest_batch:
+            return
+        self.check()
+        store, mark = self.location.store, replace(self.mark, newest_batch=newest_batch)
+        try:
+            stored = store.read(RESTORE_MARKER)
+            if _decode_or_refuse(stored.data).nonce == mark.nonce:
+                store.put(RESTORE_MARKER, mark.encode(), if_match=stored.version)
+        except (NotFound, Conflict):
+            self.check()
+        except Invalid:
+            pass  # it cannot be swapped here, and goes on to name the later batch
+
     def release(self) -> None:
         """Take the mark away, and before it what was left over when this process began."""
         self.check()
@@ -178,7 +196,9 @@ def take_hold(location: CheckpointLocation, mark: RestoreMark) -> Hold:
     place = look_at(location, mark)
     try:
         if place.found is not None:
-            return Hold(location, _take_over(location, mark, *place.found), place)
+            newest = max(mark.newest_batch, place.found[0].newest_batch)
+            taken = _take_over(location, replace(mark, newest_batch=newest), *place.found)
+            return Hold(location, taken, place)
         location.store.put(RESTORE_MARKER, mark.encode(), if_absent=True)
     except (AlreadyExists, Conflict):
         raise RefusedError(

@@ -114,7 +114,8 @@ class Restore:
         if hold.place.older is not None:
             self._location.store.delete(hold.place.older)
         elif hold.place.resumes:
-            self._remove_split()
+            self._remove_added(hold)
+        hold.forget_older(newest_batch(file.path for file in plan.files))
         for stage, staged in groupby(plan.files, key=lambda file: file.stage):
             if stage >= Stage.METADATA:
                 self._writer.sync()  # what a log speaks of is on the disk before the log is
@@ -163,15 +164,16 @@ class Restore:
             self._location.store.delete([file.path for file in reversed(self.plan.files)])
             self._hold.release()
 
-    def _remove_split(self) -> None:
+    def _remove_added(self, hold: Hold) -> None:
         """Remove what an interrupted split of the state has added, whole or in part; its logs go last.
 
+        Also what is left of a restore that this one had replaced before it was interrupted itself.
         The location was fresh, and nobody else may use it while it is marked. A split is one batch: more
         than that is of a query which ran all the same, and is not touched.
         """
         ours = {file.path for file in self.plan.files}
         found = [info.key for info in self._location.store.list() if not info.key.endswith(".tmp")]
-        if newest_batch(found) > newest_batch(ours) + 1:
+        if newest_batch(found) > max(newest_batch(ours), hold.mark.newest_batch) + 1:
             raise used_since()
         added = [key for key in found if key.startswith(IN_USE) and key not in ours]
         for wanted in (True, False):

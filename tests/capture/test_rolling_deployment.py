@@ -251,6 +251,56 @@ def test_dying_at_any_step_of_beginning_again_leaves_what_the_next_start_finishe
         shutil.rmtree(tmp_path / str(step))
 
 
+def rolled_back(tmp_path: Path) -> tuple[OldDriver, PluginSettings]:
+    """The automatic restore of batch 5 was interrupted when all was written; then the history went back."""
+    url, location = str(tmp_path / "store"), tmp_path / "location"
+    old = OldDriver(tmp_path / "old", root_url(url, QUERY_ID))
+    for _ in range(3):
+        old.goes_on()
+    register(open_object_store(url), QueryRoot("q", QUERY_ID, "app", 1, "", str(location)))
+    settings = PluginSettings(url, "app", restore="missing")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(operations, "_take_over", _die)
+        with pytest.raises(SimulatedCrash):
+            auto_restore(settings)
+    CheckpointStore.open(old.url).rollback(1)
+    return old, settings
+
+
+def test_dying_while_a_later_batch_is_removed_leaves_what_the_next_start_finishes(tmp_path: Path) -> None:
+    """The older restore was of a later batch: what is left of it is no sign that a query ran there."""
+    counted = Life()
+    _, settings = rolled_back(tmp_path / "counted")
+    with living(counted):
+        auto_restore(settings)
+    for step in range(counted.steps):
+        old, settings = rolled_back(tmp_path / str(step))
+        for steps in (step, 1):  # the second dies as soon as it has the mark
+            with living(Life(steps)), pytest.raises(SimulatedCrash):
+                auto_restore(settings)
+        auto_restore(settings)
+        assert contents(tmp_path / str(step) / "location") == needed(old.made, 2), f"died after step {step}"
+        shutil.rmtree(tmp_path / str(step))
+
+
+def test_a_query_that_ran_after_a_later_batch_was_removed_is_noticed(tmp_path: Path) -> None:
+    """The mark names the later batch only as long as some of it may be there."""
+    old, settings = rolled_back(tmp_path)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(operations, "_take_over", _die)
+        with pytest.raises(SimulatedCrash):
+            auto_restore(settings)
+    assert newest(old.url) == (ManifestKind.ROLLBACK, 2)
+    MadeLocation(tmp_path / "location", chance=random.Random(3)).commit(3, 4)
+    left = contents(tmp_path / "location")
+    with pytest.raises(RefusedError, match="a query has run there since"):
+        auto_restore(settings)
+    left.pop(RESTORE_MARKER)
+    found = contents(tmp_path / "location")
+    assert found.pop(RESTORE_MARKER)
+    assert found == left
+
+
 def test_a_restore_that_somebody_chose_is_not_begun_again(tmp_path: Path) -> None:
     """Neither by an automatic one, nor by a later one by hand: that one has to be repeated."""
     old, settings = app(tmp_path)
