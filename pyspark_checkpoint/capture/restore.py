@@ -13,9 +13,11 @@ from itertools import groupby
 from pyspark_checkpoint.capture.location import CheckpointLocation
 from pyspark_checkpoint.capture.mark import (
     Hold,
+    IsLost,
     Place,
     RestoreMark,
     find_mark,
+    is_never_lost,
     is_state,
     look_at,
     newest_batch,
@@ -87,11 +89,13 @@ class Restore:
         commit: bytes | None = None,
         spread: Spread | None = None,
         automatic: bool = False,
+        is_lost: IsLost = is_never_lost,
     ) -> None:
         """With ``query_id`` the checkpoint is forked: the restored query has that id.
 
         ``point`` and ``commit`` are those of ``plan_restore``. ``automatic``: nobody chose the checkpoint,
-        so that it takes the place of an older one whose automatic restore was interrupted.
+        so that it takes the place of an older one whose automatic restore was interrupted, or of one that
+        ``is_lost``.
         """
         self._spread = spread
         self._hold: Hold | None = None
@@ -102,6 +106,7 @@ class Restore:
         self._owners = state_owners(manifest)
         self.plan = plan_restore(manifest, query_id=query_id, point=point, commit=commit)
         self._automatic = automatic
+        self._is_lost = is_lost
 
     def execute(self, progress: Progress | None = None) -> RestoreReport:
         """Write everything and say what was done. Every byte is verified before it is visible.
@@ -110,7 +115,7 @@ class Restore:
         takes it over: this one is then refused, before ``commits`` or when all is written.
         """
         plan, done = self.plan, 0
-        hold = self._hold = take_hold(self._location, self._mark())
+        hold = self._hold = take_hold(self._location, self._mark(), self._is_lost)
         if hold.place.older is not None:
             self._location.store.delete(hold.place.older)
         elif hold.place.resumes:
@@ -142,7 +147,7 @@ class Restore:
 
     def check(self) -> Place:
         """Find out whether the location can be restored into; refused as ``execute`` would be."""
-        return look_at(self._location, self._mark())
+        return look_at(self._location, self._mark(), self._is_lost)
 
     def _mark(self) -> RestoreMark:
         return RestoreMark.of(self.plan, automatic=self._automatic)

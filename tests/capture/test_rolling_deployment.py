@@ -22,7 +22,7 @@ from pyspark_checkpoint.capture.standing import Standing
 from pyspark_checkpoint.capture.take import QueryCapture
 from pyspark_checkpoint.config import PluginSettings
 from pyspark_checkpoint.errors import FencedError, Invalid, RefusedError
-from pyspark_checkpoint.format.keys import parse_manifest_key
+from pyspark_checkpoint.format.keys import manifest_key, parse_manifest_key
 from pyspark_checkpoint.format.manifest import ManifestKind
 from pyspark_checkpoint.history.checkpoint_store import CheckpointStore
 from pyspark_checkpoint.history.commit import CLAIM_ROUNDS
@@ -299,6 +299,40 @@ def test_a_query_that_ran_after_a_later_batch_was_removed_is_noticed(tmp_path: P
     found = contents(tmp_path / "location")
     assert found.pop(RESTORE_MARKER)
     assert found == left
+
+
+@pytest.mark.parametrize("data", [b"{ damaged", None], ids=["damaged", "gone"])
+def test_an_automatic_restore_gives_way_to_an_older_checkpoint_if_its_own_is_bad(
+    tmp_path: Path, data: bytes | None
+) -> None:
+    """The manifest of the interrupted one cannot be read any more: it can never be repeated."""
+    old, settings = app(tmp_path)
+    old.goes_on()
+    with living(Life(5)), pytest.raises(SimulatedCrash):
+        auto_restore(settings)
+    manifest = Path(old.url) / manifest_key(2)
+    manifest.unlink()
+    if data is not None:
+        manifest.write_bytes(data)
+    (report,) = auto_restore(settings)
+    assert (report.epoch, report.resumed) == (2, False)
+    assert contents(tmp_path / "location") == needed(old.made, 2)
+
+
+def test_an_automatic_restore_does_not_give_way_to_an_older_checkpoint_if_its_own_is_good(
+    tmp_path: Path,
+) -> None:
+    """Who comes with an older one has looked before the newer one was there."""
+    old, settings = app(tmp_path)
+    old.goes_on()
+    with living(Life(5)), pytest.raises(SimulatedCrash):
+        auto_restore(settings)
+    left = contents(tmp_path / "location")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(CheckpointStore, "list_ids", lambda self: [1])
+        with pytest.raises(RefusedError, match="was interrupted"):
+            auto_restore(settings)
+    assert contents(tmp_path / "location") == left
 
 
 def test_a_restore_that_somebody_chose_is_not_begun_again(tmp_path: Path) -> None:
