@@ -112,7 +112,7 @@ class Restore:
         """Write everything and say what was done. Every byte is verified before it is visible.
 
         The location stays marked as unfinished until ``finish``. Whoever repeats the restore meanwhile
-        takes it over: this one is then refused, before ``commits`` or when all is written.
+        takes it over: this one is then refused, before its next logs or when all is written.
         """
         plan, done = self.plan, 0
         hold = self._hold = take_hold(self._location, self._mark(), self._is_lost)
@@ -124,8 +124,7 @@ class Restore:
         for stage, staged in groupby(plan.files, key=lambda file: file.stage):
             if stage >= Stage.METADATA:
                 self._writer.sync()  # what a log speaks of is on the disk before the log is
-            if stage is Stage.COMMITS:
-                hold.check()
+                hold.check()  # who took over may restore another checkpoint, and finds no log of this one
             for size_bytes in self._write_stage(stage, list(staged)):
                 done += size_bytes
                 if progress is not None:
