@@ -177,8 +177,7 @@ class QueryCapture:
         if head is not None:
             facts = described_by(facts, logs.offsets, head.manifest)
         draft = draft_manifest(reading.plan, facts, logs, refs, requests)
-        self._staged.sent()
-        manifest = self.run.publish(draft, attempt)
+        manifest = self.run.publish(draft, attempt, self._staged.sent)
         self._remember(reading.plan, artifacts_by_path(manifest))
         return manifest
 
