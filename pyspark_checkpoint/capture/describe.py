@@ -37,6 +37,8 @@ class QueryFacts:
     output_mode: str = ""
     finished_batch: int | None = None
     """The last batch that Spark said was done; None if it has not said so yet."""
+    has_ended: bool = False
+    """Whether the query runs no more: a history that another run has by then is that run's."""
 
 
 @dataclass(frozen=True, slots=True)

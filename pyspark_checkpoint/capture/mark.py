@@ -8,12 +8,13 @@ takes it away from all.
 
 An automatic restore is of the newest checkpoint, whichever that is. If it was interrupted, and the query
 went on elsewhere, the next one begins again with a newer checkpoint, and removes what the older one wrote.
+The same if its checkpoint is gone or damaged since, so that nobody can repeat it: then with an older one.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import asdict, dataclass, replace
 
 import orjson
 
@@ -25,6 +26,14 @@ from pyspark_checkpoint.format.sealed import sha256_hex
 from pyspark_checkpoint.sparkstate.names import parse_log
 from pyspark_checkpoint.sparkstate.restore import IN_USE, RESTORE_MARKER, RestorePlan, check_fresh
 from pyspark_checkpoint.store.base import Version
+
+IsLost = Callable[[int], bool]
+"""Whether the checkpoint of this number is gone or damaged: a restore of it can never be repeated."""
+
+
+def is_never_lost(checkpoint_id: int) -> bool:  # noqa: ARG001 - holds for every number
+    """For whoever does not know the history."""
+    return False
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,7 +48,10 @@ class RestoreMark:
     automatic: bool = False
     """Whether nobody chose the checkpoint: it was the newest when an application began."""
     newest_batch: int = -1
-    """The newest batch that it writes; a location with a later one was used since."""
+    """The newest batch that it writes, or that one before it wrote and may have left: what it replaced.
+
+    A location with a later one was used since.
+    """
 
     @staticmethod
     def of(plan: RestorePlan, *, automatic: bool = False) -> RestoreMark:
@@ -58,13 +70,15 @@ class RestoreMark:
         """Whether both write the same, whichever process does it."""
         return (self.content_sha256, self.query_id) == (other.content_sha256, other.query_id)
 
-    def may_replace(self, other: RestoreMark) -> bool:
+    def may_replace(self, other: RestoreMark, is_lost: IsLost) -> bool:
         """Whether this restore may begin where ``other`` was interrupted, and throw away what that wrote.
 
-        Nobody chose the checkpoint of either; the query went on elsewhere, and has a newer one since.
+        Nobody chose the checkpoint of either; the query went on elsewhere, and has a newer one since, or
+        the other's checkpoint is lost.
         """
-        is_newer = self.checkpoint_id > other.checkpoint_id
-        return self.automatic and other.automatic and self.query_id == other.query_id and is_newer
+        if not (self.automatic and other.automatic and self.query_id == other.query_id):
+            return False
+        return self.checkpoint_id > other.checkpoint_id or is_lost(other.checkpoint_id)
 
     def encode(self) -> bytes:
         """As it is stored."""
@@ -80,7 +94,7 @@ class Place:
     left_over: tuple[str, ...] = ()
     """What the one that was interrupted had half written."""
     older: tuple[str, ...] | None = None
-    """What an interrupted restore of an older checkpoint has written, if it is that: to be removed."""
+    """What an interrupted restore of another checkpoint has written, if it is that: to be removed."""
 
     @property
     def resumes(self) -> bool:
@@ -111,6 +125,21 @@ class Hold:
                 hint="wait for it; if it was interrupted, repeat the restore",
             )
 
+    def forget_older(self, newest_batch: int) -> None:
+        """Say in the mark that no batch after ``newest_batch`` is left of a restore that was replaced."""
+        if self.mark.newest_batch <= newest_batch:
+            return
+        self.check()
+        store, mark = self.location.store, replace(self.mark, newest_batch=newest_batch)
+        try:
+            stored = store.read(RESTORE_MARKER)
+            if _decode_or_refuse(stored.data).nonce == mark.nonce:
+                store.put(RESTORE_MARKER, mark.encode(), if_match=stored.version)
+        except (NotFound, Conflict):
+            self.check()
+        except Invalid:
+            pass  # it cannot be swapped here, and goes on to name the later batch
+
     def release(self) -> None:
         """Take the mark away, and before it what was left over when this process began."""
         self.check()
@@ -127,7 +156,7 @@ def find_mark(location: CheckpointLocation) -> RestoreMark | None:
         return None
 
 
-def look_at(location: CheckpointLocation, mark: RestoreMark) -> Place:
+def look_at(location: CheckpointLocation, mark: RestoreMark, is_lost: IsLost = is_never_lost) -> Place:
     """Find out whether ``mark``'s restore may begin or go on in a location; refused if not."""
     found = None
     try:
@@ -136,7 +165,7 @@ def look_at(location: CheckpointLocation, mark: RestoreMark) -> Place:
     except NotFound:
         pass
     is_other = found is not None and not found[0].is_same_restore(mark)
-    if found is not None and is_other and not mark.may_replace(found[0]):
+    if found is not None and is_other and not mark.may_replace(found[0], is_lost):
         raise _interrupted(found[0])
     keys = [info.key for info in location.store.list()]
     check_fresh(keys, is_ours=found is not None)
@@ -173,12 +202,14 @@ def newest_batch(paths: Iterable[str]) -> int:
     return max((log[1] for path in paths if (log := parse_log(path)) is not None), default=-1)
 
 
-def take_hold(location: CheckpointLocation, mark: RestoreMark) -> Hold:
+def take_hold(location: CheckpointLocation, mark: RestoreMark, is_lost: IsLost = is_never_lost) -> Hold:
     """Mark a location, or take the mark of the same restore over; refused if neither is possible."""
-    place = look_at(location, mark)
+    place = look_at(location, mark, is_lost)
     try:
         if place.found is not None:
-            return Hold(location, _take_over(location, mark, *place.found), place)
+            newest = max(mark.newest_batch, place.found[0].newest_batch)
+            taken = _take_over(location, replace(mark, newest_batch=newest), *place.found)
+            return Hold(location, taken, place)
         location.store.put(RESTORE_MARKER, mark.encode(), if_absent=True)
     except (AlreadyExists, Conflict):
         raise RefusedError(

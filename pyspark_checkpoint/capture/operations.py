@@ -93,8 +93,8 @@ def restore(
     it is behind, the restore is refused. ``spread`` writes large restores elsewhere than in this process.
     ``split`` is called when all is written, while the location is still marked as unfinished and neither
     table nor history is changed; if it fails, or is killed, repeating the restore begins it anew.
-    ``automatic``: nobody chose this restore. An interrupted one of its kind, of an older checkpoint, gives
-    way to it; any other interrupted restore has to be repeated as it was.
+    ``automatic``: nobody chose this restore. An interrupted one of its kind gives way to it if its
+    checkpoint is older, gone or damaged; any other interrupted restore has to be repeated as it was.
     """
     history = CheckpointStore.open(resolve_root(url, query, options), options)
     if isinstance(to, str):
@@ -118,6 +118,7 @@ def restore(
             commit=commit,
             spread=spread,
             automatic=automatic and request.is_latest,
+            is_lost=lambda number: _is_lost(history, number),
         )
         try:
             report = task.execute(progress)
@@ -199,6 +200,16 @@ def _candidates(
             continue
         if manifest is not None:
             yield manifest
+
+
+def _is_lost(history: CheckpointStore, number: int) -> bool:
+    """Whether a checkpoint is gone or its manifest damaged; one of a newer version is neither."""
+    try:
+        return history.load_by_id(number) is None
+    except UnknownVersion:
+        return False
+    except FormatError:
+        return True
 
 
 def _skip(skipped: list[str], number: int, error: FormatError) -> None:

@@ -13,9 +13,11 @@ from itertools import groupby
 from pyspark_checkpoint.capture.location import CheckpointLocation
 from pyspark_checkpoint.capture.mark import (
     Hold,
+    IsLost,
     Place,
     RestoreMark,
     find_mark,
+    is_never_lost,
     is_state,
     look_at,
     newest_batch,
@@ -87,11 +89,13 @@ class Restore:
         commit: bytes | None = None,
         spread: Spread | None = None,
         automatic: bool = False,
+        is_lost: IsLost = is_never_lost,
     ) -> None:
         """With ``query_id`` the checkpoint is forked: the restored query has that id.
 
         ``point`` and ``commit`` are those of ``plan_restore``. ``automatic``: nobody chose the checkpoint,
-        so that it takes the place of an older one whose automatic restore was interrupted.
+        so that it takes the place of an older one whose automatic restore was interrupted, or of one that
+        ``is_lost``.
         """
         self._spread = spread
         self._hold: Hold | None = None
@@ -102,24 +106,25 @@ class Restore:
         self._owners = state_owners(manifest)
         self.plan = plan_restore(manifest, query_id=query_id, point=point, commit=commit)
         self._automatic = automatic
+        self._is_lost = is_lost
 
     def execute(self, progress: Progress | None = None) -> RestoreReport:
         """Write everything and say what was done. Every byte is verified before it is visible.
 
         The location stays marked as unfinished until ``finish``. Whoever repeats the restore meanwhile
-        takes it over: this one is then refused, before ``commits`` or when all is written.
+        takes it over: this one is then refused, before its next logs or when all is written.
         """
         plan, done = self.plan, 0
-        hold = self._hold = take_hold(self._location, self._mark())
+        hold = self._hold = take_hold(self._location, self._mark(), self._is_lost)
         if hold.place.older is not None:
             self._location.store.delete(hold.place.older)
         elif hold.place.resumes:
-            self._remove_split()
+            self._remove_added(hold)
+        hold.forget_older(newest_batch(file.path for file in plan.files))
         for stage, staged in groupby(plan.files, key=lambda file: file.stage):
             if stage >= Stage.METADATA:
                 self._writer.sync()  # what a log speaks of is on the disk before the log is
-            if stage is Stage.COMMITS:
-                hold.check()
+                hold.check()  # who took over may restore another checkpoint, and finds no log of this one
             for size_bytes in self._write_stage(stage, list(staged)):
                 done += size_bytes
                 if progress is not None:
@@ -141,7 +146,7 @@ class Restore:
 
     def check(self) -> Place:
         """Find out whether the location can be restored into; refused as ``execute`` would be."""
-        return look_at(self._location, self._mark())
+        return look_at(self._location, self._mark(), self._is_lost)
 
     def _mark(self) -> RestoreMark:
         return RestoreMark.of(self.plan, automatic=self._automatic)
@@ -163,15 +168,16 @@ class Restore:
             self._location.store.delete([file.path for file in reversed(self.plan.files)])
             self._hold.release()
 
-    def _remove_split(self) -> None:
+    def _remove_added(self, hold: Hold) -> None:
         """Remove what an interrupted split of the state has added, whole or in part; its logs go last.
 
+        Also what is left of a restore that this one had replaced before it was interrupted itself.
         The location was fresh, and nobody else may use it while it is marked. A split is one batch: more
         than that is of a query which ran all the same, and is not touched.
         """
         ours = {file.path for file in self.plan.files}
         found = [info.key for info in self._location.store.list() if not info.key.endswith(".tmp")]
-        if newest_batch(found) > newest_batch(ours) + 1:
+        if newest_batch(found) > max(newest_batch(ours), hold.mark.newest_batch) + 1:
             raise used_since()
         added = [key for key in found if key.startswith(IN_USE) and key not in ours]
         for wanted in (True, False):

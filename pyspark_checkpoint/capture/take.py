@@ -37,6 +37,7 @@ from pyspark_checkpoint.format.manifest import CheckpointManifest, RequestCount
 from pyspark_checkpoint.format.pack import DEFAULT_BOUNDS
 from pyspark_checkpoint.history.commit import HeadCheck, Run
 from pyspark_checkpoint.history.given_up import give_up
+from pyspark_checkpoint.history.rules import fenced_by
 from pyspark_checkpoint.sparkstate.capture import CapturePlan, plan_capture, plan_chains
 from pyspark_checkpoint.sparkstate.directory import CheckpointListing, check_capturable
 from pyspark_checkpoint.sparkstate.logs import decode_query_id
@@ -78,12 +79,16 @@ class QueryCapture:
         facts: QueryFacts,
         uploader: Uploader | None = None,
         copier: ServerCopier | None = None,
+        *,
+        check: HeadCheck | None = None,
     ) -> None:
+        """``check`` is asked about every head of another run before it is taken over."""
         self.location = location
         self.run = run
         self.facts = facts
         self._uploader = uploader
         self._copier = copier
+        self._check = check
         self._known: dict[str, KnownFile] = {}
         self._seen: CheckpointListing | None = None
         self._logs = LocationLogs(location)
@@ -161,8 +166,7 @@ class QueryCapture:
         if wanted is None:
             return None
         reading = self._read(listing, wanted)
-        attempt = self.run.attempt()
-        check_alone(self.run)
+        attempt = self._begin_attempt()
         head = self.run.head
         earlier = artifacts_by_path(head.manifest) if head is not None else {}
         once = {file.path for file in reading.plan.all_files() if file.is_named_once}
@@ -173,10 +177,24 @@ class QueryCapture:
         if head is not None:
             facts = described_by(facts, logs.offsets, head.manifest)
         draft = draft_manifest(reading.plan, facts, logs, refs, requests)
-        self._staged.sent()
-        manifest = self.run.publish(draft, attempt)
+        manifest = self.run.publish(draft, attempt, self._staged.sent)
         self._remember(reading.plan, artifacts_by_path(manifest))
         return manifest
+
+    def _begin_attempt(self) -> CheckpointId:
+        """A place to stage in. A head of another run is claimed first, as at the start of the query.
+
+        A run that began in an empty store had nothing to claim, and another one may have been faster with
+        its first checkpoint. That one may be the later start; a query that has ended leaves it alone.
+        """
+        attempt, head = self.run.attempt(), self.run.head
+        if head is None or head.manifest.run_id == self.run.run_id:
+            check_alone(self.run)
+            return attempt
+        if self.facts.has_ended:
+            raise fenced_by(head.number, head.manifest)
+        claim_alone(self.run, self._check)
+        return self.run.attempt()
 
     def _read(self, listing: CheckpointListing, epoch: int) -> _Reading:
         logs = self._logs

@@ -39,6 +39,9 @@ CLAIM_ROUNDS = 10
 HeadCheck = Callable[[Head], None]
 """Raises if this head must not be taken over."""
 
+OnSend = Callable[[], None]
+"""Told that a manifest is on its way: from then on it may land, whatever is heard of it."""
+
 
 class Run:
     """Commits for one run id. Not for two threads at once; a fenced run refuses everything for good."""
@@ -172,7 +175,9 @@ class Run:
         rules.check_encryption(self._head, self._key_id)
         return CheckpointId(rules.next_number(self._head), self.clock.uuid7())
 
-    def publish(self, draft: CheckpointManifest, attempt: CheckpointId) -> CheckpointManifest:
+    def publish(
+        self, draft: CheckpointManifest, attempt: CheckpointId, on_send: OnSend | None = None
+    ) -> CheckpointManifest:
         """Commit what was staged for ``attempt`` and return the manifest as it is in the store.
 
         The draft brings the content; number, parent, generation, run, nonce and time are stamped here.
@@ -180,7 +185,8 @@ class Run:
         same, nothing is written and the head is returned. ``StaleAttempt``: plan again; also if another
         run was faster, and this one has never published.
         ``FencedError``: stop. ``OutcomeUnknown``: it may be committed; publish nothing else before
-        ``refresh`` has shown the head.
+        ``refresh`` has shown the head. ``on_send`` is called right before the manifest is sent: what is
+        refused without that can never land.
         """
         self._refuse_if_fenced()
         self._know_head()
@@ -192,7 +198,7 @@ class Run:
         kind = rules.choose_kind(draft, head)
         if head is not None and rules.says_the_same(draft, head, self.run_id):
             return self._confirm_head(head)
-        return self._publish(draft, attempt, kind)
+        return self._publish(draft, attempt, kind, on_send=on_send)
 
     def publish_rollback(
         self, target: CheckpointManifest, attempt: CheckpointId, held: Set[str]
@@ -215,6 +221,7 @@ class Run:
         attempt: CheckpointId,
         kind: ManifestKind,
         held: Set[str] = _NOTHING,
+        on_send: OnSend | None = None,
     ) -> CheckpointManifest:
         head, nonce = self._head, self.clock.nonce()
         self._check_attempt(attempt)
@@ -236,6 +243,8 @@ class Run:
         rules.check_content(manifest)
         if self._asked_generation is None:
             self._asked_generation = manifest.generation
+        if on_send is not None:
+            on_send()
         try:
             self._create(attempt.number, data, nonce)
             control = self._check_floor(attempt.number)

@@ -28,6 +28,7 @@ from pyspark_checkpoint.config import INTERVAL_SECONDS
 from pyspark_checkpoint.errors import CheckpointError, FencedError, RefusedError, SettingsError
 from pyspark_checkpoint.format.manifest import CheckpointManifest, QueryInfo
 from pyspark_checkpoint.history.checkpoint_store import CheckpointStore
+from pyspark_checkpoint.history.head import Head
 from pyspark_checkpoint.spark.executor_upload import ExecutorUploader
 from pyspark_checkpoint.spark.gateway import (
     find_last_progress,
@@ -326,12 +327,17 @@ class CheckpointListener(StreamingQueryListener):
         run = history.writer()
         if run.refresh() is None:
             start.check_again(history, None)
-        claim_alone(run, lambda head: start.check_again(history, head.manifest))
+
+        def check(head: Head) -> None:
+            start.check_again(history, head.manifest)
+
+        claim_alone(run, check)
         self._histories[facts.query.id] = history
         url, plain = root_url(self._url, facts.query.id), plain_options(self._settings.options)
         kind = HadoopUploader if location.is_foreign else ExecutorUploader
         copier = find_server_copier(location, url, plain)
-        return QueryCapture(location.open(), run, facts, kind(self._spark, location, url, plain), copier)
+        uploader = kind(self._spark, location, url, plain)
+        return QueryCapture(location.open(), run, facts, uploader, copier, check=check)
 
     def _note_health(self, query_id: str, problem: str | None) -> None:
         """Let those who watch the store know whether captures work."""

@@ -243,7 +243,7 @@ class QueryWorker:
         try:
             if self._capture is None:
                 self._capture = self._begin()
-            self._capture.facts = self._described()
+            self._capture.facts = replace(self._described(), has_ended=self.has_ended)
             newest = self._capture.newest_committed()
             if newest is None or newest == self.status.captured_epoch:
                 self._succeeded(None, began)

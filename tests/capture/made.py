@@ -12,6 +12,7 @@ from pyspark_checkpoint.capture.location import LocationSpec
 from pyspark_checkpoint.capture.take import QueryCapture, Uploader
 from pyspark_checkpoint.format.manifest import CheckpointManifest, QueryInfo
 from pyspark_checkpoint.history.checkpoint_store import CheckpointStore
+from pyspark_checkpoint.history.commit import HeadCheck
 
 QUERY_ID = "6c1b0d9e-3b52-4c7a-9f0e-0a5d0c6f1e11"
 CONF = {"spark.sql.shuffle.partitions": "2"}
@@ -60,14 +61,15 @@ def taker(
     run_id: str | None = None,
     instance_id: str = "",
     uploader: Uploader | None = None,
+    check: HeadCheck | None = None,
 ) -> QueryCapture:
     """What captures a location, as a listener has it; the store is claimed."""
     info = QueryInfo(id=location.query_id, checkpoint_location=str(location.path), spark_version="4.3.0")
     history = CheckpointStore.open(url, options, query=info, run_id=run_id, instance_id=instance_id)
     run = history.writer()
-    run.claim()
+    run.claim(check)
     facts = QueryFacts(info, history.run_id, ("source",), sink, "update")
-    return QueryCapture(LocationSpec(str(location.path)).open(), run, facts, uploader)
+    return QueryCapture(LocationSpec(str(location.path)).open(), run, facts, uploader, check=check)
 
 
 def capture(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 import shutil
+import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -13,16 +14,19 @@ import pytest
 
 from pyspark_checkpoint.capture import operations
 from pyspark_checkpoint.capture.auto_restore import auto_restore
+from pyspark_checkpoint.capture.location import LocationSpec
 from pyspark_checkpoint.capture.operations import restore
 from pyspark_checkpoint.capture.roots import QueryRoot, register, root_url
 from pyspark_checkpoint.capture.sinks import LinkedSink
+from pyspark_checkpoint.capture.standing import Standing
 from pyspark_checkpoint.capture.take import QueryCapture
 from pyspark_checkpoint.config import PluginSettings
 from pyspark_checkpoint.errors import FencedError, Invalid, RefusedError
-from pyspark_checkpoint.format.keys import parse_manifest_key
+from pyspark_checkpoint.format.keys import manifest_key, parse_manifest_key
 from pyspark_checkpoint.format.manifest import ManifestKind
 from pyspark_checkpoint.history.checkpoint_store import CheckpointStore
 from pyspark_checkpoint.history.commit import CLAIM_ROUNDS
+from pyspark_checkpoint.history.head import Head
 from pyspark_checkpoint.spark.worker import WorkerSettings
 from pyspark_checkpoint.sparkstate.restore import RESTORE_MARKER
 from pyspark_checkpoint.store.faults import SimulatedCrash
@@ -31,7 +35,7 @@ from pyspark_checkpoint.store.open import open_object_store
 from tests.capture.made import QUERY_ID, MadeLocation, contents, needed, taker
 from tests.capture.test_linked_sinks import save_rows
 from tests.capture.test_restore_steps import Life, living
-from tests.capture.test_worker import PATIENCE, Watch
+from tests.capture.test_worker import PATIENCE, Watch, wait_until
 
 
 @contextmanager
@@ -131,7 +135,54 @@ def test_the_first_capture_of_a_young_store_is_not_fenced_by_the_old_drivers_fir
         old.capture(1)
     manifest = CheckpointStore.open(url).load_latest()
     assert manifest is not None
-    assert (manifest.run_id, manifest.epoch, manifest.checkpoint_id) == ("new", 1, 2)
+    assert (manifest.run_id, manifest.epoch, manifest.checkpoint_id) == ("new", 1, 3)
+    claim = CheckpointStore.open(url).load_by_id(2)
+    assert claim is not None and (claim.kind, claim.run_id) == (ManifestKind.CLAIM, "new")
+
+
+def test_a_slow_first_capture_asks_its_start_check_before_it_takes_a_later_run_over(tmp_path: Path) -> None:
+    """Its location was behind what the later run has committed: that one is live, and goes on."""
+    url, made = str(tmp_path / "store"), MadeLocation(tmp_path / "location").commit(0)
+    standing = Standing.of(LocationSpec(str(made.path)).open())
+
+    def check(head: Head) -> None:
+        problem = standing.find_problem(head.manifest, "slow")
+        if problem is not None:
+            raise RefusedError(problem)
+
+    slow = taker(made, url, run_id="slow", check=check)
+    later = taker(made, url, run_id="later")
+
+    def goes_on() -> None:
+        made.commit(1, 2)
+        later.capture(1)
+        later.capture(2)
+
+    with faster(goes_on), pytest.raises(RefusedError, match="running on would repeat"):
+        slow.capture(0)
+    with pytest.raises(RefusedError, match="running on would repeat"):
+        slow.capture(2)
+    manifest = CheckpointStore.open(url).load_latest()
+    assert manifest is not None
+    assert (manifest.run_id, manifest.epoch) == ("later", 2)
+    made.commit(3)
+    assert later.capture(3) is not None, "it was not fenced"
+
+
+def test_a_query_that_has_ended_takes_nobody_over_who_was_faster(tmp_path: Path) -> None:
+    """The store was empty when it began, and is a later run's by now: its worker ends as a fenced one."""
+    url, made = str(tmp_path / "store"), MadeLocation(tmp_path / "location").commit(0)
+    gate = threading.Semaphore(1)
+    later = taker(made, url, run_id="later")
+    with gate:
+        watch = Watch(made, url, WorkerSettings(0.0, 3600.0), gate)
+        later.capture(0)
+        watch.worker.end()
+    wait_until(lambda: watch.worker.is_done)
+    assert watch.worker.status.fenced
+    assert watch.captured == []
+    made.commit(1)
+    assert later.capture(1) is not None, "it was not fenced"
 
 
 @pytest.mark.parametrize("times", [1, 3])
@@ -198,6 +249,90 @@ def test_dying_at_any_step_of_beginning_again_leaves_what_the_next_start_finishe
         auto_restore(settings)
         assert contents(tmp_path / str(step) / "location") == needed(old.made, 3), f"died after step {step}"
         shutil.rmtree(tmp_path / str(step))
+
+
+def rolled_back(tmp_path: Path) -> tuple[OldDriver, PluginSettings]:
+    """The automatic restore of batch 5 was interrupted when all was written; then the history went back."""
+    url, location = str(tmp_path / "store"), tmp_path / "location"
+    old = OldDriver(tmp_path / "old", root_url(url, QUERY_ID))
+    for _ in range(3):
+        old.goes_on()
+    register(open_object_store(url), QueryRoot("q", QUERY_ID, "app", 1, "", str(location)))
+    settings = PluginSettings(url, "app", restore="missing")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(operations, "_take_over", _die)
+        with pytest.raises(SimulatedCrash):
+            auto_restore(settings)
+    CheckpointStore.open(old.url).rollback(1)
+    return old, settings
+
+
+def test_dying_while_a_later_batch_is_removed_leaves_what_the_next_start_finishes(tmp_path: Path) -> None:
+    """The older restore was of a later batch: what is left of it is no sign that a query ran there."""
+    counted = Life()
+    _, settings = rolled_back(tmp_path / "counted")
+    with living(counted):
+        auto_restore(settings)
+    for step in range(counted.steps):
+        old, settings = rolled_back(tmp_path / str(step))
+        for steps in (step, 1):  # the second dies as soon as it has the mark
+            with living(Life(steps)), pytest.raises(SimulatedCrash):
+                auto_restore(settings)
+        auto_restore(settings)
+        assert contents(tmp_path / str(step) / "location") == needed(old.made, 2), f"died after step {step}"
+        shutil.rmtree(tmp_path / str(step))
+
+
+def test_a_query_that_ran_after_a_later_batch_was_removed_is_noticed(tmp_path: Path) -> None:
+    """The mark names the later batch only as long as some of it may be there."""
+    old, settings = rolled_back(tmp_path)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(operations, "_take_over", _die)
+        with pytest.raises(SimulatedCrash):
+            auto_restore(settings)
+    assert newest(old.url) == (ManifestKind.ROLLBACK, 2)
+    MadeLocation(tmp_path / "location", chance=random.Random(3)).commit(3, 4)
+    left = contents(tmp_path / "location")
+    with pytest.raises(RefusedError, match="a query has run there since"):
+        auto_restore(settings)
+    left.pop(RESTORE_MARKER)
+    found = contents(tmp_path / "location")
+    assert found.pop(RESTORE_MARKER)
+    assert found == left
+
+
+@pytest.mark.parametrize("data", [b"{ damaged", None], ids=["damaged", "gone"])
+def test_an_automatic_restore_gives_way_to_an_older_checkpoint_if_its_own_is_bad(
+    tmp_path: Path, data: bytes | None
+) -> None:
+    """The manifest of the interrupted one cannot be read any more: it can never be repeated."""
+    old, settings = app(tmp_path)
+    old.goes_on()
+    with living(Life(5)), pytest.raises(SimulatedCrash):
+        auto_restore(settings)
+    manifest = Path(old.url) / manifest_key(2)
+    manifest.unlink()
+    if data is not None:
+        manifest.write_bytes(data)
+    (report,) = auto_restore(settings)
+    assert (report.epoch, report.resumed) == (2, False)
+    assert contents(tmp_path / "location") == needed(old.made, 2)
+
+
+def test_an_automatic_restore_does_not_give_way_to_an_older_checkpoint_if_its_own_is_good(
+    tmp_path: Path,
+) -> None:
+    """Who comes with an older one has looked before the newer one was there."""
+    old, settings = app(tmp_path)
+    old.goes_on()
+    with living(Life(5)), pytest.raises(SimulatedCrash):
+        auto_restore(settings)
+    left = contents(tmp_path / "location")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(CheckpointStore, "list_ids", lambda self: [1])
+        with pytest.raises(RefusedError, match="was interrupted"):
+            auto_restore(settings)
+    assert contents(tmp_path / "location") == left
 
 
 def test_a_restore_that_somebody_chose_is_not_begun_again(tmp_path: Path) -> None:

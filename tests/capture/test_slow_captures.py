@@ -19,7 +19,7 @@ from pyspark_checkpoint.errors import RefusedError
 from pyspark_checkpoint.format.manifest import CheckpointManifest, QueryInfo
 from pyspark_checkpoint.history.checkpoint_store import CheckpointStore
 from pyspark_checkpoint.sparkstate.chain import FileFacts
-from tests.capture.made import QUERY_ID
+from tests.capture.made import QUERY_ID, MadeLocation, taker
 
 RETAIN = 10
 PARTITIONS = 16
@@ -180,6 +180,23 @@ def test_leftovers_of_a_capture_that_never_ends_are_collected(
     assert history.cleanup_orphans(grace_ms=-HOUR_MS) == left
     assert objects(url) == kept
     assert list(history.verify()) == []
+
+
+def test_leftovers_of_a_checkpoint_that_is_refused_before_it_is_sent_are_collected(
+    url: str, tmp_path: Path
+) -> None:
+    """All is uploaded, and the history refuses a batch before its head's: no manifest is on its way."""
+    made = MadeLocation(tmp_path / "location").commit(0, 1, 2)
+    capture = taker(made, url)
+    assert capture.capture(2) is not None
+    kept = objects(url)
+    (made.path / "state/0/0/2.delta").write_bytes(made.chance.randbytes(40_001))
+    with pytest.raises(RefusedError, match="epoch 1"):
+        capture.capture(1)
+    left = objects(url) - kept
+    assert left > 0
+    assert CheckpointStore.open(url).cleanup_orphans(grace_ms=-HOUR_MS) == left
+    assert objects(url) == kept
 
 
 def test_what_a_capture_still_uses_is_not_collected(url: str, tmp_path: Path) -> None:

@@ -127,6 +127,21 @@ def test_the_process_that_goes_on_has_the_location(made: MadeLocation, url: str,
     assert contents(fresh) == needed(made, 2)
 
 
+def test_a_restore_that_was_taken_over_writes_no_log_any_more(
+    made: MadeLocation, url: str, tmp_path: Path
+) -> None:
+    """Its checkpoint may be another one than that of the process which goes on: logs are no one else's."""
+    fresh = tmp_path / "fresh"
+
+    def other() -> None:
+        mark = json.loads((fresh / RESTORE_MARKER).read_text())
+        (fresh / RESTORE_MARKER).write_text(json.dumps({**mark, "nonce": "another process"}))
+
+    with pytest.raises(RefusedError, match="another process goes on with this restore"):
+        restore(url, str(fresh), progress=once(other))
+    assert not any((fresh / name).exists() for name in ("metadata", "offsets", "commits"))
+
+
 def test_of_two_that_go_on_at_once_one_has_the_location(
     made: MadeLocation, url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
