@@ -132,7 +132,14 @@ def test_a_link_that_fails_is_not_taken_for_a_disk_without_links(jvm: Jvm, disk:
 
 @pytest.mark.parametrize(
     "reason",
-    ["Operation not permitted", "Operation not supported", "Function not implemented", "Too many links"],
+    [
+        "Operation not permitted",
+        "Operation not supported",
+        "Function not implemented",
+        "Too many links",
+        "Unknown error 524",
+        "Unbekannter Fehler 524",
+    ],
 )
 def test_every_word_for_a_disk_without_links_is_known(jvm: Jvm, disk: Path, reason: str) -> None:
     """File systems answer by different errors; each means that no file there can have two names."""
@@ -141,6 +148,19 @@ def test_every_word_for_a_disk_without_links_is_known(jvm: Jvm, disk: Path, reas
     manager.mkdirs("")
     manager.write("4", b"first")
     refuse(manager, "4")
+
+
+def test_a_user_can_choose_to_run_where_links_fail_in_words_that_are_not_known(
+    jvm: Jvm, disk: Path
+) -> None:
+    """With allowUnfenced a file is created as Spark does it; what exists is still refused."""
+    root = f"file://{disk}"
+    conf = jvm.conf({"ckpt.fileManager.allowUnfenced": "true"})
+    manager = Manager(jvm, root, jvm.access.failingLinks(root, "Nicht unterstützt", conf))
+    manager.mkdirs("")
+    manager.write("4", b"first")
+    refuse(manager, "4")
+    assert manager.read("4") == b"first"
 
 
 def test_the_systems_own_words_are_known(jvm: Jvm) -> None:

@@ -57,6 +57,7 @@ final class LocalFileManager extends FileContextBasedCheckpointFileManager {
   private final LocalFileSystem fileSystem;
   private final Disk disk;
   private final LocalPermissions permissions;
+  private final boolean allowUnfenced;
 
   /** Files that snapshots name, of those that are still there; none is ever written again. */
   private final Set<java.nio.file.Path> synced = ConcurrentHashMap.newKeySet();
@@ -66,6 +67,7 @@ final class LocalFileManager extends FileContextBasedCheckpointFileManager {
     this.fileSystem = fileSystem;
     this.disk = disk;
     this.permissions = LocalPermissions.from(conf);
+    this.allowUnfenced = FileManagerSettings.from(conf).allowUnfenced();
   }
 
   /** A file that exists fails at close. */
@@ -184,12 +186,12 @@ final class LocalFileManager extends FileContextBasedCheckpointFileManager {
       createAsSpark(path, draft);
       return;
     } catch (FileSystemException failure) {
-      if (MissingLinks.isMeantBy(failure)) {
+      if (!isOurs(target, draft)) {
+        if (!allowUnfenced && !MissingLinks.isMeantBy(failure)) {
+          throw failure;
+        }
         createAsSpark(path, draft);
         return;
-      }
-      if (!isOurs(target, draft)) {
-        throw failure;
       }
     }
     syncDirectory(target.getParent());
