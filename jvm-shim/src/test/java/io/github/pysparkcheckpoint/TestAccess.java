@@ -2,6 +2,9 @@ package io.github.pysparkcheckpoint;
 
 import java.io.IOException;
 import java.io.OutputStream;
+import java.nio.ByteBuffer;
+import java.nio.channels.FileChannel;
+import java.nio.channels.NonWritableChannelException;
 import java.nio.file.FileSystemException;
 import java.nio.file.Files;
 import java.time.Duration;
@@ -140,6 +143,36 @@ public final class TestAccess {
             LocalFileManager.Disk.super.sync(path);
           }
         });
+  }
+
+  /** The manager of a disk on which a file of some name vanishes while it is synced. */
+  public static CheckpointFileManager vanishingAtSync(String root, String vanishing, Configuration conf)
+      throws IOException {
+    return local(
+        root,
+        conf,
+        new LocalFileManager.Disk() {
+          @Override
+          public void sync(java.nio.file.Path path) throws IOException {
+            if (path.getFileName().toString().equals(vanishing)) {
+              Files.delete(path);
+              throw new FileSystemException(path.toString(), null, "Stale file handle");
+            }
+            LocalFileManager.Disk.super.sync(path);
+          }
+        });
+  }
+
+  /** Sync a file as the manager does, and say whether it was opened for writing. */
+  public static boolean isSyncedByAWriter(String file) throws IOException {
+    java.nio.file.Path path = java.nio.file.Path.of(file);
+    new LocalFileManager.Disk() {}.sync(path);
+    try (FileChannel channel = LocalFileManager.Disk.channelOf(path)) {
+      channel.write(ByteBuffer.allocate(0));
+      return true;
+    } catch (NonWritableChannelException reader) {
+      return false;
+    }
   }
 
   /** Make many directories through a manager; how many this JVM remembers afterwards. */
