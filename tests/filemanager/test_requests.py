@@ -80,7 +80,7 @@ def test_a_location_that_somebody_else_has_removed_lists_nothing(
 def test_the_directories_that_are_remembered_are_bounded(jvm: Jvm, s3_root: str, proxy: FaultProxy) -> None:
     """An application may make locations for months; the newest are known, and those that they lie in."""
     manager = jvm.manager(s3_root)
-    assert jvm.access.makeDirectories(manager.java, s3_root, 12_000) == 10_000
+    assert jvm.access.makeDirectories(manager.java, s3_root, 12_000, jvm.conf()) == 10_000
     for name in ("", "made", "made/11999"):
         assert manager.exists(name)
     assert verbs(proxy.requests) == {}

@@ -175,12 +175,13 @@ public final class TestAccess {
     }
   }
 
-  /** Make many directories through a manager; how many this JVM remembers afterwards. */
-  public static int makeDirectories(CheckpointFileManager manager, String root, int count) {
+  /** Make many directories through a manager; how many of its bucket this JVM remembers afterwards. */
+  public static int makeDirectories(
+      CheckpointFileManager manager, String root, int count, Configuration conf) throws IOException {
     for (int number = 0; number < count; number++) {
       manager.mkdirs(new Path(root + "/made/" + number));
     }
-    return ConditionalFileManager.MADE.size();
+    return ConditionalFileManager.madeIn(new Path(root).getFileSystem(conf)).size();
   }
 
   /** The manager of a network file system that loses the answer to every link, and repeats it. */
