@@ -88,6 +88,23 @@ def test_the_directories_that_are_remembered_are_bounded(jvm: Jvm, s3_root: str,
     assert "made/11999" in {f"made/{name}" for name in manager.names("made")}
 
 
+@pytest.mark.parametrize(
+    ("most", "made", "later", "remembered"),
+    [(3, ["q/0"], ["y"], ["q"]), (4, ["q/0/left"], ["y", "z"], ["q", "q/0"])],
+)
+def test_a_directory_is_forgotten_before_those_that_it_lies_in(
+    jvm: Jvm, most: int, made: list[str], later: list[str], remembered: list[str]
+) -> None:
+    """Also after a listing, and after one that lay in it was forgotten: else a delete would miss some."""
+
+    def paths(names: list[str]) -> list[str]:
+        return [f"s3a://bucket/{name}" for name in names]
+
+    asked = paths(["q", "q/0", "q/0/left"])
+    known = jvm.access.rememberedAfterAListing(most, paths(made), "s3a://bucket/q", paths(later), asked)
+    assert [*known] == paths(remembered)
+
+
 def test_a_cancelled_file_costs_nothing(log: Manager, proxy: FaultProxy) -> None:
     """Not even a request that begins an upload."""
     stream = log.create("7")

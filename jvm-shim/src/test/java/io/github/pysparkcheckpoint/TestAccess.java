@@ -184,6 +184,16 @@ public final class TestAccess {
     return ConditionalFileManager.madeIn(new Path(root).getFileSystem(conf)).size();
   }
 
+  /** Which of some directories are remembered after some were made, one was listed, and more were made. */
+  public static List<String> rememberedAfterAListing(
+      int most, List<String> made, String listed, List<String> later, List<String> asked) {
+    MadeDirectories directories = new MadeDirectories(most);
+    made.forEach(path -> directories.add(new Path(path)));
+    directories.emptyIn(new Path(listed));
+    later.forEach(path -> directories.add(new Path(path)));
+    return asked.stream().filter(path -> directories.contains(new Path(path))).toList();
+  }
+
   /** The manager of a network file system that loses the answer to every link, and repeats it. */
   public static CheckpointFileManager repeatingLinks(String root, Configuration conf)
       throws IOException {
