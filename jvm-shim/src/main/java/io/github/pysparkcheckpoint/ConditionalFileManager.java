@@ -22,7 +22,8 @@ import org.apache.spark.sql.execution.streaming.checkpointing.CheckpointFileMana
  * <p>Directories do not exist in an object store. Those that were made through any manager of this
  * JVM are remembered, up to a number a bucket: they exist, and are empty as long as the store lists
  * nothing in them. Until something is put into one it is listed where it lies; afterwards that is the
- * store's to know, so that a location which somebody else removes is gone. None of this costs a request.
+ * store's to know, so that a location which somebody else removes lists nothing, though its
+ * directories go on to exist here. None of this costs a request.
  */
 final class ConditionalFileManager implements CheckpointFileManager {
 
