@@ -49,14 +49,34 @@ def test_a_store_that_cannot_fence_is_refused(careless: Jvm, bucket: str, reason
     assert not manager.exists("metadata")
 
 
+def at_two_servers(jvm: Jvm, careless: Jvm, s3_root: str, scheme: str) -> tuple[Manager, Manager]:
+    """The managers of one address at a server that keeps conditions, and at one that does not."""
+    root = s3_root.replace("s3a:", f"{scheme}:")
+    own = {f"fs.{scheme}.impl": "org.apache.hadoop.fs.s3a.S3AFileSystem"}
+    elsewhere = {**own, f"fs.{scheme}.impl.disable.cache": "true", **careless.confs}
+    return jvm.manager(root, own), jvm.manager(root, elsewhere)
+
+
+@pytest.mark.parametrize("scheme", ["s3a", "s3", "s3n"])
 def test_one_bucket_name_at_two_servers_is_probed_at_each(
-    jvm: Jvm, careless: Jvm, s3_manager: Manager
+    jvm: Jvm, careless: Jvm, s3_root: str, scheme: str
 ) -> None:
     """That the first server keeps conditions says nothing of the second one."""
-    s3_manager.write("metadata", b"x")
-    elsewhere = {"fs.s3a.impl.disable.cache": "true", **careless.confs}
+    first, second = at_two_servers(jvm, careless, s3_root, scheme)
+    first.write("metadata", b"x")
     with pytest.raises(Py4JJavaError, match="ignored If-None-Match"):
-        jvm.manager(s3_manager.root, elsewhere).write("metadata", b"x")
+        second.write("metadata", b"x")
+
+
+@pytest.mark.parametrize("scheme", ["s3a", "s3"])
+def test_a_directory_that_was_made_at_one_server_is_not_there_at_another(
+    jvm: Jvm, careless: Jvm, s3_root: str, scheme: str
+) -> None:
+    """Buckets of one name at two servers have nothing in common."""
+    first, second = at_two_servers(jvm, careless, s3_root, scheme)
+    first.mkdirs("state/0")
+    assert first.exists("state/0")
+    assert not second.exists("state/0")
 
 
 @pytest.mark.parametrize("bucket", ["ckpt-test", "ckpt-plain"])

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import os
+import shutil
 import stat
+import subprocess
 from pathlib import Path
 
 import pytest
@@ -132,7 +134,14 @@ def test_a_link_that_fails_is_not_taken_for_a_disk_without_links(jvm: Jvm, disk:
 
 @pytest.mark.parametrize(
     "reason",
-    ["Operation not permitted", "Operation not supported", "Function not implemented", "Too many links"],
+    [
+        "Operation not permitted",
+        "Operation not supported",
+        "Function not implemented",
+        "Too many links",
+        "Unknown error 524",
+        "Unbekannter Fehler 524",
+    ],
 )
 def test_every_word_for_a_disk_without_links_is_known(jvm: Jvm, disk: Path, reason: str) -> None:
     """File systems answer by different errors; each means that no file there can have two names."""
@@ -141,6 +150,19 @@ def test_every_word_for_a_disk_without_links_is_known(jvm: Jvm, disk: Path, reas
     manager.mkdirs("")
     manager.write("4", b"first")
     refuse(manager, "4")
+
+
+def test_a_user_can_choose_to_run_where_links_fail_in_words_that_are_not_known(
+    jvm: Jvm, disk: Path
+) -> None:
+    """With allowUnfenced a file is created as Spark does it; what exists is still refused."""
+    root = f"file://{disk}"
+    conf = jvm.conf({"ckpt.fileManager.allowUnfenced": "true"})
+    manager = Manager(jvm, root, jvm.access.failingLinks(root, "Nicht unterstützt", conf))
+    manager.mkdirs("")
+    manager.write("4", b"first")
+    refuse(manager, "4")
+    assert manager.read("4") == b"first"
 
 
 def test_the_systems_own_words_are_known(jvm: Jvm) -> None:
@@ -180,6 +202,41 @@ def test_a_snapshot_whose_files_cannot_be_synced_is_not_published(jvm: Jvm, disk
     with pytest.raises(Py4JJavaError, match="Input/output error"):
         manager.write("5.zip", b"new", overwrite=True)
     assert manager.read("5.zip") == b"old"
+
+
+def test_a_file_that_vanishes_while_it_is_synced_does_not_fail_the_snapshot(jvm: Jvm, disk: Path) -> None:
+    """Spark's maintenance purges files meanwhile, and a network file system has its own words for that."""
+    root = f"file://{disk}"
+    manager = Manager(jvm, root, jvm.access.vanishingAtSync(root, "000004-a.sst", jvm.conf()))
+    manager.mkdirs("")
+    for name in ("SSTs/000004-a.sst", "SSTs/000005-b.sst"):
+        jvm.write_with_checksums(f"{root}/{name}", b"copied")
+    manager.write("5.zip", b"names one of them", overwrite=True)
+    assert manager.read("5.zip") == b"names one of them"
+
+
+def test_files_are_synced_by_a_writer_where_one_may_write(jvm: Jvm, tmp_path: Path) -> None:
+    """Some file systems sync nothing for a reader; a directory has only readers."""
+    file = tmp_path / "000004-a.sst"
+    file.write_bytes(b"copied")
+    before = file.stat().st_mtime_ns
+    assert jvm.access.isSyncedByAWriter(str(file))
+    assert (file.read_bytes(), file.stat().st_mtime_ns) == (b"copied", before)
+    assert not jvm.access.isSyncedByAWriter(str(tmp_path))
+
+
+def test_a_file_that_cannot_be_opened_for_writing_is_synced_by_a_reader(jvm: Jvm, tmp_path: Path) -> None:
+    """Nobody may write a program that runs, not even root: it stands for every file that is not ours."""
+    program = tmp_path / "program"
+    shutil.copy("/bin/cat", program)
+    with subprocess.Popen([program], stdin=subprocess.PIPE, stdout=subprocess.PIPE, bufsize=0) as running:
+        assert running.stdin is not None
+        assert running.stdout is not None
+        running.stdin.write(b"x")
+        assert running.stdout.read(1) == b"x"
+        assert not jvm.access.isSyncedByAWriter(str(program))
+        running.stdin.close()
+    assert running.returncode == 0
 
 
 def test_a_link_whose_answer_was_lost_is_ours(jvm: Jvm, disk: Path) -> None:

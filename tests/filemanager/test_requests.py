@@ -59,6 +59,17 @@ def test_a_directory_that_was_made_is_listed_without_further_requests(
     assert verbs(proxy.requests) == {"LIST": 1}
 
 
+def remove_elsewhere(server: S3Server, root: str, name: str) -> None:
+    """Remove a file and the directories that it lies in, past every manager; SeaweedFS keeps them."""
+    client = server.client()
+    prefix = root.removeprefix(f"s3a://{server.bucket}/")
+    parts = name.split("/")
+    directories = ["/".join([*parts[:depth], ""]) for depth in range(len(parts) - 1, 0, -1)]
+    for key in (name, *directories):
+        client.delete_object(Bucket=server.bucket, Key=f"{prefix}/{key}")
+    client.close()
+
+
 def test_a_location_that_somebody_else_has_removed_lists_nothing(
     jvm: Jvm, s3_server: S3Server, s3_root: str
 ) -> None:
@@ -69,23 +80,53 @@ def test_a_location_that_somebody_else_has_removed_lists_nothing(
     assert manager.names("state/0") == ["0", "1"]
     manager.write("state/0/0/1.delta", b"x", overwrite=True)
     assert manager.names("state/0") == ["0", "1"]
-    client = s3_server.client()
-    prefix = s3_root.removeprefix(f"s3a://{s3_server.bucket}/")
-    for name in ("state/0/0/1.delta", "state/0/0/", "state/0/", "state/"):  # SeaweedFS keeps directories
-        client.delete_object(Bucket=s3_server.bucket, Key=f"{prefix}/{name}")
-    client.close()
+    remove_elsewhere(s3_server, s3_root, "state/0/0/1.delta")
     assert manager.names("state/0") == manager.names("state") == []
+
+
+def test_a_directory_that_somebody_else_has_removed_exists_for_who_has_made_it(
+    jvm: Jvm, s3_server: S3Server, s3_root: str, proxy: FaultProxy
+) -> None:
+    """As the documentation says: only a request could tell, and Spark asks for each log and state store."""
+    manager = jvm.manager(s3_root)
+    manager.mkdirs("state/0/0")
+    manager.write("state/0/0/1.delta", b"x", overwrite=True)
+    remove_elsewhere(s3_server, s3_root, "state/0/0/1.delta")
+    proxy.clear()
+    assert manager.exists("state/0/0")
+    assert verbs(proxy.requests) == {}
+    assert not manager.exists("state/0/0/1.delta")
+    assert not jvm.spark_manager(s3_root).exists("state/0/0")
+    manager.delete("state")
+    assert not manager.exists("state/0/0")
 
 
 def test_the_directories_that_are_remembered_are_bounded(jvm: Jvm, s3_root: str, proxy: FaultProxy) -> None:
     """An application may make locations for months; the newest are known, and those that they lie in."""
     manager = jvm.manager(s3_root)
-    assert jvm.access.makeDirectories(manager.java, s3_root, 12_000) == 10_000
+    assert jvm.access.makeDirectories(manager.java, s3_root, 12_000, jvm.conf()) == 10_000
     for name in ("", "made", "made/11999"):
         assert manager.exists(name)
     assert verbs(proxy.requests) == {}
     assert not manager.exists("made/0")
     assert "made/11999" in {f"made/{name}" for name in manager.names("made")}
+
+
+@pytest.mark.parametrize(
+    ("most", "made", "later", "remembered"),
+    [(3, ["q/0"], ["y"], ["q"]), (4, ["q/0/left"], ["y", "z"], ["q", "q/0"])],
+)
+def test_a_directory_is_forgotten_before_those_that_it_lies_in(
+    jvm: Jvm, most: int, made: list[str], later: list[str], remembered: list[str]
+) -> None:
+    """Also after a listing, and after one that lay in it was forgotten: else a delete would miss some."""
+
+    def paths(names: list[str]) -> list[str]:
+        return [f"s3a://bucket/{name}" for name in names]
+
+    asked = paths(["q", "q/0", "q/0/left"])
+    known = jvm.access.rememberedAfterAListing(most, paths(made), "s3a://bucket/q", paths(later), asked)
+    assert [*known] == paths(remembered)
 
 
 def test_a_cancelled_file_costs_nothing(log: Manager, proxy: FaultProxy) -> None:

@@ -4,6 +4,7 @@ import java.io.IOException;
 import java.net.URI;
 import java.util.UUID;
 import java.util.concurrent.ConcurrentHashMap;
+import org.apache.hadoop.conf.Configuration;
 import org.apache.hadoop.fs.FileAlreadyExistsException;
 import org.apache.hadoop.fs.FileSystem;
 import org.apache.hadoop.fs.Path;
@@ -61,10 +62,14 @@ final class ConditionProbe {
     throw new IOException(refusal(store, finding));
   }
 
-  /** One bucket name may exist at several servers. */
-  private static String store(FileSystem fileSystem) {
+  /** One bucket name may exist at several servers. S3A has its own settings, whatever scheme it serves. */
+  static String store(FileSystem fileSystem) {
     URI uri = fileSystem.getUri();
-    String endpoint = fileSystem.getConf().getTrimmed("fs." + uri.getScheme() + ".endpoint", "");
+    Configuration conf = fileSystem.getConf();
+    String endpoint = conf.getTrimmed("fs.s3a.bucket." + uri.getHost() + ".endpoint", "");
+    if (endpoint.isEmpty()) {
+      endpoint = conf.getTrimmed("fs.s3a.endpoint", "");
+    }
     return endpoint.isEmpty() ? uri.toString() : uri + " at " + endpoint;
   }
 

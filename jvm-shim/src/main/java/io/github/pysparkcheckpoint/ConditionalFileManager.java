@@ -4,6 +4,7 @@ import java.io.FileNotFoundException;
 import java.io.IOException;
 import java.util.Arrays;
 import java.util.Set;
+import java.util.concurrent.ConcurrentHashMap;
 import java.util.stream.Stream;
 import org.apache.hadoop.conf.Configuration;
 import org.apache.hadoop.fs.FSDataInputStream;
@@ -19,22 +20,24 @@ import org.apache.spark.sql.execution.streaming.checkpointing.CheckpointFileMana
  * The manager for a connector to an object store: one request a file.
  *
  * <p>Directories do not exist in an object store. Those that were made through any manager of this
- * JVM are remembered, up to a number: they exist, and are empty as long as the store lists nothing in
- * them. Until something is put into one it is listed where it lies; afterwards that is the store's to
- * know, so that a location which somebody else removes is gone. None of this costs a request.
+ * JVM are remembered, up to a number a bucket: they exist, and are empty as long as the store lists
+ * nothing in them. Until something is put into one it is listed where it lies; afterwards that is the
+ * store's to know, so that a location which somebody else removes lists nothing, though its
+ * directories go on to exist here. None of this costs a request.
  */
 final class ConditionalFileManager implements CheckpointFileManager {
 
   /** More than the state of any executor has, and a few megabytes at most. */
   static final int MOST_REMEMBERED = 10_000;
 
-  static final MadeDirectories MADE = new MadeDirectories(MOST_REMEMBERED);
+  private static final ConcurrentHashMap<String, MadeDirectories> MADE = new ConcurrentHashMap<>();
 
   private final Path root;
   private final FileSystem fileSystem;
   private final FileManagerSettings settings;
   private final ConditionalWriter writer;
   private final PendingDeletes deletes;
+  private final MadeDirectories made;
 
   ConditionalFileManager(Path root, FileSystem fileSystem, Configuration conf)
       throws IOException {
@@ -43,6 +46,13 @@ final class ConditionalFileManager implements CheckpointFileManager {
     this.settings = FileManagerSettings.from(conf);
     this.writer = new ConditionalWriter(fileSystem);
     this.deletes = PendingDeletes.of(fileSystem);
+    this.made = madeIn(fileSystem);
+  }
+
+  /** Those of one bucket of a server, for all its managers. */
+  static MadeDirectories madeIn(FileSystem fileSystem) {
+    return MADE.computeIfAbsent(
+        ConditionProbe.store(fileSystem), store -> new MadeDirectories(MOST_REMEMBERED));
   }
 
   /** A bad conf fails here, before anything is written; a file that exists fails at close. */
@@ -56,14 +66,14 @@ final class ConditionalFileManager implements CheckpointFileManager {
           bytes -> {
             deletes.await(file);
             writer.overwrite(file, bytes);
-            MADE.fill(file.getParent());
+            made.fill(file.getParent());
           });
     }
     return new AtomicUpload<>(
         content,
         bytes -> {
           create(file, bytes);
-          MADE.fill(file.getParent());
+          made.fill(file.getParent());
         });
   }
 
@@ -101,10 +111,10 @@ final class ConditionalFileManager implements CheckpointFileManager {
           try {
             all = fileSystem.listStatus(directory);
           } catch (FileNotFoundException absent) {
-            if (!MADE.contains(directory)) {
+            if (!made.contains(directory)) {
               throw absent;
             }
-            if (MADE.isFilled(directory)) {
+            if (made.isFilled(directory)) {
               return new FileStatus[0]; // what was here has been removed, with all that it lay in
             }
             all = new FileStatus[0];
@@ -119,18 +129,18 @@ final class ConditionalFileManager implements CheckpointFileManager {
   }
 
   /** The directories that were made in {@code directory} and in which the store never had anything. */
-  private static Stream<FileStatus> madeBeside(FileStatus[] listed, Path directory) {
+  private Stream<FileStatus> madeBeside(FileStatus[] listed, Path directory) {
     if (listed.length > 0) {
-      MADE.fill(directory);
+      made.fill(directory);
     }
-    Set<Path> made = MADE.emptyIn(directory);
+    Set<Path> empty = made.emptyIn(directory);
     for (FileStatus status : listed) {
-      if (made.remove(status.getPath())) {
-        MADE.fill(status.getPath());
+      if (empty.remove(status.getPath())) {
+        made.fill(status.getPath());
       }
     }
     long now = System.currentTimeMillis();
-    return made.stream().map(path -> new FileStatus(0, true, 1, 0, now, path));
+    return empty.stream().map(path -> new FileStatus(0, true, 1, 0, now, path));
   }
 
   @Override
@@ -140,7 +150,7 @@ final class ConditionalFileManager implements CheckpointFileManager {
 
   @Override
   public void mkdirs(Path path) {
-    MADE.add(fileSystem.makeQualified(path));
+    made.add(fileSystem.makeQualified(path));
   }
 
   /** One HEAD for what can only be a file; nothing for a directory that was made here. */
@@ -150,7 +160,7 @@ final class ConditionalFileManager implements CheckpointFileManager {
     if (deletes.contains(qualified)) {
       return false;
     }
-    if (MADE.contains(qualified)) {
+    if (made.contains(qualified)) {
       return true;
     }
     return Undeclared.failures(
@@ -175,7 +185,7 @@ final class ConditionalFileManager implements CheckpointFileManager {
             deletes.add(qualified);
             return null;
           }
-          MADE.remove(qualified);
+          made.remove(qualified);
           try {
             fileSystem.delete(qualified, true);
           } catch (FileNotFoundException absent) {

@@ -9,6 +9,7 @@ import java.nio.file.InvalidPathException;
 import java.nio.file.NoSuchFileException;
 import java.nio.file.NotDirectoryException;
 import java.nio.file.StandardCopyOption;
+import java.nio.file.StandardOpenOption;
 import java.util.List;
 import java.util.Set;
 import java.util.concurrent.ConcurrentHashMap;
@@ -45,9 +46,21 @@ final class LocalFileManager extends FileContextBasedCheckpointFileManager {
 
     /** Returns when the bytes of a file, or the names in a directory, survive a power cut. */
     default void sync(java.nio.file.Path path) throws IOException {
-      try (FileChannel channel = FileChannel.open(path)) {
+      try (FileChannel channel = channelOf(path)) {
         channel.force(true);
       }
+    }
+
+    /** Some file systems sync a file only for who may write it; who may not tries as a reader. */
+    static FileChannel channelOf(java.nio.file.Path path) throws IOException {
+      if (Files.isRegularFile(path)) {
+        try {
+          return FileChannel.open(path, StandardOpenOption.WRITE);
+        } catch (FileSystemException refused) {
+          return FileChannel.open(path, StandardOpenOption.READ);
+        }
+      }
+      return FileChannel.open(path, StandardOpenOption.READ);
     }
   }
 
@@ -57,6 +70,7 @@ final class LocalFileManager extends FileContextBasedCheckpointFileManager {
   private final LocalFileSystem fileSystem;
   private final Disk disk;
   private final LocalPermissions permissions;
+  private final boolean allowUnfenced;
 
   /** Files that snapshots name, of those that are still there; none is ever written again. */
   private final Set<java.nio.file.Path> synced = ConcurrentHashMap.newKeySet();
@@ -66,6 +80,7 @@ final class LocalFileManager extends FileContextBasedCheckpointFileManager {
     this.fileSystem = fileSystem;
     this.disk = disk;
     this.permissions = LocalPermissions.from(conf);
+    this.allowUnfenced = FileManagerSettings.from(conf).allowUnfenced();
   }
 
   /** A file that exists fails at close. */
@@ -157,8 +172,11 @@ final class LocalFileManager extends FileContextBasedCheckpointFileManager {
     }
     try {
       disk.sync(file);
-    } catch (NoSuchFileException purged) {
-      return false;
+    } catch (IOException failure) {
+      if (Files.notExists(file)) {
+        return false; // purged meanwhile; a network file system calls that a stale handle, for example
+      }
+      throw failure;
     }
     return synced.add(file);
   }
@@ -184,12 +202,12 @@ final class LocalFileManager extends FileContextBasedCheckpointFileManager {
       createAsSpark(path, draft);
       return;
     } catch (FileSystemException failure) {
-      if (MissingLinks.isMeantBy(failure)) {
+      if (!isOurs(target, draft)) {
+        if (!allowUnfenced && !MissingLinks.isMeantBy(failure)) {
+          throw failure;
+        }
         createAsSpark(path, draft);
         return;
-      }
-      if (!isOurs(target, draft)) {
-        throw failure;
       }
     }
     syncDirectory(target.getParent());

@@ -53,13 +53,7 @@ final class MadeDirectories {
 
   /** Whether it was made and is remembered; those that it lies in count as asked for as well. */
   synchronized boolean contains(Path directory) {
-    if (!made.containsKey(directory)) {
-      return false;
-    }
-    for (Path at = directory; at != null; at = at.getParent()) {
-      made.get(at);
-    }
-    return true;
+    return find(directory) != null;
   }
 
   /** The store has something in a directory, and so in all that it lies in: it knows them from now on. */
@@ -74,14 +68,14 @@ final class MadeDirectories {
 
   /** Whether the store ever had something in it. */
   synchronized boolean isFilled(Path directory) {
-    Directory found = made.get(directory);
+    Directory found = find(directory);
     return found != null && found.filled;
   }
 
   /** Those that were made directly in a directory, and that the store cannot know. */
   synchronized Set<Path> emptyIn(Path directory) {
     Set<Path> empty = new HashSet<>();
-    Directory found = made.get(directory);
+    Directory found = find(directory);
     if (found != null) {
       for (Path path : found.inside) {
         if (!isFilled(path)) {
@@ -107,9 +101,20 @@ final class MadeDirectories {
 
   private void leaveParent(Path directory) {
     Path parent = directory.getParent();
-    Directory found = parent == null ? null : made.get(parent);
+    Directory found = parent == null ? null : find(parent);
     if (found != null) {
       found.inside.remove(directory);
     }
+  }
+
+  /** A directory is used with all that it lies in, themselves last: so it is forgotten before them. */
+  private Directory find(Path directory) {
+    Directory found = made.get(directory);
+    if (found != null) {
+      for (Path at = directory.getParent(); at != null; at = at.getParent()) {
+        made.get(at);
+      }
+    }
+    return found;
   }
 }

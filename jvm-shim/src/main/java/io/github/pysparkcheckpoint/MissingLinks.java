@@ -23,12 +23,16 @@ final class MissingLinks {
           "Function not implemented",
           "Too many links");
 
+  /** Linux's ENOTSUPP, which NFSv3 answers by and libc has no words for but a number, in any language. */
+  private static final String UNNAMED = " 524";
+
   private MissingLinks() {}
 
   /** Whether a link of a file that is ours, in its own directory, failed because there are no links here. */
   static boolean isMeantBy(FileSystemException failure) {
     String reason = failure.getReason();
-    return reason != null && (WORDS.contains(reason) || reason.equals(NotPermitted.WORDS));
+    return reason != null
+        && (WORDS.contains(reason) || reason.endsWith(UNNAMED) || reason.equals(NotPermitted.WORDS));
   }
 
   /** What EPERM, Linux's usual answer, is called in the language of this process. */

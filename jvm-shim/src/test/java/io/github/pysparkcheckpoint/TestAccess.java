@@ -2,6 +2,9 @@ package io.github.pysparkcheckpoint;
 
 import java.io.IOException;
 import java.io.OutputStream;
+import java.nio.ByteBuffer;
+import java.nio.channels.FileChannel;
+import java.nio.channels.NonWritableChannelException;
 import java.nio.file.FileSystemException;
 import java.nio.file.Files;
 import java.time.Duration;
@@ -142,12 +145,53 @@ public final class TestAccess {
         });
   }
 
-  /** Make many directories through a manager; how many this JVM remembers afterwards. */
-  public static int makeDirectories(CheckpointFileManager manager, String root, int count) {
+  /** The manager of a disk on which a file of some name vanishes while it is synced. */
+  public static CheckpointFileManager vanishingAtSync(String root, String vanishing, Configuration conf)
+      throws IOException {
+    return local(
+        root,
+        conf,
+        new LocalFileManager.Disk() {
+          @Override
+          public void sync(java.nio.file.Path path) throws IOException {
+            if (path.getFileName().toString().equals(vanishing)) {
+              Files.delete(path);
+              throw new FileSystemException(path.toString(), null, "Stale file handle");
+            }
+            LocalFileManager.Disk.super.sync(path);
+          }
+        });
+  }
+
+  /** Sync a file as the manager does, and say whether it was opened for writing. */
+  public static boolean isSyncedByAWriter(String file) throws IOException {
+    java.nio.file.Path path = java.nio.file.Path.of(file);
+    new LocalFileManager.Disk() {}.sync(path);
+    try (FileChannel channel = LocalFileManager.Disk.channelOf(path)) {
+      channel.write(ByteBuffer.allocate(0));
+      return true;
+    } catch (NonWritableChannelException reader) {
+      return false;
+    }
+  }
+
+  /** Make many directories through a manager; how many of its bucket this JVM remembers afterwards. */
+  public static int makeDirectories(
+      CheckpointFileManager manager, String root, int count, Configuration conf) throws IOException {
     for (int number = 0; number < count; number++) {
       manager.mkdirs(new Path(root + "/made/" + number));
     }
-    return ConditionalFileManager.MADE.size();
+    return ConditionalFileManager.madeIn(new Path(root).getFileSystem(conf)).size();
+  }
+
+  /** Which of some directories are remembered after some were made, one was listed, and more were made. */
+  public static List<String> rememberedAfterAListing(
+      int most, List<String> made, String listed, List<String> later, List<String> asked) {
+    MadeDirectories directories = new MadeDirectories(most);
+    made.forEach(path -> directories.add(new Path(path)));
+    directories.emptyIn(new Path(listed));
+    later.forEach(path -> directories.add(new Path(path)));
+    return asked.stream().filter(path -> directories.contains(new Path(path))).toList();
   }
 
   /** The manager of a network file system that loses the answer to every link, and repeats it. */
