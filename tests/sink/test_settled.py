@@ -437,3 +437,26 @@ def test_a_pruner_that_remembers_a_checkpoint_goes_on_after_its_deletion(path: s
         table.check()
     table.history.cleanup_orphans(grace_ms=-60_000)
     assert table.keys() == table.reachable()
+
+
+def test_a_cleanup_during_a_deletion_stops_and_reports_no_damage(path: str) -> None:
+    """Somebody deletes checkpoints after the live set was read: their lists are missing then."""
+    table = rolled_back(path)
+
+    class Late(LocalStore):
+        """A store where others delete checkpoints just before the first list is read."""
+
+        begun = False
+
+        def get(self, key: str, *, start: int | None = None, end: int | None = None) -> bytes:
+            if "/list-" in key and not self.begun:
+                self.begun = True
+                for number in range(7, 13):
+                    table.history.delete_checkpoint(number)
+            return super().get(key, start=start, end=end)
+
+    plan = CheckpointStore(Late(Path(path))).plan_cleanup(grace_ms=-60_000)
+    assert plan.stopped
+    assert not plan.keys
+    table.history.cleanup_orphans(grace_ms=-60_000)
+    table.check()
