@@ -46,8 +46,17 @@ class Living:
 
     @property
     def lists(self) -> tuple[ListRef, ...]:
-        """The lists of settled parts that living manifests name, each once."""
-        found = {ref.path: ref for summary in self.manifests.values() for ref in summary.settled}
+        """The lists of settled parts that living manifests name, each once.
+
+        Not those of deleted checkpoints: they may be gone before the manifest becomes a tombstone, or
+        before a cache learns of it.
+        """
+        found = {
+            ref.path: ref
+            for number, summary in self.manifests.items()
+            if number not in self.control.deleted
+            for ref in summary.settled
+        }
         return tuple(found.values())
 
 

@@ -20,9 +20,9 @@ from pyspark_checkpoint.format.keys import (
     parse_seal_key,
     parse_status_key,
 )
-from pyspark_checkpoint.history.control import find_control_or_new
+from pyspark_checkpoint.history.control import find_control_or_new, read_control
 from pyspark_checkpoint.history.given_up import read_given_up
-from pyspark_checkpoint.history.living import Living, MissingLiving, floor_is_ours, settle_living
+from pyspark_checkpoint.history.living import Living, MissingLiving, settle_living
 from pyspark_checkpoint.history.settle import paths_below
 from pyspark_checkpoint.store.base import ObjectInfo, ObjectStore
 from pyspark_checkpoint.store.probe import PROBE_PREFIX
@@ -77,7 +77,8 @@ def _with_settled(store: ObjectStore, living: Living) -> Living | None:
     try:
         below = paths_below(store, living.lists)
     except FormatError:
-        if floor_is_ours(store, living.control):
+        # A deletion changes the record as well, not only a prune, which raises the floor.
+        if read_control(store, store_id=living.control.store_id).control.counter == living.control.counter:
             raise
         return None
     return replace(living, paths=living.paths | below)

@@ -24,9 +24,10 @@ from pyspark_checkpoint.store.base import ObjectStore
 from pyspark_checkpoint.table.codec import (
     Compression,
     DeltaWriter,
-    decoded_size,
+    arrow_size,
     encode_delta,
     encode_snapshot,
+    recorded_size,
 )
 from pyspark_checkpoint.table.conform import conform
 from pyspark_checkpoint.table.info import TableMode
@@ -154,7 +155,8 @@ class SinkTask:
             return None
         if keys:
             self._check_keys(pa.concat_tables(kept))
-        return _Encoded(sink.getvalue(), writer.rows, writer.decoded_bytes)
+        data = sink.getvalue()
+        return _Encoded(data, writer.rows, arrow_size(data))
 
     def _encode_whole(self, tables: Iterator[pa.Table], incoming: pa.Schema) -> _Encoded | None:
         parts = [table for table in tables if table.num_rows]
@@ -167,7 +169,8 @@ class SinkTask:
         if self._table.keys:
             rows = self._check_keys(rows)
         encode = encode_snapshot if self._plan.replaces else encode_delta
-        return _Encoded(encode(rows, self._compression), rows.num_rows, decoded_size(rows))
+        data = encode(rows, self._compression)
+        return _Encoded(data, rows.num_rows, recorded_size(data, rows))
 
     def _check_keys(self, rows: pa.Table) -> pa.Table:
         """One row per key, and this partition's keys only: a row elsewhere would never be found again."""
@@ -212,19 +215,20 @@ class SinkTask:
             operator=self._table.operator,
             partition=self._task.partition,
             name=level_name(roll.level or 0),
-            decoded_bytes=decoded_size(rows),
+            decoded_bytes=recorded_size(data, rows),
         )
         return _Rewrite(roll.first, roll.end, item)
 
     def _split_anew(self, reader: ChainReader, old_partitions: int) -> _Rewrite:
         chains = [Chain(number, refs).before(self._epoch) for number, refs in self._plan.chains.items()]
         rows = reader.split_anew(chains, self._task.partition, old_partitions)
+        data = encode_snapshot(rows, self._compression)
         item = StagedItem(
-            data=encode_snapshot(rows, self._compression),
+            data=data,
             is_delta=False,
             epoch=max((ref.epoch for chain in chains for ref in chain.refs), default=0),
             operator=self._table.operator,
             partition=self._task.partition,
-            decoded_bytes=decoded_size(rows),
+            decoded_bytes=recorded_size(data, rows),
         )
         return _Rewrite(0, 0, item)

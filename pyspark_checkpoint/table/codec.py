@@ -5,13 +5,13 @@ What has no form in Parquet, such as a struct without fields, makes a snapshot t
 Every artifact of a table says by its first bytes which of the two it is, so that a chain may hold both.
 
 A few stored bytes may stand for any number of rows. So the manifest records beside each artifact how much
-its rows take in memory (``decoded_size``), and no reader decodes more than that.
+its rows take in memory (``recorded_size``), and no reader decodes more than that.
 """
 
 from __future__ import annotations
 
 import io
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import BinaryIO
 
@@ -62,14 +62,12 @@ class DeltaWriter:
         self._waiting: list[pa.Table] = []
         self._waiting_rows = 0
         self.rows = 0
-        self.decoded_bytes = 0
 
     def write(self, rows: pa.Table) -> None:
         """Append rows; their schema is the one given."""
         self._waiting.append(rows)
         self._waiting_rows += rows.num_rows
         self.rows += rows.num_rows
-        self.decoded_bytes += decoded_size(rows)
         if self._waiting_rows >= ROWS_PER_BATCH:
             self._flush()
 
@@ -133,11 +131,24 @@ def _for_parquet(column: pa.ChunkedArray) -> pa.ChunkedArray:
 
 
 def decoded_size(rows: pa.Table) -> int:
-    """What a manifest records of rows: the memory that they take, and one byte a row.
+    """The memory that rows take, and one byte a row.
 
     By the latter also rows of columns that take no memory are bounded.
     """
     return int(rows.nbytes) + int(rows.num_rows)
+
+
+def recorded_size(data: bytes, rows: pa.Table) -> int:
+    """What a manifest records of an artifact that was encoded from ``rows``; readers count the same way."""
+    return arrow_size(data) if data[: len(_ARROW_MAGIC)] == _ARROW_MAGIC else decoded_size(rows)
+
+
+def arrow_size(data: bytes) -> int:
+    """What the rows of a delta take once they are decoded, read from its messages.
+
+    The rows that it was made of may have taken far less: one null gives a whole batch its bitmaps.
+    """
+    return sum(_batch_sizes(pa.py_buffer(data).slice(_ARROW_STREAM), "a delta"))
 
 
 def decode_rows(data: bytes, name: str, decoded_bytes: int) -> pa.Table:
@@ -165,15 +176,21 @@ def _decode_arrow(data: pa.Buffer, name: str, limit: int) -> pa.Table:
     """
     stream = data.slice(_ARROW_STREAM)
     total = 0
+    for size_bytes in _batch_sizes(stream, name):
+        total += size_bytes
+        if total > limit:
+            raise _too_large(name, limit)
+    return pa.ipc.open_stream(pa.BufferReader(stream)).read_all()
+
+
+def _batch_sizes(stream: pa.Buffer, name: str) -> Iterator[int]:
+    """What each record batch of a stream of messages takes once it is decoded."""
     for message in pa.ipc.MessageReader.open_stream(pa.BufferReader(stream)):
         if message.type == "schema":
             continue
         if message.type != "record batch":
             raise FormatError(f"{name} has a message of kind {message.type}, which no delta has")
-        total += batch_bytes(message.metadata, message.body)
-        if total > limit:
-            raise _too_large(name, limit)
-    return pa.ipc.open_stream(pa.BufferReader(stream)).read_all()
+        yield batch_bytes(message.metadata, message.body)
 
 
 def _decode_parquet(data: pa.Buffer, name: str, limit: int) -> pa.Table:

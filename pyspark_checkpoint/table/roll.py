@@ -108,8 +108,8 @@ def _plan_merge(chain: Sequence[Link], first_delta: int, max_deltas: int) -> Rol
     level = 1
     while True:
         lower = _trailing(chain, first, first_delta, level)
-        if first - lower + 1 < max_deltas:
-            break
+        if lower == first or first - lower + 1 < max_deltas:
+            break  # an empty level never goes up, not even where one delta fills a level
         first, level = lower, level + 1
     return RollPlan(first, len(chain), level)
 

@@ -22,7 +22,7 @@ from pyspark_checkpoint.history.settle import paths_below, unfolded_apart
 from pyspark_checkpoint.spark.locate import read_table
 from pyspark_checkpoint.spark.options import parse_read_options
 from pyspark_checkpoint.spark.stream_reader import epoch_splits
-from pyspark_checkpoint.store.base import ObjectStore
+from pyspark_checkpoint.store.base import Body, ObjectStore, Version
 from pyspark_checkpoint.store.local import LocalStore
 from pyspark_checkpoint.store.memory import MemoryStore
 from pyspark_checkpoint.store.open import open_object_store
@@ -375,3 +375,88 @@ def test_parts_that_only_moved_to_a_list_are_no_difference(
     assert "table" in shown
     stored = [len(table.history.load_partition(after, "table", n)) for n in range(2)]
     assert sum(stored) > len([ref for ref in after.artifacts() if ref.name != "settled"])
+
+
+class DiesBeforeTombstones(LocalStore):
+    """A store whose process dies before a tombstone: the objects of the deleted checkpoint are gone."""
+
+    def put(
+        self,
+        key: str,
+        data: Body,
+        *,
+        if_absent: bool = False,
+        if_match: Version | None = None,
+        nonce: str | None = None,
+    ) -> Version:
+        if key.startswith("manifests/manifest-"):
+            raise Unavailable("the process dies here")
+        return super().put(key, data, if_absent=if_absent, if_match=if_match, nonce=nonce)
+
+
+def rolled_back(path: str) -> Table:
+    """Twelve epochs, and back to the sixth: lists of the checkpoints between are named by them alone."""
+    table = Table(path)
+    for _ in range(12):
+        table.epoch()
+    table.rollback(6)
+    table.epoch()
+    return table
+
+
+@pytest.mark.parametrize("first", ["gc", "prune", "unpin"])
+def test_a_deletion_that_dies_before_its_tombstone_stops_no_cleanup(path: str, first: str) -> None:
+    """Lists of a deleted checkpoint may be gone while its manifest still names them."""
+    table = rolled_back(path)
+    table.history.savepoint("old", 2)
+    table.history.prune(9)
+    for number in range(7, 13):
+        with pytest.raises(Unavailable):
+            CheckpointStore(DiesBeforeTombstones(Path(path))).delete_checkpoint(number)
+    if first == "gc":
+        table.history.cleanup_orphans(grace_ms=-60_000)
+    elif first == "unpin":
+        table.history.remove_savepoint("old")
+    table.history.prune(8)
+    table.check()
+    table.history.cleanup_orphans(grace_ms=-60_000)
+    table.check()
+    assert first != "unpin" or table.keys() == table.reachable()
+
+
+def test_a_pruner_that_remembers_a_checkpoint_goes_on_after_its_deletion(path: str) -> None:
+    """A driver read the manifest before somebody else deleted it, and keeps what it has read."""
+    table = rolled_back(path)
+    driver = table.history
+    driver.prune(12)
+    for number in range(7, 13):
+        table.history.delete_checkpoint(number)
+    for keep in (6, 5, 4, 3):
+        table.epoch()
+        driver.prune(keep)
+        table.check()
+    table.history.cleanup_orphans(grace_ms=-60_000)
+    assert table.keys() == table.reachable()
+
+
+def test_a_cleanup_during_a_deletion_stops_and_reports_no_damage(path: str) -> None:
+    """Somebody deletes checkpoints after the live set was read: their lists are missing then."""
+    table = rolled_back(path)
+
+    class Late(LocalStore):
+        """A store where others delete checkpoints just before the first list is read."""
+
+        begun = False
+
+        def get(self, key: str, *, start: int | None = None, end: int | None = None) -> bytes:
+            if "/list-" in key and not self.begun:
+                self.begun = True
+                for number in range(7, 13):
+                    table.history.delete_checkpoint(number)
+            return super().get(key, start=start, end=end)
+
+    plan = CheckpointStore(Late(Path(path))).plan_cleanup(grace_ms=-60_000)
+    assert plan.stopped
+    assert not plan.keys
+    table.history.cleanup_orphans(grace_ms=-60_000)
+    table.check()

@@ -16,6 +16,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pyspark_checkpoint.errors import FormatError
+from pyspark_checkpoint.history.reading import ArtifactReader
+from pyspark_checkpoint.spark.chain import ChainReader
+from pyspark_checkpoint.spark.locate import read_table
+from pyspark_checkpoint.spark.options import parse_read_options
 from pyspark_checkpoint.sparkstate import logs
 from pyspark_checkpoint.table.codec import (
     Compression,
@@ -23,8 +27,10 @@ from pyspark_checkpoint.table.codec import (
     decoded_size,
     encode_delta,
     encode_snapshot,
+    recorded_size,
 )
 from pyspark_checkpoint.table.ipc import batch_bytes
+from pyspark_checkpoint.table.schema import TableSchema
 from tests.sink.kit import Query
 
 Encode = Callable[[pa.Table, Compression], bytes]
@@ -52,7 +58,7 @@ def test_what_was_written_is_read_with_the_size_that_was_recorded(
 ) -> None:
     """All kinds of columns, compressed or not; the recorded size is always enough."""
     data = encode(rows, Compression(codec, None))
-    assert decode_rows(data, "x", decoded_size(rows)).equals(rows)
+    assert decode_rows(data, "x", recorded_size(data, rows)).equals(rows)
 
 
 @FORMS
@@ -150,3 +156,80 @@ def test_every_artifact_of_a_table_has_its_decoded_size(tmp_path: Path, jar: boo
             rows = kind(pa.BufferReader(data))
             rows = rows.read_all() if data[:5] == b"ARROW" else rows
             assert 0 < ref.decoded_bytes <= decoded_size(rows) <= 2 * ref.decoded_bytes
+
+
+FLAGS = TableSchema.from_json(
+    {
+        "type": "struct",
+        "fields": [
+            {"name": "k", "type": "long", "nullable": True, "metadata": {}},
+            {"name": "n", "type": "long", "nullable": True, "metadata": {}},
+            {
+                "name": "a",
+                "type": {
+                    "type": "array",
+                    "elementType": {
+                        "type": "struct",
+                        "fields": [{"name": "flag", "type": "boolean", "nullable": True, "metadata": {}}],
+                    },
+                    "containsNull": True,
+                },
+                "nullable": True,
+                "metadata": {},
+            },
+            {"name": "none", "type": {"type": "struct", "fields": []}, "nullable": True, "metadata": {}},
+        ],
+    }
+)
+
+
+def flags(schema: TableSchema, first: int, count: int, *, nulls: bool) -> pa.Table:
+    """Rows of many flags each: a batch with nulls at every level, or one without any."""
+    size = count * 8000
+    values = pa.array([None if nulls and at == 0 else at % 3 == 0 for at in range(size)])
+    mask = pa.array([at == 1 for at in range(size)]) if nulls else None
+    columns = {
+        "k": pa.array(range(first, first + count), pa.int64()),
+        "n": pa.array(range(first, first + count), pa.int64()),
+        "a": pa.ListArray.from_arrays(
+            pa.array(range(0, size + 1, 8000), pa.int32()),
+            pa.StructArray.from_arrays([values], ["flag"], mask=mask),
+        ),
+        "none": pa.array([{}] * count, pa.struct([])),
+    }
+    return pa.table([columns[name] for name in schema.names], names=list(schema.names))
+
+
+@pytest.mark.parametrize("no_parquet", [False, True], ids=["parquet", "arrow"])
+@pytest.mark.parametrize("mode", ["stream", "whole", "replaced"])
+def test_rows_with_few_nulls_in_many_batches_are_read_again(
+    tmp_path: Path, mode: str, no_parquet: bool
+) -> None:
+    """A batch without nulls has no bitmap of them; the artifact that it becomes a part of has."""
+    schema = FLAGS if no_parquet else TableSchema(FLAGS.fields[:-1])
+    path = str(tmp_path / "table")
+    rows = pa.concat_tables([flags(schema, 0, 200, nulls=False), flags(schema, 200, 1, nulls=True)])
+    options = {"maxDeltas": "2", **({"sequenceColumn": "n"} if mode == "whole" else {})}
+    keys = "k" if mode == "whole" else ""
+    query = Query(path, jar=mode == "whole", keys=keys, options=options, schema=schema, tasks=1)
+    for epoch in range(3):
+        plan = query.plan(overwrite=mode == "replaced", batch_id=epoch)
+        query.commit([query.task(plan, epoch, rows, 0)], epoch)
+    found = read_table(parse_read_options({"path": path}))
+    reader = ChainReader(ArtifactReader(found.opened.store, store_id=found.opened.store_id), found.table)
+    count = sum(reader.rows(chain).num_rows for chain in found.chains())
+    assert count == rows.num_rows * (3 if mode == "stream" else 1)
+
+
+@FORMS
+@pytest.mark.parametrize("depth", [1, 3, 8])
+def test_nulls_at_every_level_of_a_struct_are_counted(encode: Encode, depth: int) -> None:
+    """A bitmap a level, beside one bit of value: the size that is recorded counts them all."""
+    count = 130_000
+    column: pa.Array = pa.array([None, *[True] * (count - 1)])
+    for level in range(depth):
+        mask = pa.array([at == level + 1 for at in range(count)])
+        column = pa.StructArray.from_arrays([column], ["inner"], mask=mask)
+    rows = pa.table({f"c{at}": column for at in range(20)})
+    data = encode(rows, Compression())
+    assert decode_rows(data, "x", recorded_size(data, rows)).num_rows == count

@@ -123,6 +123,18 @@ def test_out_of_turn_and_without_deltas_nothing_is_rewritten() -> None:
     assert plan_roll([Link(1, False)], keyed=True, partition=0, epoch=10, max_deltas=10) is None
 
 
+@pytest.mark.parametrize("keyed", [True, False])
+def test_a_plan_with_max_deltas_of_one_comes_to_an_end(keyed: bool) -> None:
+    """With maxDeltas 1 also an empty level counts as full; the plan still comes to an end."""
+    played = Played(0, keyed=keyed, delta=100, table=1_000_000, max_deltas=1)
+    played.chain = [Link(1_000_000, False)]
+    for epoch in range(100):
+        played.play(epoch)
+    assert played.longest <= 10
+    chain = [Link(100, False), Link(1, True), Link(1, True)]
+    assert plan_roll(chain, keyed=True, partition=0, epoch=0, max_deltas=1) == RollPlan(1, 3, 1)
+
+
 def test_levels_are_told_by_names() -> None:
     """Built and parsed as a pair; another name is damage."""
     for level in range(5):
