@@ -60,7 +60,7 @@ def hadoop_endpoint(url: StoreUrl, options: Mapping[str, str]) -> str | None:
 
 def _hadoop_keys(options: Mapping[str, str]) -> dict[str, str]:
     return {
-        name.lower().removeprefix(_PREFIX): str(value)
+        name.lower().removeprefix(_PREFIX): str(value).strip()
         for name, value in sorted(options.items())
         if name.lower().startswith((_PREFIX, "fs.", "google."))
     }

@@ -149,6 +149,20 @@ def test_the_global_s3_endpoint_of_hadoop_is_no_endpoint() -> None:
     assert found.endpoint is None
 
 
+def test_values_of_hadoop_are_trimmed() -> None:
+    """As S3A trims them: a file of XML has line breaks around its values."""
+    spaced = {
+        "fs.s3a.endpoint": "\n    http://minio.example:9000\n  ",
+        "fs.s3a.access.key": " key ",
+        "fs.s3a.secret.key": "\tsecret\n",
+        "fs.s3a.path.style.access": " true",
+        "fs.s3a.session.token": "  ",
+    }
+    assert backend("s3://b", spaced) == S3Settings(
+        "b", "", "http://minio.example:9000", None, "key", "secret", None, True
+    )
+
+
 def test_gcs_settings() -> None:
     """Options, Hadoop's keys and the emulator's variable, which also means: no credentials."""
     assert backend("gs://b", {"project": "p", "credentialsFile": "/k.json"}) == GcsSettings(
