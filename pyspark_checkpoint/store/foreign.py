@@ -102,7 +102,8 @@ def _s3a(url: StoreUrl, keys: Mapping[str, str]) -> dict[str, str]:
             del found["endpoint"]  # the global name; the SDK knows the one of the region
     access_point = keys.get(f"fs.s3a.bucket.{url.bucket.lower()}.accesspoint.arn")
     if access_point:
-        found["accessPoint"] = access_point
+        # Its ARN has the region, and its host follows from that: S3A leaves the bucket's own aside.
+        found = _without(found, ("endpoint", "region", "pathStyleAccess")) | {"accessPoint": access_point}
     if "serverEncryption" not in found:
         found = _without(found, ("serverEncryptionKey", "serverEncryptionContext"))
     if "AnonymousAWSCredentialsProvider" in provider:

@@ -163,6 +163,22 @@ def test_values_of_hadoop_are_trimmed() -> None:
     )
 
 
+def test_an_access_point_of_hadoop_is_not_looked_for_at_hadoops_endpoint() -> None:
+    """S3A goes to the access point's own host and region; what was typed for us still holds."""
+    arn = "arn:aws:s3:eu-west-1:123456789012:accesspoint/finance"
+    options = {**HADOOP, "fs.s3a.bucket.b.accesspoint.arn": arn}
+    found = backend("s3a://b", options)
+    assert isinstance(found, S3Settings)
+    assert (found.access_point, found.access_key) == (arn, "hadoop-key")
+    assert (found.endpoint, found.region, found.path_style) == (None, None, None)
+    typed = backend("s3a://b", {**options, "endpoint": "https://vpce.example"})
+    assert isinstance(typed, S3Settings)
+    assert typed.endpoint == "https://vpce.example"
+    other = backend("s3a://other", options)
+    assert isinstance(other, S3Settings)
+    assert other.endpoint == "http://minio.example:9000"
+
+
 def test_gcs_settings() -> None:
     """Options, Hadoop's keys and the emulator's variable, which also means: no credentials."""
     assert backend("gs://b", {"project": "p", "credentialsFile": "/k.json"}) == GcsSettings(
