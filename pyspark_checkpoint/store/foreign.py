@@ -93,7 +93,11 @@ def _s3a(url: StoreUrl, keys: Mapping[str, str]) -> dict[str, str]:
     found: dict[str, str] = {}
     secure, provider = "true", ""
     for prefix in ("fs.s3a.", f"fs.s3a.bucket.{url.bucket.lower()}."):
-        found |= {ours: keys[prefix + theirs] for theirs, ours in _S3A.items() if keys.get(prefix + theirs)}
+        given = [(ours, keys[prefix + theirs]) for theirs, ours in _S3A.items() if prefix + theirs in keys]
+        # An empty value of the bucket unsets the one of all; of two names for one thing, one may be empty.
+        found = _without(found, tuple(ours for ours, _ in given)) | {
+            ours: value for ours, value in given if value
+        }
         secure = keys.get(prefix + "connection.ssl.enabled", secure)
         provider = keys.get(prefix + "aws.credentials.provider", provider)
     if "endpoint" in found:

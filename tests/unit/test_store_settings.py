@@ -179,6 +179,22 @@ def test_an_access_point_of_hadoop_is_not_looked_for_at_hadoops_endpoint() -> No
     assert other.endpoint == "http://minio.example:9000"
 
 
+def test_an_empty_setting_of_a_bucket_unsets_the_one_of_all_buckets() -> None:
+    """As in S3A, where the bucket's value takes the place of the other before anything is read."""
+    names = ("endpoint", "endpoint.region", "access.key", "secret.key", "path.style.access")
+    unset = {f"fs.s3a.bucket.b.{name}": " " for name in names}
+    assert backend("s3a://b", {**HADOOP, **unset}) == S3Settings("b")
+    assert backend("s3a://other", {**HADOOP, **unset}) == backend("s3a://other", HADOOP)
+    renamed = {
+        "fs.s3a.encryption.algorithm": "SSE-KMS",
+        "fs.s3a.bucket.b.server-side-encryption-algorithm": "SSE-S3",
+        "fs.s3a.bucket.b.encryption.algorithm": "",
+    }
+    found = backend("s3a://b", renamed)
+    assert isinstance(found, S3Settings)
+    assert found.server_encryption == ServerEncryption("SSE-S3")
+
+
 def test_gcs_settings() -> None:
     """Options, Hadoop's keys and the emulator's variable, which also means: no credentials."""
     assert backend("gs://b", {"project": "p", "credentialsFile": "/k.json"}) == GcsSettings(
