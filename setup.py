@@ -30,8 +30,17 @@ class BuildWithJar(build_py):
             for left_over in ("jars", "jvm"):
                 shutil.rmtree(target / left_over, ignore_errors=True)
         super().run()
+        if target != ROOT / PACKAGE:
+            self._drop_useless(target)
         if not any((target / "jars").glob("*.jar")):
             self._add(target)
+
+    def _drop_useless(self, target: Path) -> None:
+        """Leave out what a tree had in the package's own ``jars``, of another version or older sources."""
+        version = self.distribution.get_version()
+        for jar in list((target / "jars").glob("*.jar")):
+            if jar.name != jar_name(version) or not is_fresh(jar):
+                jar.unlink()
 
     def _add(self, target: Path) -> None:
         jar = find_fresh_jar(self.distribution.get_version())
@@ -42,14 +51,21 @@ class BuildWithJar(build_py):
             shutil.copytree(ROOT / "jvm-shim" / "src" / "main", target / "jvm")
 
 
+def jar_name(version: str) -> str:
+    """The name that the installed package looks for."""
+    return f"ckpt-spark_2.13-{version}.jar"
+
+
 def find_fresh_jar(version: str) -> Path | None:
     """The jar of the checkout, if it is built and no source is newer."""
-    jar = ROOT / "jvm-shim" / "target" / f"ckpt-spark_2.13-{version}.jar"
-    if not jar.is_file():
-        return None
+    jar = ROOT / "jvm-shim" / "target" / jar_name(version)
+    return jar if jar.is_file() and is_fresh(jar) else None
+
+
+def is_fresh(jar: Path) -> bool:
+    """Whether no source is newer."""
     sources = [*(ROOT / "jvm-shim" / "src" / "main").rglob("*"), *(ROOT / PACKAGE).rglob("*.py")]
-    newest = max(path.stat().st_mtime for path in sources if path.is_file())
-    return jar if jar.stat().st_mtime >= newest else None
+    return jar.stat().st_mtime >= max(path.stat().st_mtime for path in sources if path.is_file())
 
 
 setup(cmdclass={"build_py": BuildWithJar})

@@ -8,7 +8,7 @@ from __future__ import annotations
 import logging
 import sys
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from pyspark_checkpoint.capture import operations
 from pyspark_checkpoint.capture.covered import find_table_checkpoint
@@ -51,6 +51,8 @@ class Candidate:
     location: str
     is_there: bool | None
     """None: only Hadoop can tell, which the driver is told to ask."""
+    problem: CheckpointError | None = None
+    """Why its checkpoints could not be looked at. Matters only if it is to be restored."""
 
 
 def last_that_ran(candidates: Iterable[Candidate]) -> list[Candidate]:
@@ -80,24 +82,32 @@ def auto_restore(settings: PluginSettings) -> list[RestoreReport]:
     wanted = plan_auto_restore(candidates)
     if not wanted:
         _LOG.info("nothing of application %r is to be restored", settings.app)
+    for found in wanted:
+        if found.problem is not None:
+            raise found.problem
     return [_restore(settings, found) for found in wanted]
 
 
 def find_candidates(settings: PluginSettings) -> list[Candidate]:
     """The queries of this application that have checkpoints, and others that had the same locations."""
     parent = open_object_store(settings.url, plain_options(settings.options))
-    found: list[tuple[QueryRoot, str, str]] = []
-    for root in list_app_queries(parent, settings.app):
-        if settings.wants(root.name):
-            url, location = _find_history(settings, root) or ("", root.checkpoint_location)
-            found.append((root, url, location))
-    wanted = {location for _, url, location in found if url and location}
+    roots = [root for root in list_app_queries(parent, settings.app) if settings.wants(root.name)]
+    found = [_find_candidate(settings, root) for root in roots]
+    wanted = {one.location for one in found if one.history_url and one.location}
     is_there = {location: _is_there(settings, location) for location in sorted(wanted)}
-    return [
-        Candidate(root, url, location, is_there[location])
-        for root, url, location in found
-        if location in is_there
-    ]
+    return [replace(one, is_there=is_there[one.location]) for one in found if one.location in is_there]
+
+
+def _find_candidate(settings: PluginSettings, root: QueryRoot) -> Candidate:
+    """A query whose checkpoints may not or cannot be read is one too, if its location is recorded."""
+    try:
+        url, location = _find_history(settings, root) or ("", root.checkpoint_location)
+    except CheckpointError as error:
+        if not root.checkpoint_location:
+            raise
+        url = root.table or root_url(settings.url, root.query_id)
+        return Candidate(root, url, root.checkpoint_location, None, error)
+    return Candidate(root, url, location, None)
 
 
 def _say_what_is_left(found: Candidate, candidates: Iterable[Candidate]) -> None:

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
+from urllib.parse import urlsplit
 
 from pyspark_checkpoint.errors import NotFound, RefusedError
 from pyspark_checkpoint.format.artifact import ArtifactRef
 from pyspark_checkpoint.sparkstate.chain import FileFacts
 from pyspark_checkpoint.sparkstate.directory import CheckpointListing, sort_listing
 from pyspark_checkpoint.store.base import ObjectStore
-from pyspark_checkpoint.store.foreign import hadoop_options
-from pyspark_checkpoint.store.open import open_object_store, parse_store_settings
+from pyspark_checkpoint.store.foreign import hadoop_endpoint, hadoop_options
+from pyspark_checkpoint.store.open import StoreHome, home_of, open_object_store, parse_store_settings
+from pyspark_checkpoint.store.options import CREDENTIALS, SERVER_ENCRYPTION, choose_options
 from pyspark_checkpoint.store.settings import AzureSettings
 from pyspark_checkpoint.store.url import SCHEMES, StoreUrl, parse_store_url
 
@@ -112,12 +115,43 @@ def location_options(
 ) -> dict[str, str]:
     """The options to open a location with, if none are given for it.
 
-    Spark reads the location with its own settings, so these decide where Spark has any for that kind of
-    place; the store may be at another address, under another account. Otherwise the store's serve.
+    Spark reads the location with its own settings, so these decide where they have credentials or another
+    endpoint: the store may be at another address, under another account. Otherwise the store's serve for
+    what Spark's leave open. Keys of the one never go to the host of the other.
     """
-    if LocationSpec(url).is_foreign or hadoop_options(parse_store_url(url), spark_settings):
+    if LocationSpec(url).is_foreign:
         return dict(spark_settings)
-    return {**spark_settings, **store_options}
+    where = parse_store_url(url)
+    found = hadoop_options(where, spark_settings)
+    if found.keys() & set(CREDENTIALS) or not _is_same_host(where, spark_settings, store_options):
+        return dict(spark_settings)
+    decided = {*found, *(SERVER_ENCRYPTION if "serverEncryption" in found else ())}
+    lowered = {name.lower() for name in decided}
+    return {
+        **spark_settings,
+        **{name: value for name, value in store_options.items() if name.lower() not in lowered},
+    }
+
+
+def _is_same_host(
+    where: StoreUrl, spark_settings: Mapping[str, str], store_options: Mapping[str, str]
+) -> bool:
+    """Whether the location is where the store's keys belong, as far as Spark's settings and the URL say."""
+    if where.scheme == "az" and where.account is not None:
+        short = f"az://{where.bucket}"
+        return home_of(short, store_options) == StoreHome("az", where.account, where.endpoint or "")
+    named = hadoop_endpoint(where, spark_settings)
+    if named is None:
+        return True
+    typed = choose_options(where, store_options, os.environ).endpoint()
+    if where.scheme == "s3" and _is_amazon(named):
+        return typed is None or _is_amazon(typed)
+    return typed is not None and typed.lower() == named.lower().rstrip("/")
+
+
+def _is_amazon(endpoint: str) -> bool:
+    host = (urlsplit(endpoint).hostname or "").lower()
+    return host.endswith((".amazonaws.com", ".amazonaws.com.cn"))
 
 
 class CheckpointLocation:

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 
 from pyspark_checkpoint.capture.trouble import find_trouble
 from pyspark_checkpoint.cli import text
-from pyspark_checkpoint.errors import CheckpointError
+from pyspark_checkpoint.errors import CheckpointError, FormatError, Unavailable
 from pyspark_checkpoint.format.records import Control
 from pyspark_checkpoint.history.checkpoint_store import CheckpointStore
 from pyspark_checkpoint.history.head import Head, find_head, lost_problem
@@ -46,17 +46,22 @@ class Watched:
     ) -> None:
         """``parent`` is the store that queries share, where it is told if captures of ``query_id`` fail.
 
-        A history that is not open yet is opened by the first look that can.
+        A history that is not open yet is opened by the first look that can, and all that is wrong with it
+        is a problem, since it is one of several. One that is open is watched alone.
         """
         self.label = label
         self._parent = parent
         self._query_id = query_id
         self._history = history
+        self._is_alone = isinstance(history, CheckpointStore)
         self._head: Head | None = None
         self._entries: dict[int, Entry] = {}
 
     def look(self) -> Look:
-        """Look once. A store that does not answer and a damaged head are problems, not errors."""
+        """Look once. A store that does not answer and a damaged head are problems, not errors.
+
+        Raises everything else of a history that is watched alone: another look would find the same.
+        """
         try:
             if not isinstance(self._history, CheckpointStore):
                 self._history = self._history()
@@ -67,6 +72,8 @@ class Watched:
                 return Look(problem=trouble)
             self._read_new(history, head)
         except CheckpointError as error:
+            if self._is_alone and not isinstance(error, FormatError | Unavailable):
+                raise
             return Look(tuple(self._entries.values()), problem=error.message)
         self._head = head
         if head.lost is not None:

@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from pyspark_checkpoint.store.url import StoreUrl, azure_endpoint
 
 _PREFIX = "spark.hadoop."
+_GLOBAL_S3 = "s3.amazonaws.com"
 _S3A = {
     "endpoint": "endpoint",
     "endpoint.region": "region",
@@ -42,13 +43,27 @@ _AZURE_ENVIRONMENT = {
 
 def hadoop_options(url: StoreUrl, options: Mapping[str, str]) -> dict[str, str]:
     """Read ``fs.s3a.*``, ``fs.gs.*`` and ``fs.azure.*`` keys, with or without ``spark.hadoop.``."""
-    keys = {
-        name.lower().removeprefix(_PREFIX): str(value)
+    readers = {"s3": _s3a, "gs": _gs, "az": _azure}
+    return readers[url.scheme](url, _hadoop_keys(options)) if url.scheme in readers else {}
+
+
+def hadoop_endpoint(url: StoreUrl, options: Mapping[str, str]) -> str | None:
+    """The endpoint that Hadoop's keys name, also the global one of S3, which is no option; None: none."""
+    found = hadoop_options(url, options)
+    if url.scheme != "s3":
+        return found.get("endpoint")
+    keys = _hadoop_keys(options)
+    typed = _first(keys, (f"fs.s3a.bucket.{url.bucket.lower()}.endpoint", "fs.s3a.endpoint"))
+    is_global = "accessPoint" in found or (typed is not None and "endpoint" not in found)
+    return f"https://{_GLOBAL_S3}" if is_global else found.get("endpoint")
+
+
+def _hadoop_keys(options: Mapping[str, str]) -> dict[str, str]:
+    return {
+        name.lower().removeprefix(_PREFIX): str(value).strip()
         for name, value in sorted(options.items())
         if name.lower().startswith((_PREFIX, "fs.", "google."))
     }
-    readers = {"s3": _s3a, "gs": _gs, "az": _azure}
-    return readers[url.scheme](url, keys) if url.scheme in readers else {}
 
 
 def environment_options(url: StoreUrl, env: Mapping[str, str]) -> dict[str, str]:
@@ -78,16 +93,21 @@ def _s3a(url: StoreUrl, keys: Mapping[str, str]) -> dict[str, str]:
     found: dict[str, str] = {}
     secure, provider = "true", ""
     for prefix in ("fs.s3a.", f"fs.s3a.bucket.{url.bucket.lower()}."):
-        found |= {ours: keys[prefix + theirs] for theirs, ours in _S3A.items() if keys.get(prefix + theirs)}
+        given = [(ours, keys[prefix + theirs]) for theirs, ours in _S3A.items() if prefix + theirs in keys]
+        # An empty value of the bucket unsets the one of all; of two names for one thing, one may be empty.
+        found = _without(found, tuple(ours for ours, _ in given)) | {
+            ours: value for ours, value in given if value
+        }
         secure = keys.get(prefix + "connection.ssl.enabled", secure)
         provider = keys.get(prefix + "aws.credentials.provider", provider)
     if "endpoint" in found:
         found["endpoint"] = _with_scheme(found["endpoint"], secure=secure.lower() != "false")
-        if found["endpoint"].split("//")[1].rstrip("/") == "s3.amazonaws.com":
+        if found["endpoint"].split("//")[1].rstrip("/") == _GLOBAL_S3:
             del found["endpoint"]  # the global name; the SDK knows the one of the region
     access_point = keys.get(f"fs.s3a.bucket.{url.bucket.lower()}.accesspoint.arn")
     if access_point:
-        found["accessPoint"] = access_point
+        # Its ARN has the region, and its host follows from that: S3A leaves the bucket's own aside.
+        found = _without(found, ("endpoint", "region", "pathStyleAccess")) | {"accessPoint": access_point}
     if "serverEncryption" not in found:
         found = _without(found, ("serverEncryptionKey", "serverEncryptionContext"))
     if "AnonymousAWSCredentialsProvider" in provider:

@@ -15,7 +15,7 @@ from pyspark_checkpoint.capture.standing import Standing
 from pyspark_checkpoint.format.manifest import ConnectorCheckpoint
 from pyspark_checkpoint.spark.listener import ListenerSettings
 from pyspark_checkpoint.store.open import parse_store_settings
-from pyspark_checkpoint.store.settings import GcsSettings, S3Settings
+from pyspark_checkpoint.store.settings import AzureSettings, GcsSettings, S3Settings, ServerEncryption
 from tests.capture.made import MadeLocation, capture
 
 SPARKS = {
@@ -105,6 +105,91 @@ def test_where_spark_says_nothing_the_stores_options_serve() -> None:
     found = parse_store_settings("gs://bucket/location", options, env={}).backend
     assert isinstance(found, GcsSettings)
     assert found.credentials_file == "/keys/spark.json"
+
+
+MINIO = {"endpoint": "https://minio.example:9000", "accessKey": "store", "secretKey": "store"}
+
+
+@pytest.mark.parametrize(
+    "site",
+    [
+        {"fs.s3a.path.style.access": "true"},
+        {"fs.s3a.requester.pays.enabled": "false"},
+        {"fs.s3a.encryption.algorithm": "SSE-S3"},
+        {"fs.s3a.endpoint.region": "eu-west-1"},
+        {"fs.s3a.endpoint": "https://MINIO.example:9000/"},
+        {"fs.s3a.endpoint": "minio.example:9000"},
+    ],
+)
+def test_settings_of_spark_without_credentials_leave_the_stores_in_force(site: dict[str, str]) -> None:
+    """Files of Hadoop often have a flag or the endpoint alone, and Spark's keys come from elsewhere."""
+    spark = {f"spark.hadoop.{name}": value for name, value in site.items()}
+    options = location_options("s3a://bucket/location", spark, MINIO)
+    settings = parse_store_settings("s3a://bucket/location", options, env={}).backend
+    assert isinstance(settings, S3Settings)
+    assert settings.endpoint is not None
+    assert settings.endpoint.lower() == "https://minio.example:9000"
+    assert (settings.access_key, settings.secret_key) == ("store", "store")
+
+
+@pytest.mark.parametrize(
+    ("endpoint", "goes_to"),
+    [("https://other.example", "https://other.example"), ("s3.amazonaws.com", None)],
+)
+def test_keys_of_the_store_do_not_go_to_another_host(endpoint: str, goes_to: str | None) -> None:
+    """Spark says where the location is; the store's keys are for the store's own endpoint."""
+    options = location_options("s3a://bucket/location", {"spark.hadoop.fs.s3a.endpoint": endpoint}, MINIO)
+    settings = parse_store_settings("s3a://bucket/location", options, env={}).backend
+    assert isinstance(settings, S3Settings)
+    assert (settings.endpoint, settings.access_key) == (goes_to, None)
+
+
+def test_keys_of_spark_do_not_go_to_the_endpoint_of_the_store() -> None:
+    """Keys without an endpoint are Amazon's."""
+    keys = {name: value for name, value in SPARKS.items() if not name.endswith("endpoint")}
+    options = location_options("s3a://bucket/location", keys, MINIO)
+    settings = parse_store_settings("s3a://bucket/location", options, env={}).backend
+    assert isinstance(settings, S3Settings)
+    assert (settings.endpoint, settings.access_key) == (None, "spark")
+
+
+def test_typed_keys_serve_at_amazon_whichever_of_its_endpoints_spark_names() -> None:
+    """A store without an endpoint is at Amazon too."""
+    spark = {"spark.hadoop.fs.s3a.endpoint": "s3.eu-west-1.amazonaws.com"}
+    options = location_options("s3a://bucket/location", spark, {"accessKey": "store", "secretKey": "store"})
+    settings = parse_store_settings("s3a://bucket/location", options, env={}).backend
+    assert isinstance(settings, S3Settings)
+    assert (settings.endpoint, settings.access_key) == ("https://s3.eu-west-1.amazonaws.com", "store")
+
+
+def test_encryption_that_spark_chose_is_the_locations() -> None:
+    """A key of the store's encryption is not joined to it."""
+    spark = {"spark.hadoop.fs.s3a.encryption.algorithm": "SSE-KMS"}
+    typed = {**MINIO, "serverencryption": "SSE-KMS", "serverEncryptionKey": "key-of-the-store"}
+    options = location_options("s3a://bucket/location", spark, typed)
+    settings = parse_store_settings("s3a://bucket/location", options, env={}).backend
+    assert isinstance(settings, S3Settings)
+    assert settings.server_encryption == ServerEncryption("SSE-KMS")
+
+
+@pytest.mark.parametrize(
+    ("host", "typed", "key"),
+    [
+        ("shop.dfs.core.windows.net", {"accountName": "shop"}, "a2V5"),
+        ("other.dfs.core.windows.net", {"accountName": "shop"}, None),
+        ("shop.dfs.core.chinacloudapi.cn", {"accountName": "shop"}, None),
+        ("shop.dfs.core.windows.net", {}, None),
+    ],
+)
+def test_a_typed_azure_key_serves_for_its_own_account(
+    host: str, typed: dict[str, str], key: str | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Which one that is must be typed too."""
+    monkeypatch.delenv("AZURE_STORAGE_ACCOUNT", raising=False)
+    options = location_options(f"abfss://box@{host}/location", {}, {**typed, "accountKey": "a2V5"})
+    settings = parse_store_settings(f"abfss://box@{host}/location", options, env={}).backend
+    assert isinstance(settings, AzureSettings)
+    assert settings.account_key == key
 
 
 @pytest.mark.parametrize(

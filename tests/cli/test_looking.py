@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import json
 import os
 import re
@@ -13,15 +14,16 @@ import pytest
 
 from pyspark_checkpoint import __version__
 from pyspark_checkpoint.capture.trouble import Trouble, clear_trouble, put_trouble
+from pyspark_checkpoint.cli import exits
 from pyspark_checkpoint.cli.watching import Look, changes
 from pyspark_checkpoint.errors import SettingsError
-from pyspark_checkpoint.format.keys import manifest_key
+from pyspark_checkpoint.format.keys import CONTROL_KEY, manifest_key
 from pyspark_checkpoint.history.checkpoint_store import CheckpointStore
 from pyspark_checkpoint.history.overview import Entry
 from pyspark_checkpoint.jar import build_jar, find_jar
 from pyspark_checkpoint.store.open import open_object_store
 from tests.capture.made import QUERY_ID
-from tests.cli.kit import Shell
+from tests.cli.kit import Shell, make_table
 from tests.servers.launch import S3Server
 
 
@@ -171,6 +173,35 @@ def test_watch_shows_captures_that_fail(ckpt: Shell, parent: Path) -> None:
     ]
     clear_trouble(store, QUERY_ID)
     assert "captures fail" not in ckpt("watch", parent, "--once").out
+
+
+def test_watch_once_says_by_its_status_that_something_is_wrong(
+    ckpt: Shell, parent: Path, table: str
+) -> None:
+    """For scripts: one query of several that cannot be read, captures that fail, a damaged history."""
+    assert ckpt("watch", parent, "--once").status == exits.DONE
+    store = open_object_store(str(parent))
+    put_trouble(store, Trouble(QUERY_ID, "the location is not shared", 1_700_000_000_000))
+    assert ckpt("watch", parent, "--once").status == exits.FOUND
+    clear_trouble(store, QUERY_ID)
+    (parent / QUERY_ID / CONTROL_KEY).write_bytes(b"{}")
+    assert ckpt("watch", parent, "--once", "--json").status == exits.FOUND
+    flip(table, CONTROL_KEY, 5)
+    done = ckpt("watch", table, "--once")
+    assert (done.status, CONTROL_KEY in done.out) == (exits.FOUND, True)
+
+
+def test_watch_of_one_history_ends_with_what_waiting_does_not_cure(ckpt: Shell, tmp_path: Path) -> None:
+    """A key that the ring lacks is told as by every command, and not again and again."""
+    rings = [tmp_path / "first", tmp_path / "second"]
+    for number, ring in enumerate(rings):
+        ring.write_text(f"k{number} = " + base64.b64encode(bytes([number]) * 32).decode())
+        ring.chmod(0o600)
+    table = make_table(tmp_path / "sealed", 2, encryptionKeyFile=str(rings[0]))
+    assert ckpt("watch", table, "--once", "--key-file", rings[0]).status == exits.DONE
+    done = ckpt("watch", table, "--once", "--key-file", rings[1])
+    assert (done.status, done.out) == (exits.USAGE, "")
+    assert "k0" in done.err
 
 
 def test_watching_tells_what_changed() -> None:

@@ -66,6 +66,43 @@ def test_a_location_that_is_there_stays_as_it_is(url: str, tmp_path: Path) -> No
     assert contents(tmp_path / "location") == before
 
 
+def elsewhere(url: str, location: Path) -> None:
+    """Register a query whose table is in a bucket that nobody has typed."""
+    root = QueryRoot("q", QUERY_ID, "app", 1, table="s3://lake/orders", checkpoint_location=str(location))
+    register(open_object_store(url), root)
+
+
+def test_a_table_that_may_not_be_opened_is_no_matter_while_the_location_is_there(
+    url: str, tmp_path: Path
+) -> None:
+    """Nothing is to be restored, so that nobody has to trust the table."""
+    MadeLocation(tmp_path / "location").commit(0, 1, 2)
+    elsewhere(url, tmp_path / "location")
+    assert auto_restore(of(url)) == []
+
+
+def test_a_table_that_may_not_be_opened_ends_the_restore_before_anything_is_restored(
+    url: str, tmp_path: Path
+) -> None:
+    """Its location is gone: the application must not begin anew there."""
+    ran(url, tmp_path / "other", name="other", query_id=OTHER_ID, at=2)
+    elsewhere(url, tmp_path / "location")
+    with pytest.raises(RefusedError, match="another account or bucket"):
+        auto_restore(of(url))
+    assert not (tmp_path / "location").exists()
+    assert not (tmp_path / "other").exists()
+
+
+def test_a_query_that_ran_after_one_whose_table_may_not_be_opened_keeps_its_location(
+    url: str, tmp_path: Path
+) -> None:
+    """It was never checkpointed; nothing of the one before it belongs there."""
+    elsewhere(url, tmp_path / "location")
+    root = QueryRoot("q2", OTHER_ID, "app", 2, checkpoint_location=str(tmp_path / "location"))
+    register(open_object_store(url), root)
+    assert auto_restore(of(url)) == []
+
+
 def test_only_queries_of_this_application_are_restored(url: str, tmp_path: Path) -> None:
     """One of the same name in another application is not this one's, even if it ran later."""
     ran(url, tmp_path / "mine", at=1)

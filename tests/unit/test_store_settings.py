@@ -149,6 +149,52 @@ def test_the_global_s3_endpoint_of_hadoop_is_no_endpoint() -> None:
     assert found.endpoint is None
 
 
+def test_values_of_hadoop_are_trimmed() -> None:
+    """As S3A trims them: a file of XML has line breaks around its values."""
+    spaced = {
+        "fs.s3a.endpoint": "\n    http://minio.example:9000\n  ",
+        "fs.s3a.access.key": " key ",
+        "fs.s3a.secret.key": "\tsecret\n",
+        "fs.s3a.path.style.access": " true",
+        "fs.s3a.session.token": "  ",
+    }
+    assert backend("s3://b", spaced) == S3Settings(
+        "b", "", "http://minio.example:9000", None, "key", "secret", None, True
+    )
+
+
+def test_an_access_point_of_hadoop_is_not_looked_for_at_hadoops_endpoint() -> None:
+    """S3A goes to the access point's own host and region; what was typed for us still holds."""
+    arn = "arn:aws:s3:eu-west-1:123456789012:accesspoint/finance"
+    options = {**HADOOP, "fs.s3a.bucket.b.accesspoint.arn": arn}
+    found = backend("s3a://b", options)
+    assert isinstance(found, S3Settings)
+    assert (found.access_point, found.access_key) == (arn, "hadoop-key")
+    assert (found.endpoint, found.region, found.path_style) == (None, None, None)
+    typed = backend("s3a://b", {**options, "endpoint": "https://vpce.example"})
+    assert isinstance(typed, S3Settings)
+    assert typed.endpoint == "https://vpce.example"
+    other = backend("s3a://other", options)
+    assert isinstance(other, S3Settings)
+    assert other.endpoint == "http://minio.example:9000"
+
+
+def test_an_empty_setting_of_a_bucket_unsets_the_one_of_all_buckets() -> None:
+    """As in S3A, where the bucket's value takes the place of the other before anything is read."""
+    names = ("endpoint", "endpoint.region", "access.key", "secret.key", "path.style.access")
+    unset = {f"fs.s3a.bucket.b.{name}": " " for name in names}
+    assert backend("s3a://b", {**HADOOP, **unset}) == S3Settings("b")
+    assert backend("s3a://other", {**HADOOP, **unset}) == backend("s3a://other", HADOOP)
+    renamed = {
+        "fs.s3a.encryption.algorithm": "SSE-KMS",
+        "fs.s3a.bucket.b.server-side-encryption-algorithm": "SSE-S3",
+        "fs.s3a.bucket.b.encryption.algorithm": "",
+    }
+    found = backend("s3a://b", renamed)
+    assert isinstance(found, S3Settings)
+    assert found.server_encryption == ServerEncryption("SSE-S3")
+
+
 def test_gcs_settings() -> None:
     """Options, Hadoop's keys and the emulator's variable, which also means: no credentials."""
     assert backend("gs://b", {"project": "p", "credentialsFile": "/k.json"}) == GcsSettings(

@@ -38,16 +38,17 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace, console: Console) -> int:
-    """Look until interrupted."""
+    """Look until interrupted, or once: then the status says whether something is wrong."""
     seconds = max(0.1, parse_span_ms(args.interval) / 1000)
     watched = _watched(place_of(args))
     drawn = console.is_terminal and not args.json
     try:
-        _watch(watched, args, console, seconds, View(console) if drawn else None)
+        looks = _watch(watched, args, console, seconds, View(console) if drawn else None)
     except KeyboardInterrupt:
         if drawn:
             console.line()
-    return exits.DONE
+        return exits.DONE
+    return exits.FOUND if any(look.problem is not None for look in looks) else exits.DONE
 
 
 def _watched(place: Place) -> list[Watched | Unreadable]:
@@ -73,7 +74,7 @@ def _watch(
     console: Console,
     seconds: float,
     view: View | None,
-) -> None:
+) -> list[Look]:
     before: list[Look | None] = [None] * len(watched)
     while True:
         looks = [one.look() for one in watched]
@@ -83,7 +84,7 @@ def _watch(
             for one, then, now in zip(watched, before, looks, strict=True):
                 _tell(one.label, then, now, console, as_json=args.json)
         if args.once:
-            return
+            return looks
         before = list(looks)
         console.clock.sleep(seconds)
 
