@@ -14,6 +14,7 @@ import pytest
 from pyspark_checkpoint import restore
 from pyspark_checkpoint.capture.roots import list_queries, resolve_root, root_url
 from pyspark_checkpoint.capture.trouble import find_trouble
+from pyspark_checkpoint.cli import exits
 from pyspark_checkpoint.cli.main import main
 from pyspark_checkpoint.clock import SYSTEM_CLOCK
 from pyspark_checkpoint.format.keys import manifest_key, parse_manifest_key
@@ -195,7 +196,7 @@ def test_failures_are_counted_and_seen_by_whoever_watches_the_store(
         assert not listener.flush(60)
         (status,) = listener.statuses
         assert status.failures >= 1
-        assert main(["watch", url, "--once"]) == 0
+        assert main(["watch", url, "--once"]) == exits.FOUND
         assert manifest_key(number) in capsys.readouterr().out
         trouble = find_trouble(open_object_store(url), str(query.id))
         assert trouble is not None
@@ -223,7 +224,7 @@ def test_a_capture_that_fails_is_shown_by_ckpt_watch(lab: Lab, capsys: pytest.Ca
         wait_for_batch(query, progress["batchId"] + 2)
         assert not listener.flush(60)
         assert listener.statuses[0].failures >= 1
-        assert main(["watch", url, "--query", "watched", "--once"]) == 0
+        assert main(["watch", url, "--query", "watched", "--once"]) == exits.FOUND
         shown = capsys.readouterr().out
         assert "captures fail since" in shown
         assert "state/0/_metadata/metadata is torn" in shown
