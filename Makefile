@@ -63,8 +63,8 @@ check: $(STAMP) ## Lint, types and import rules
 	$(VENV)/bin/mypy
 	$(VENV)/bin/lint-imports --config setup.cfg
 
-unit: $(STAMP) ## The tests that need no server and no Spark: a minute
-	@$(LANES_RUN) unit
+unit: $(STAMP) ## The tests that need no other program: a minute or so
+	@$(LANES_RUN) unit --lanes 4
 
 # tests/support/suites.py says what each of these runs; two suites at once, each a process of its own.
 test: $(STAMP) $(CLASSES) jar ## What to run first: every fast test, and each feature's main promise on real parts

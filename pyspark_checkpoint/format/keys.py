@@ -29,6 +29,7 @@ _STATUS = re.compile(
 )
 _ATTEMPT = re.compile(rf"checkpoints/({_NUMBER})-({_UUID})/(.+)\Z", re.DOTALL)
 _GIVEN_UP = re.compile(rf"checkpoints/({_NUMBER})-{_UUID}/given-up\.json\Z")
+_CONTROL_CHARACTER = re.compile(r"[\x00-\x1f\x7f]")
 _DATA_KEY = re.compile(r"keys/([0-9a-f-]{8,64})\.json\Z")
 
 
@@ -196,7 +197,7 @@ def check_artifact_path(path: str) -> str:
     parsed = parse_attempt_key(path)
     if parsed is None or any(part in ("", ".", "..") for part in parsed[1].split("/")) or "\\" in path:
         raise FormatError(f"a manifest names {path[:200]!r}, which is not an artifact of its store")
-    if any(ord(c) < 32 or ord(c) == 127 for c in path):
+    if _CONTROL_CHARACTER.search(path):
         raise FormatError(f"a manifest names a path with a control character: {path[:200]!r}")
     return path
 

@@ -115,6 +115,7 @@ def test_a_rename_that_cannot_be_undone_says_where_the_location_is(
     assert contents(kept) == before
 
 
+@pytest.mark.process
 @pytest.mark.skipif(not has_namespaces(), reason="needs mount namespaces (unshare)")
 @pytest.mark.parametrize("mount", ["tmpfs", "bind"])
 def test_a_mount_point_is_refused_with_an_error_of_ours(tmp_path: Path, mount: str) -> None:

@@ -36,6 +36,7 @@ def test_the_page_has_every_command_with_every_option() -> None:
                     assert option in row or option in shared, (name, option)
 
 
+@pytest.mark.process
 @pytest.mark.parametrize(("page", "at_least"), [("cli.md", 20), ("operations.md", 7)])
 def test_the_examples_of_the_page_run(tmp_path: Path, page: str, at_least: int) -> None:
     """All of them, one after the other, in a directory with two queries and a table."""

@@ -94,6 +94,7 @@ def test_each_kind_of_error_has_its_exit_status(ckpt: Shell, table: str, tmp_pat
         assert "Traceback" not in done.err
 
 
+@pytest.mark.process
 def test_looking_imports_no_spark_and_no_cloud() -> None:
     """What makes a command slow to start is not imported unless it is needed."""
     heavy = ("pyspark", "py4j", "pyarrow", "pandas", "numpy", "boto3", "google.cloud", "azure")
@@ -108,6 +109,7 @@ def test_looking_imports_no_spark_and_no_cloud() -> None:
     assert ran.stdout.splitlines()[-1] == "[]"
 
 
+@pytest.mark.process
 @pytest.mark.parametrize("typed", [("read",), ("diff", "1", "--rows")], ids=lambda typed: typed[0])
 def test_without_spark_the_cure_is_told(table: str, typed: tuple[str, ...]) -> None:
     """Where pyspark is not installed, what needs it says which line installs it; the rest works."""
@@ -124,6 +126,7 @@ def test_without_spark_the_cure_is_told(table: str, typed: tuple[str, ...]) -> N
     assert "Traceback" not in ran.stderr
 
 
+@pytest.mark.process
 def test_the_command_is_installed_and_is_the_module(table: str) -> None:
     """``ckpt`` and ``python -m pyspark_checkpoint`` are one."""
     script = Path(sys.executable).parent / "ckpt"
@@ -134,6 +137,7 @@ def test_the_command_is_installed_and_is_the_module(table: str) -> None:
     assert ran[0] == ran[1]
 
 
+@pytest.mark.process
 def test_a_reader_that_has_had_enough_is_no_error(table: str) -> None:
     """``ckpt ... | head -1`` prints a line and no complaint."""
     command = f"{' '.join(PYTHON)} list {table} --json | head -1"
@@ -141,6 +145,7 @@ def test_a_reader_that_has_had_enough_is_no_error(table: str) -> None:
     assert (ran.stdout, ran.stderr) == ("[\n", "")
 
 
+@pytest.mark.process
 def test_watch_tells_each_change_and_ends_with_ctrl_c(table: str) -> None:
     """A line for the newest, then one for each new checkpoint and savepoint; Ctrl-C is a good end."""
     pipe = subprocess.PIPE
@@ -158,6 +163,7 @@ def test_watch_tells_each_change_and_ends_with_ctrl_c(table: str) -> None:
         assert (watching.returncode, errors) == (0, "")
 
 
+@pytest.mark.process
 def test_on_a_terminal_watch_draws_in_place(table: str) -> None:
     """The view is drawn over itself; what it shows is the newest first."""
     reading, writing = pty.openpty()

@@ -41,6 +41,7 @@ def measure(place_url: str, options: dict[str, str], file: Path) -> dict[str, An
     return measured
 
 
+@pytest.mark.process
 @pytest.mark.parametrize("scheme", ["file", *CLOUDS])
 def test_a_large_object_needs_little_memory(
     request: pytest.FixtureRequest, scheme: str, tmp_path: Path
@@ -56,6 +57,7 @@ def test_a_large_object_needs_little_memory(
     place.open().delete(["large"])
 
 
+@pytest.mark.process
 @pytest.mark.parametrize("scheme", ["file", pytest.param("s3", marks=pytest.mark.soak)])
 def test_a_gibibyte_needs_at_most_200_mebibytes(
     request: pytest.FixtureRequest, scheme: str, tmp_path: Path

@@ -61,6 +61,7 @@ def test_of_16_copies_one_creates(store: ObjectStore) -> None:
     assert store.get("target") == str(won[0]).encode()
 
 
+@pytest.mark.process
 @pytest.mark.parametrize("scheme", ["file", *CLOUDS])
 def test_four_processes_of_16_threads_race(
     request: pytest.FixtureRequest, scheme: str, tmp_path: Path

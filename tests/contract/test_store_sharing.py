@@ -150,6 +150,7 @@ def test_a_lost_answer_to_a_create_is_settled_by_the_nonce(cloud_server: Server)
         store.close()
 
 
+@pytest.mark.process
 def test_a_file_store_imports_no_sdk(tmp_path: Path) -> None:
     """Opening and using a directory loads neither boto3 nor google nor azure, nor pyspark."""
     program = f"""
@@ -164,6 +165,7 @@ assert not bad, bad
     subprocess.run([sys.executable, "-c", program], check=True, timeout=60)
 
 
+@pytest.mark.process
 def test_importing_the_package_is_quick() -> None:
     """`import pyspark_checkpoint` takes under 100 ms in the best of several fresh processes."""
     program = """

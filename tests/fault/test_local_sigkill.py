@@ -32,6 +32,7 @@ def run_and_kill(root: Path, name: str, seed: int, seconds: float) -> list[str]:
     return confirmed.splitlines()
 
 
+@pytest.mark.process
 @pytest.mark.parametrize("first_round", range(0, ROUNDS, 4))
 def test_a_killed_writer_leaves_whole_objects_only(tmp_path: Path, first_round: int) -> None:
     """Whatever the moment: each object verifies, confirmed ones are there, and the store goes on."""
@@ -57,6 +58,7 @@ def test_a_killed_writer_leaves_whole_objects_only(tmp_path: Path, first_round: 
         counted = value
 
 
+@pytest.mark.process
 def test_what_a_killed_writer_leaves_unfinished_is_hidden(tmp_path: Path) -> None:
     """Killed in the middle of a large put: no object, only a file in the reserved directory."""
     script = (

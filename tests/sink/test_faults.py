@@ -110,6 +110,7 @@ print("WHOLE")
 """
 
 
+@pytest.mark.process
 def test_a_full_disk_is_an_error_and_the_table_stays_whole(tmp_path: Path) -> None:
     """What was committed stays readable; with room again, the query goes on from its next start."""
     disk = tmp_path / "disk"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import random
 import shutil
 from collections.abc import Iterable
@@ -30,6 +31,8 @@ from pyspark_checkpoint.table import roll
 from tests.sink.kit import Query, forget_everything, read_pairs, rows_from
 
 Pairs = list[tuple[int | None, int]]
+ORDERS = 6 if int(os.environ.get("SEEDS", "0")) >= 10_000 else 2
+"""Random orders of events that are tried; the larger number is that of ``make test-integration``."""
 
 
 @pytest.fixture(autouse=True)
@@ -138,7 +141,7 @@ def test_an_epoch_that_is_run_again_is_never_in_a_list(path: str) -> None:
     table.check()
 
 
-@pytest.mark.parametrize("seed", range(6))
+@pytest.mark.parametrize("seed", range(ORDERS))
 def test_any_course_of_events_leaves_what_is_needed_and_removes_the_rest(path: str, seed: int) -> None:
     """Epochs, rollbacks, savepoints, prunes, deletions and clean-ups in any order."""
     chance, table = random.Random(seed), Table(path)

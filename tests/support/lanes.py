@@ -13,6 +13,7 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import shutil
 import subprocess
 import sys
 import time
@@ -22,13 +23,15 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from tests.support.progress import VARIABLE
-from tests.support.suites import TARGETS, Suite
+from tests.support.suites import IN_MEMORY, TARGETS, Suite
 
 ROOT = Path(__file__).resolve().parents[2]
 LOGS = ROOT / ".test-results"
 _LOOK_SECONDS = 0.2
 _SAY_SECONDS = 10.0
 _NO_TESTS = 5
+_MEMORY = Path("/dev/shm")
+_MEMORY_BYTES = 2 << 30
 
 
 @dataclass
@@ -128,7 +131,7 @@ class Lanes:
             process = subprocess.Popen(
                 command,
                 cwd=ROOT,
-                env={**os.environ, **suite.environment, VARIABLE: str(progress)},
+                env={**os.environ, **_temporary(suite), **suite.environment, VARIABLE: str(progress)},
                 stdin=subprocess.DEVNULL,
                 stdout=output,
                 stderr=subprocess.STDOUT,
@@ -167,6 +170,14 @@ class Lanes:
         print(f"{self._target}: {_clock(time.monotonic() - self._began)} in all")
         print(f"{outcomes['passed']} passed, {outcomes['failed']} failed{skipped}", flush=True)
         return 1 if broken or not outcomes["passed"] else 0
+
+
+def _temporary(suite: Suite) -> dict[str, str]:
+    """Where the temporary files of the suite are: in memory if it may and there is room."""
+    names = {fast.name for fast in IN_MEMORY}
+    if suite.name not in names or not _MEMORY.is_dir() or shutil.disk_usage(_MEMORY).free < _MEMORY_BYTES:
+        return {}
+    return {"PYTEST_DEBUG_TEMPROOT": str(_MEMORY)}
 
 
 def _clock(seconds: float) -> str:

@@ -1,7 +1,7 @@
 """What each target of the Makefile runs: directories, and which of their tests by marker.
 
-A test is in exactly one of ``unit``, the promises of ``test``, ``integration`` and ``crash``; ``test`` also
-runs all of ``unit``. ``tests/unit/test_suites.py`` holds that to be true.
+A test is in exactly one of ``unit``, the processes and promises of ``test``, ``integration`` and ``crash``;
+``test`` also runs all of ``unit``. ``tests/unit/test_suites.py`` holds that to be true.
 """
 
 from __future__ import annotations
@@ -9,12 +9,14 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
-NO_PROCESS = "not spark and not server and not crash"
+NO_PROCESS = "not spark and not server and not crash and not process"
+PROCESS = "process and not spark and not server and not crash"
 PROMISE = "promise"
 INTEGRATION = "(spark or server) and not crash and not promise"
 CRASH = "crash and not promise"
 DAILY_SCHEDULES = {"SEEDS": "10000"}
 """The commit protocol under this many random schedules; ``make unit`` has a tenth of them."""
+SCHEDULES = ("tests/simulation/test_schedules.py", "tests/sink/test_settled.py")
 
 
 @dataclass(frozen=True)
@@ -34,10 +36,13 @@ def _spark_suites(markers: str, seconds: Mapping[str, int]) -> tuple[Suite, ...]
 
 
 SIMULATION = Suite("simulation", ("tests/simulation",), NO_PROCESS, 40)
-_PROTOCOL = tuple(f"tests/{name}" for name in ("capture", "contract", "coordinated", "fault", "sink"))
-PROTOCOL = Suite("protocol", _PROTOCOL, NO_PROCESS, 70)
-_ELSEWHERE = tuple(f"--ignore={path}" for path in ("tests/simulation", *_PROTOCOL))
-UNIT = Suite("unit", ("tests", *_ELSEWHERE), NO_PROCESS, 60)
+PROTOCOL = Suite("protocol", ("tests/contract", "tests/fault", "tests/sink"), NO_PROCESS, 60)
+LOCATIONS = Suite("locations", ("tests/capture", "tests/coordinated"), NO_PROCESS, 50)
+_ELSEWHERE = (f"--ignore={path}" for suite in (SIMULATION, PROTOCOL, LOCATIONS) for path in suite.paths)
+UNIT = Suite("unit", ("tests", *_ELSEWHERE), NO_PROCESS, 70)
+IN_MEMORY = (UNIT, PROTOCOL, LOCATIONS, SIMULATION)
+"""Suites whose temporary files may be in memory: none of them needs the properties of a disk."""
+PROCESSES = Suite("processes", ("tests",), PROCESS, 50)
 PROMISES = {
     "filemanager": 60,
     "sink": 60,
@@ -63,16 +68,19 @@ SPARK = {
 KILLS = {"sink": 260, "coordinated": 180, "filemanager": 150, "capture": 120, "plugin": 60}
 
 TARGETS: Mapping[str, tuple[Suite, ...]] = {
-    "unit": (UNIT, PROTOCOL, SIMULATION),
+    "unit": IN_MEMORY,
     "test": (
-        replace(UNIT, coverage=True, seconds=100),
-        replace(PROTOCOL, coverage=True, seconds=140),
+        *(
+            replace(suite, coverage=True, seconds=2 * suite.seconds)
+            for suite in (UNIT, PROTOCOL, LOCATIONS)
+        ),
         SIMULATION,
+        PROCESSES,
         *_spark_suites(PROMISE, PROMISES),
     ),
     "integration": (
         *_spark_suites(INTEGRATION, SPARK),
-        Suite("schedules", ("tests/simulation/test_schedules.py",), NO_PROCESS, 60, DAILY_SCHEDULES),
+        Suite("schedules", SCHEDULES, NO_PROCESS, 70, DAILY_SCHEDULES),
     ),
     "crash": _spark_suites(CRASH, KILLS),
 }

@@ -143,10 +143,12 @@ def test_a_snapshot_of_rocksdb_that_says_far_too_much_is_refused(
         logs.decode_rocksdb_zip(sink.getvalue(), "1.zip")
 
 
-@pytest.mark.parametrize("jar", [True, False])
-def test_every_artifact_of_a_table_has_its_decoded_size(tmp_path: Path, jar: bool) -> None:
+@pytest.mark.parametrize("with_jar", [True, False])
+def test_every_artifact_of_a_table_has_its_decoded_size(tmp_path: Path, with_jar: bool) -> None:
     """Deltas, joins and snapshots; what was recorded is what the rows take, within a factor of two."""
-    query = Query(str(tmp_path / "table"), jar=jar, keys="k" if jar else "", options={"maxDeltas": "2"})
+    query = Query(
+        str(tmp_path / "table"), jar=with_jar, keys="k" if with_jar else "", options={"maxDeltas": "2"}
+    )
     for epoch in range(8):
         manifest = query.epoch(epoch, [(n, epoch) for n in range(50)])
         for ref in manifest.artifacts():

@@ -204,6 +204,7 @@ def test_a_credentials_file_that_is_none_is_denied(tmp_path: Any) -> None:
         assert SECRET not in "".join(traceback.format_exception(caught.value))
 
 
+@pytest.mark.process
 def test_the_sdk_whose_exceptions_are_not_in_the_table_is_not_used() -> None:
     """google-cloud-storage and google.api_core are never imported, so that they cannot raise."""
     code = (

@@ -32,18 +32,18 @@ BIG = bytes(range(256)) * 1024 * 3 + b"an odd end"
 
 
 @pytest.fixture
-def server() -> Iterator[StrictGcs]:
+def strict_server() -> Iterator[StrictGcs]:
     with strict_gcs() as running:
         yield running
 
 
 @pytest.fixture
-def store(server: StrictGcs) -> Iterator[GcsStore]:
+def store(strict_server: StrictGcs) -> Iterator[GcsStore]:
     """A store that sends everything over 100 KB through a resumable session, in small parts."""
     settings = GcsSettings(
         BUCKET,
         "p",
-        endpoint=server.endpoint,
+        endpoint=strict_server.endpoint,
         anonymous=True,
         part_size_bytes=PART_MULTIPLE,
         timeout_seconds=10,
@@ -79,35 +79,35 @@ def body_of(index: int) -> bytes:
     return bytes([index]) + BIG
 
 
-def test_of_many_resumable_creates_one_wins(server: StrictGcs, store: GcsStore) -> None:
+def test_of_many_resumable_creates_one_wins(strict_server: StrictGcs, store: GcsStore) -> None:
     """The condition holds at the end of a large upload too, not only when it begins."""
     won, lost = race(8, lambda index: store.put("big", body_of(index), if_absent=True))
     assert len(won) == 1
     assert {type(error) for error in lost} == {AlreadyExists}
     assert store.get("big") == body_of(won[0])
-    assert server.sessions == {}
-    assert sum("PUT /upload" in line for line in server.requests) >= 4, "it was not resumable"
+    assert strict_server.sessions == {}
+    assert sum("PUT /upload" in line for line in strict_server.requests) >= 4, "it was not resumable"
 
 
-def test_of_many_resumable_swaps_one_wins(server: StrictGcs, store: GcsStore) -> None:
+def test_of_many_resumable_swaps_one_wins(strict_server: StrictGcs, store: GcsStore) -> None:
     """Compare-and-swap of large objects: one winner, the others get Conflict."""
     version = store.put("big", BIG)
     won, lost = race(8, lambda index: store.put("big", body_of(index), if_match=version))
     assert len(won) == 1
     assert {type(error) for error in lost} == {Conflict}
     assert store.get("big") == body_of(won[0])
-    assert server.sessions == {}
+    assert strict_server.sessions == {}
 
 
 @pytest.mark.parametrize("size_bytes", [1, 50_000, len(BIG)])
-def test_a_flipped_bit_is_refused(server: StrictGcs, store: GcsStore, size_bytes: int) -> None:
+def test_a_flipped_bit_is_refused(strict_server: StrictGcs, store: GcsStore, size_bytes: int) -> None:
     """The service compares the checksum before anything is visible, in one request or in parts."""
-    server.damage = True
+    strict_server.damage = True
     with pytest.raises(ChecksumRefused):
         store.put("k", BIG[:size_bytes], if_absent=True)
-    assert server.objects == {}
-    assert server.sessions == {}
-    server.damage = False
+    assert strict_server.objects == {}
+    assert strict_server.sessions == {}
+    strict_server.damage = False
     store.put("k", BIG[:size_bytes], if_absent=True)
     assert store.get("k") == BIG[:size_bytes]
 
@@ -124,43 +124,45 @@ def test_a_large_put_keeps_nonce_and_bytes(store: GcsStore, tmp_path: Path) -> N
     assert b"".join(store.stream("big", chunk_bytes=100_000)) == BIG
 
 
-def test_a_server_that_keeps_less_of_a_part_gets_the_rest(server: StrictGcs, store: GcsStore) -> None:
+def test_a_server_that_keeps_less_of_a_part_gets_the_rest(
+    strict_server: StrictGcs, store: GcsStore
+) -> None:
     """Google may keep a shorter part than was sent; the upload goes on where the server stands."""
-    server.keep_bytes = PART_MULTIPLE // 2 + 1
+    strict_server.keep_bytes = PART_MULTIPLE // 2 + 1
     # The strict fake wants parts of whole multiples, so that only the last may be cut.
     store.put("k", BIG[: PART_MULTIPLE - 5])
     assert store.get("k") == BIG[: PART_MULTIPLE - 5]
 
 
-def test_a_server_that_keeps_nothing_ends_the_upload(server: StrictGcs, store: GcsStore) -> None:
+def test_a_server_that_keeps_nothing_ends_the_upload(strict_server: StrictGcs, store: GcsStore) -> None:
     """No progress is an error, not an endless loop."""
-    server.keep_bytes = 0
+    strict_server.keep_bytes = 0
     with pytest.raises(Unavailable):
         store.put("k", BIG)
-    assert server.objects == {}
-    assert server.sessions == {}
+    assert strict_server.objects == {}
+    assert strict_server.sessions == {}
 
 
 @pytest.mark.parametrize(
     ("status", "error"), [(503, Unavailable), (500, Unavailable), (403, Denied), (410, Unavailable)]
 )
 def test_a_failed_part_leaves_nothing(
-    server: StrictGcs, store: GcsStore, status: int, error: type[StoreError]
+    strict_server: StrictGcs, store: GcsStore, status: int, error: type[StoreError]
 ) -> None:
     """Before the last part nothing can have landed, whatever the answer; the session is cancelled."""
-    server.refuse_part = status
+    strict_server.refuse_part = status
     with pytest.raises(error):
         store.put("k", BIG, if_absent=True)
-    assert server.objects == {}
-    assert server.sessions == {}
+    assert strict_server.objects == {}
+    assert strict_server.sessions == {}
 
 
-def test_an_unanswered_last_part_is_unknown(server: StrictGcs, store: GcsStore) -> None:
+def test_an_unanswered_last_part_is_unknown(strict_server: StrictGcs, store: GcsStore) -> None:
     """A 500 to the part that would finish the object proves nothing."""
-    server.refuse_part = 500
+    strict_server.refuse_part = 500
     with pytest.raises(OutcomeUnknown):
         store.put("k", BIG[: PART_MULTIPLE + 5], if_absent=True)
-    assert server.sessions == {}
+    assert strict_server.sessions == {}
 
 
 class ShrinkingFile(io.BytesIO):
@@ -175,16 +177,16 @@ class ShrinkingFile(io.BytesIO):
         return super().read(size) if self.good_reads >= 0 else b""
 
 
-def test_a_file_that_shrinks_is_not_stored(server: StrictGcs, store: GcsStore) -> None:
+def test_a_file_that_shrinks_is_not_stored(strict_server: StrictGcs, store: GcsStore) -> None:
     """Only a whole body becomes an object."""
     for data, good_reads in ((BIG, 0), (BIG, 1), (BIG, 2), (BIG[:90_000], 1)):
         with pytest.raises(Invalid):
             store.put("k", ShrinkingFile(data, good_reads))
-    assert server.objects == {}
-    assert server.sessions == {}
+    assert strict_server.objects == {}
+    assert strict_server.sessions == {}
 
 
-def test_of_many_conditional_copies_one_wins(server: StrictGcs, store: GcsStore) -> None:
+def test_of_many_conditional_copies_one_wins(strict_server: StrictGcs, store: GcsStore) -> None:
     """A copy carries the condition in each of its requests, and not the nonce of its source."""
     for index in range(6):
         store.put(f"source/{index}", body_of(index)[:5000], nonce="of the source")
@@ -193,7 +195,9 @@ def test_of_many_conditional_copies_one_wins(server: StrictGcs, store: GcsStore)
     assert {type(error) for error in lost} == {AlreadyExists}
     assert store.get("target") == body_of(won[0])[:5000]
     assert store.head("target").nonce is None
-    assert sum("rewriteTo" in line for line in server.requests) > 6, "the copy needed no second request"
+    assert sum("rewriteTo" in line for line in strict_server.requests) > 6, (
+        "the copy needed no second request"
+    )
 
 
 def test_a_stream_is_pinned_to_its_generation(store: GcsStore) -> None:
@@ -206,13 +210,13 @@ def test_a_stream_is_pinned_to_its_generation(store: GcsStore) -> None:
         next(chunks)
 
 
-def test_listing_and_deleting_go_beyond_one_page(server: StrictGcs, store: GcsStore) -> None:
+def test_listing_and_deleting_go_beyond_one_page(strict_server: StrictGcs, store: GcsStore) -> None:
     """Pages of three; a name outside the prefix, or of a folder marker, is not listed."""
     keys = [f"k/{index}" for index in range(8)]
     for key in keys:
         store.put(key, b"x")
-    with server.lock:
-        server.objects["p/k/"] = server.objects["other/k"] = server.objects["p/k/0"]
+    with strict_server.lock:
+        strict_server.objects["p/k/"] = strict_server.objects["other/k"] = strict_server.objects["p/k/0"]
     assert [info.key for info in store.list()] == keys
     assert [info.key for info in store.list("k/", start_after="k/4")] == keys[5:]
     store.delete(keys)

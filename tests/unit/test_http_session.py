@@ -46,6 +46,7 @@ def session() -> Iterator[requests.Session]:
     close_session(made)
 
 
+@pytest.mark.server
 def test_an_answer_that_ends_at_any_byte_is_an_error(session: requests.Session) -> None:
     """Cut in the status, in a header's name, in its value, before the empty line, or in the body."""
     for length in range(len(ANSWER)):
@@ -53,6 +54,7 @@ def test_an_answer_that_ends_at_any_byte_is_an_error(session: requests.Session) 
             session.get(url, timeout=5)
 
 
+@pytest.mark.server
 def test_a_whole_answer_is_read(session: requests.Session) -> None:
     """The same bytes uncut: every header and the body."""
     with answering(ANSWER) as url:
@@ -60,6 +62,7 @@ def test_a_whole_answer_is_read(session: requests.Session) -> None:
     assert (response.headers["ETag"], response.content) == ('"0x1C2F"', b"hello")
 
 
+@pytest.mark.server
 def test_an_interim_answer_is_passed_over(session: requests.Session) -> None:
     """100 Continue has a head of its own, which is not the answer's."""
     with answering(b"HTTP/1.1 100 Continue\r\n\r\n" + ANSWER) as url:
@@ -68,6 +71,7 @@ def test_an_interim_answer_is_passed_over(session: requests.Session) -> None:
         session.get(url, timeout=5)
 
 
+@pytest.mark.server
 def test_a_proxy_is_no_way_around(session: requests.Session) -> None:
     """The head must be whole through a proxy as well."""
     for length, whole in ((len(ANSWER), True), (30, False)):

@@ -45,12 +45,14 @@ def installed(checkout: Path) -> list[str]:
     return sorted(name for name in files if name != "__init__.py")
 
 
+@pytest.mark.process
 def test_a_jar_that_was_put_into_the_package_is_installed(checkout: Path) -> None:
     """As ``make wheel`` does it."""
     put(checkout / "pyspark_checkpoint" / "jars" / JAR, NEW)
     assert installed(checkout) == [f"jars/{JAR}"]
 
 
+@pytest.mark.process
 def test_a_stale_jar_in_the_package_gives_way_to_the_fresh_one_of_the_checkout(checkout: Path) -> None:
     """An interrupted ``make wheel`` leaves one behind."""
     put(checkout / "pyspark_checkpoint" / "jars" / JAR, OLD)
@@ -60,6 +62,7 @@ def test_a_stale_jar_in_the_package_gives_way_to_the_fresh_one_of_the_checkout(c
     assert taken.stat().st_mtime == NEW
 
 
+@pytest.mark.process
 def test_a_stale_jar_in_the_package_gives_way_to_the_sources(checkout: Path) -> None:
     """Nothing fresh is built; the tree itself is left as it is."""
     put(checkout / "pyspark_checkpoint" / "jars" / JAR, OLD)
@@ -67,6 +70,7 @@ def test_a_stale_jar_in_the_package_gives_way_to_the_sources(checkout: Path) -> 
     assert (checkout / "pyspark_checkpoint" / "jars" / JAR).is_file()
 
 
+@pytest.mark.process
 def test_a_jar_of_another_version_is_not_installed(checkout: Path) -> None:
     """Nothing would find it, and it would stand in the way of the right one."""
     put(checkout / "pyspark_checkpoint" / "jars" / "ckpt-spark_2.13-0.0.9.jar", NEW)

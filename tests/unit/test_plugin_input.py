@@ -30,6 +30,7 @@ def test_helpers_of_the_sdks_import_as_they_always_do(monkeypatch: pytest.Monkey
     assert plugin_input.SAFE_PATH not in os.environ
 
 
+@pytest.mark.process
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
 def test_a_signal_to_all_processes_of_an_application_is_for_the_driver(number: signal.Signals) -> None:
     """Ctrl-C, a service that is stopped, a terminal that is closed: the last checkpoints are to be made."""

@@ -51,6 +51,7 @@ def test_who_loses_a_number_has_not_touched_the_winners_bytes() -> None:
     assert list(CheckpointStore(inner).verify()) == []
 
 
+@pytest.mark.process
 @pytest.mark.parametrize("seed", ["0", "1", "2"])
 def test_the_pipeline_hash_does_not_depend_on_the_order_of_a_process(seed: str) -> None:
     """Fault 13: whatever order sets have in a process, its hash is that of every other."""

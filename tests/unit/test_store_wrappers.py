@@ -257,6 +257,7 @@ def test_a_store_is_asked_once_per_process_tree() -> None:
     assert "careless" not in str(env)
 
 
+@pytest.mark.process
 def test_children_do_not_ask_again() -> None:
     """A forked and a spawned child find the mark of their parent."""
     store = Careless()

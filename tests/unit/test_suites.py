@@ -13,7 +13,7 @@ from _pytest.mark.expression import Expression
 
 from tests.support.announced import MissingMarkerError
 from tests.support.markers import Guard, marker_for, markers_of_fixtures
-from tests.support.suites import CRASH, INTEGRATION, KILLS, NO_PROCESS, PROMISE, SPARK
+from tests.support.suites import CRASH, INTEGRATION, KILLS, NO_PROCESS, PROCESS, PROMISE, SPARK
 
 TESTS = Path(__file__).parents[1]
 WITHOUT_PROCESSES = {"format", "property", "simulation"}
@@ -30,14 +30,18 @@ def matches(expression: str, markers: set[str]) -> bool:
 
 def test_a_test_is_in_exactly_one_target() -> None:
     """Whatever its markers are, as long as a promise has real parts."""
-    names = ("spark", "server", "crash", "promise")
+    names = ("spark", "server", "crash", "promise", "process")
     for size in range(len(names) + 1):
         for markers in map(set, itertools.combinations(names, size)):
             if "promise" in markers and not markers & {"spark", "server"}:
                 continue
             if "crash" in markers and not markers & {"spark", "server"}:
                 continue
-            chosen = [name for name in (NO_PROCESS, PROMISE, INTEGRATION, CRASH) if matches(name, markers)]
+            chosen = [
+                name
+                for name in (NO_PROCESS, PROCESS, PROMISE, INTEGRATION, CRASH)
+                if matches(name, markers)
+            ]
             assert len(chosen) == 1, f"{markers}: {chosen}"
 
 
@@ -56,8 +60,9 @@ def test_every_directory_of_tests_is_in_a_target() -> None:
         ("pyspark/bin/spark-submit", "spark"),
         ("/opt/weed", "server"),
         ("node", "server"),
-        (sys.executable, None),
-        ("git", None),
+        (sys.executable, "process"),
+        ("git", "process"),
+        ("uname", None),
     ],
 )
 def test_a_program_needs_its_marker(program: str, marker: str | None) -> None:
@@ -73,6 +78,7 @@ def test_the_guard_refuses_what_a_test_has_not_announced() -> None:
     assert len(guard.missing) == 1
 
 
+@pytest.mark.process
 def test_an_unannounced_program_fails_its_test_even_if_the_error_is_swallowed(tmp_path: Path) -> None:
     """Shown with a pytest of its own."""
     (tmp_path / "test_sly.py").write_text(
@@ -87,6 +93,7 @@ def test_an_unannounced_program_fails_its_test_even_if_the_error_is_swallowed(tm
     assert "@pytest.mark.server is missing: the test starts weed" in done.stdout
 
 
+@pytest.mark.process
 def test_the_children_of_a_test_without_spark_find_no_java() -> None:
     java = Path(os.environ["JAVA_HOME"], "bin", "java")
     done = subprocess.run(["sh", str(java)], capture_output=True, text=True, check=False)
