@@ -26,7 +26,7 @@ from pyspark.sql import SparkSession
 
 from benchmarks.restores import measure_restores
 from pyspark_checkpoint import CheckpointListener, CheckpointStore, checkpoint
-from pyspark_checkpoint.capture.roots import root_url
+from pyspark_checkpoint.registry.queries import root_url
 
 KEYS = int(os.environ.get("KEYS", "100000"))
 BATCHES = int(os.environ.get("BATCHES", "12"))

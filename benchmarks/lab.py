@@ -17,7 +17,7 @@ from typing import Any
 from benchmarks.records import Cell
 from benchmarks.ways import TUNED_BUCKET, Load, Place, driver_conf, query_spec
 from pyspark_checkpoint import CheckpointStore
-from pyspark_checkpoint.capture.roots import root_url
+from pyspark_checkpoint.registry.queries import root_url
 from tests.harness.driver import Driver
 from tests.harness.queries import QuerySpec
 from tests.servers.hadoop import build_jar, hadoop_cloud_jars

@@ -40,7 +40,7 @@ import boto3
 from botocore.config import Config
 
 from pyspark_checkpoint import open_object_store
-from pyspark_checkpoint.capture.operations import restore
+from pyspark_checkpoint.restore.api import restore
 from tests.capture.made import MadeLocation, capture
 from tests.servers.launch import seaweedfs
 

@@ -7,32 +7,32 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from pyspark_checkpoint import errors as errors
-    from pyspark_checkpoint.capture.operations import savepoint as savepoint
-    from pyspark_checkpoint.capture.preflight import preflight as preflight
     from pyspark_checkpoint.format.manifest import CheckpointManifest as CheckpointManifest
     from pyspark_checkpoint.history.checkpoint_store import CheckpointStore as CheckpointStore
-    from pyspark_checkpoint.spark.configure import configure as configure
-    from pyspark_checkpoint.spark.listener import CheckpointListener as CheckpointListener
-    from pyspark_checkpoint.spark.listener import checkpoint as checkpoint
-    from pyspark_checkpoint.spark.rescale import restore as restore
-    from pyspark_checkpoint.spark.source import CheckpointSinkSource as DefaultSource  # noqa: F401
+    from pyspark_checkpoint.plugin.configure import configure as configure
+    from pyspark_checkpoint.restore.api import savepoint as savepoint
+    from pyspark_checkpoint.restore.preflight import preflight as preflight
+    from pyspark_checkpoint.restore.repartition import restore as restore
+    from pyspark_checkpoint.session import CheckpointListener as CheckpointListener
+    from pyspark_checkpoint.session import checkpoint as checkpoint
+    from pyspark_checkpoint.sink.datasource import CheckpointSinkSource as DefaultSource  # noqa: F401
     from pyspark_checkpoint.store.open import open_object_store as open_object_store
 
 
 __version__ = "0.1.0"
 
 _EXPORTS = {
-    "CheckpointListener": ("pyspark_checkpoint.spark.listener", "CheckpointListener"),
+    "CheckpointListener": ("pyspark_checkpoint.session", "CheckpointListener"),
     "CheckpointManifest": ("pyspark_checkpoint.format.manifest", "CheckpointManifest"),
     "CheckpointStore": ("pyspark_checkpoint.history.checkpoint_store", "CheckpointStore"),
-    "DefaultSource": ("pyspark_checkpoint.spark.source", "CheckpointSinkSource"),
-    "checkpoint": ("pyspark_checkpoint.spark.listener", "checkpoint"),
-    "configure": ("pyspark_checkpoint.spark.configure", "configure"),
+    "DefaultSource": ("pyspark_checkpoint.sink.datasource", "CheckpointSinkSource"),
+    "checkpoint": ("pyspark_checkpoint.session", "checkpoint"),
+    "configure": ("pyspark_checkpoint.plugin.configure", "configure"),
     "errors": ("pyspark_checkpoint.errors", None),
     "open_object_store": ("pyspark_checkpoint.store.open", "open_object_store"),
-    "preflight": ("pyspark_checkpoint.capture.preflight", "preflight"),
-    "restore": ("pyspark_checkpoint.spark.rescale", "restore"),
-    "savepoint": ("pyspark_checkpoint.capture.operations", "savepoint"),
+    "preflight": ("pyspark_checkpoint.restore.preflight", "preflight"),
+    "restore": ("pyspark_checkpoint.restore.repartition", "restore"),
+    "savepoint": ("pyspark_checkpoint.restore.api", "savepoint"),
 }
 """Public name -> module, and the name in it (None: the module itself)."""
 

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from pyspark_checkpoint.format.artifact import ArtifactRef
+from pyspark_checkpoint.format.envelope import sha256_hex
 from pyspark_checkpoint.format.keys import CheckpointId, CheckpointPaths, manifest_key
 from pyspark_checkpoint.format.manifest import (
     CheckpointManifest,
@@ -15,13 +16,12 @@ from pyspark_checkpoint.format.manifest import (
     QueryInfo,
 )
 from pyspark_checkpoint.format.records import Control
-from pyspark_checkpoint.format.sealed import sha256_hex
-from pyspark_checkpoint.history.commit import Run
 from pyspark_checkpoint.history.control import read_control
 from pyspark_checkpoint.history.head import find_head
-from pyspark_checkpoint.history.retain import PruneResult, execute_prune, plan_prune, read_recent
-from pyspark_checkpoint.store.faults import Call, Fault, FaultPlan, FaultyStore, no_faults
+from pyspark_checkpoint.history.retention import PruneResult, execute_prune, plan_prune, read_recent
+from pyspark_checkpoint.history.run import Run
 from pyspark_checkpoint.store.memory import MemoryStore
+from pyspark_checkpoint.testing.faulty_store import Call, Fault, FaultPlan, FaultyStore, no_faults
 from tests.unit.fixed_clock import FixedClock
 
 OPERATOR = "agg"

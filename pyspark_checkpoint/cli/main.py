@@ -103,7 +103,7 @@ def run_command(name: str, typed: Sequence[str]) -> int:
 
 def load_command(name: str) -> Command:
     """The module of a command."""
-    return cast(Command, importlib.import_module(f"pyspark_checkpoint.cli.commands.{name}"))
+    return cast(Command, importlib.import_module(f"pyspark_checkpoint.cli.commands.{name}_command"))
 
 
 def parser_of(name: str, command: Command) -> argparse.ArgumentParser:

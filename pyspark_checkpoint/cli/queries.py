@@ -9,13 +9,13 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from pyspark_checkpoint.capture.roots import QueryNames, QueryRoot, history_url
 from pyspark_checkpoint.cli import exits, text
 from pyspark_checkpoint.cli.arguments import Place
 from pyspark_checkpoint.cli.console import Console
 from pyspark_checkpoint.cli.target import find_queries
 from pyspark_checkpoint.errors import CheckpointError, RefusedError
 from pyspark_checkpoint.history.checkpoint_store import CheckpointStore
+from pyspark_checkpoint.registry.queries import QueryNames, QueryRoot, history_url
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from pyspark_checkpoint.capture.roots import QueryRoot
 from pyspark_checkpoint.errors import CheckpointError, FormatError
 from pyspark_checkpoint.history.overview import Entry, Overview
+from pyspark_checkpoint.registry.queries import QueryRoot
 
 
 def checkpoint_record(entry: Entry) -> dict[str, Any]:

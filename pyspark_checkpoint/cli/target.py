@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-from pyspark_checkpoint.capture.roots import (
+from pyspark_checkpoint.cli.arguments import Place
+from pyspark_checkpoint.errors import FormatError, RefusedError
+from pyspark_checkpoint.format.manifest import CheckpointManifest
+from pyspark_checkpoint.history import lookup
+from pyspark_checkpoint.history.checkpoint_store import CheckpointStore
+from pyspark_checkpoint.registry.queries import (
     QueryNames,
     is_history,
     plain_options,
     read_names,
     resolve_root,
 )
-from pyspark_checkpoint.cli.arguments import Place
-from pyspark_checkpoint.errors import FormatError, RefusedError
-from pyspark_checkpoint.format.manifest import CheckpointManifest
-from pyspark_checkpoint.history import lookup
-from pyspark_checkpoint.history.checkpoint_store import CheckpointStore
 from pyspark_checkpoint.store.base import ObjectStore
 from pyspark_checkpoint.store.open import open_object_store
 

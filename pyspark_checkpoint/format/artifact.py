@@ -8,8 +8,8 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from pyspark_checkpoint.errors import FormatError, IntegrityError
+from pyspark_checkpoint.format.envelope import sha256_hex
 from pyspark_checkpoint.format.keys import parse_attempt_key
-from pyspark_checkpoint.format.sealed import sha256_hex
 
 _FROM_URLSAFE = str.maketrans("-_", "+/")
 

@@ -12,8 +12,8 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from pyspark_checkpoint.format.artifact import ArtifactRef
+from pyspark_checkpoint.format.envelope import FORMAT_VERSION
 from pyspark_checkpoint.format.records import SinkCommitStatus
-from pyspark_checkpoint.format.sealed import FORMAT_VERSION
 from pyspark_checkpoint.format.settled import ListRef
 
 DEFAULT_VNODE_COUNT = 256

@@ -33,7 +33,7 @@ from pyspark_checkpoint.format.artifact import (
     encode_artifact,
     verify_integrity,
 )
-from pyspark_checkpoint.format.sealed import FORMAT_VERSION, check_version, decode_sealed, encode_sealed
+from pyspark_checkpoint.format.envelope import FORMAT_VERSION, check_version, decode_sealed, encode_sealed
 
 MAX_INLINE_BYTES = 512
 """Artifacts up to this size may travel inside the manifest."""

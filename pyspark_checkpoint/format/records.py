@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from pyspark_checkpoint.errors import FormatError
-from pyspark_checkpoint.format.sealed import Mac, decode_record, encode_record, mac_of_kind
+from pyspark_checkpoint.format.envelope import Mac, decode_record, encode_record, mac_of_kind
 
 _SEAL, _STATUS = "seal 1", "status 1"
 """What the MACs of these records begin with."""

@@ -27,18 +27,18 @@ from pyspark_checkpoint.format.artifact import (
     encode_artifact,
     encode_digest,
 )
-from pyspark_checkpoint.format.keys import (
-    CheckpointId,
-    CheckpointPaths,
-    check_artifact_path,
-    parse_attempt_key,
-)
-from pyspark_checkpoint.format.sealed import (
+from pyspark_checkpoint.format.envelope import (
     FORMAT_VERSION,
     check_version,
     decode_sealed,
     encode_sealed,
     sha256_hex,
+)
+from pyspark_checkpoint.format.keys import (
+    CheckpointId,
+    CheckpointPaths,
+    check_artifact_path,
+    parse_attempt_key,
 )
 
 LIST_PARTS = 512

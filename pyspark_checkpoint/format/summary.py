@@ -10,9 +10,9 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from pyspark_checkpoint.errors import FormatError
+from pyspark_checkpoint.format.envelope import check_version, decode_sealed
 from pyspark_checkpoint.format.keys import check_artifact_path, parse_attempt_key
 from pyspark_checkpoint.format.manifest import COURSE_FIELD, CheckpointManifest, ManifestKind
-from pyspark_checkpoint.format.sealed import check_version, decode_sealed
 from pyspark_checkpoint.format.settled import ListRef, decode_list_ref
 
 

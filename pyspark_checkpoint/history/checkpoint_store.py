@@ -11,26 +11,26 @@ from pyspark_checkpoint.format.keys import CheckpointId, manifest_key
 from pyspark_checkpoint.format.manifest import CheckpointManifest
 from pyspark_checkpoint.format.records import SinkCommitStatus
 from pyspark_checkpoint.format.summary import ManifestSummary, summarize_manifest
-from pyspark_checkpoint.history import lookup, orphans, recover, retain, rules, verify
-from pyspark_checkpoint.history.commit import HeadCheck
+from pyspark_checkpoint.history import lookup, orphans, rules, verify
+from pyspark_checkpoint.history import recovery as recover
+from pyspark_checkpoint.history import retention as retain
+from pyspark_checkpoint.history.artifact_reader import ArtifactReader
+from pyspark_checkpoint.history.checkpoint_deletion import delete_checkpoint
 from pyspark_checkpoint.history.control import find_control_or_new
-from pyspark_checkpoint.history.delete import delete_checkpoint
+from pyspark_checkpoint.history.deletion import Removal
 from pyspark_checkpoint.history.findings import Finding
 from pyspark_checkpoint.history.head import find_head, locate_head, lost_problem
 from pyspark_checkpoint.history.keyring import load_key_ring
 from pyspark_checkpoint.history.overview import Overview, read_overview
-from pyspark_checkpoint.history.reading import ArtifactReader
-from pyspark_checkpoint.history.remove import Removal
 from pyspark_checkpoint.history.rollback import rollback
+from pyspark_checkpoint.history.run import HeadCheck
 from pyspark_checkpoint.history.savepoint import (
     Savepoint,
     add_savepoint,
     list_savepoints,
     remove_savepoint,
 )
-from pyspark_checkpoint.history.sidecar import find_sidecar, iter_sidecar, stage_sidecar, with_sidecar
-from pyspark_checkpoint.history.stage import Staged, StagedItem, stage
-from pyspark_checkpoint.history.status import (
+from pyspark_checkpoint.history.sink_status import (
     SinkDrivers,
     drive_sinks,
     read_status,
@@ -38,9 +38,11 @@ from pyspark_checkpoint.history.status import (
     record_status,
     usable_statuses,
 )
+from pyspark_checkpoint.history.staging import Staged, StagedItem, stage
+from pyspark_checkpoint.history.state_sidecar import find_sidecar, iter_sidecar, stage_sidecar, with_sidecar
 from pyspark_checkpoint.history.store_access import StoreAccess
-from pyspark_checkpoint.history.subset import check_others, check_share, select_share
 from pyspark_checkpoint.history.verify_bytes import Progress
+from pyspark_checkpoint.history.vnode_share import check_others, check_share, select_share
 from pyspark_checkpoint.store.open import open_object_store, parse_store_settings
 
 _LOG = logging.getLogger(__name__)

@@ -21,7 +21,7 @@ from pyspark_checkpoint.errors import (
 )
 from pyspark_checkpoint.format.keys import CHECKPOINTS_PREFIX, CONTROL_KEY, LATEST_KEY, MANIFESTS_PREFIX
 from pyspark_checkpoint.format.records import Control, decode_control, encode_control
-from pyspark_checkpoint.history.records_io import exists, read_stored
+from pyspark_checkpoint.history.manifest_reader import exists, read_stored
 from pyspark_checkpoint.store.base import ObjectStore, Version
 
 MAX_SWAPS = 100

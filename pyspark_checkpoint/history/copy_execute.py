@@ -20,9 +20,9 @@ from pyspark_checkpoint.format.records import Control, encode_control
 from pyspark_checkpoint.history.control import find_control, swap_control
 from pyspark_checkpoint.history.copy_objects import copy_object, create_record, has_object
 from pyspark_checkpoint.history.copy_plan import CopyPlan, SourceView, diverged
+from pyspark_checkpoint.history.manifest_reader import exists, find_manifest, find_record
 from pyspark_checkpoint.history.parallel import DEFAULT_CONCURRENCY, iter_bounded
 from pyspark_checkpoint.history.publish import move_latest
-from pyspark_checkpoint.history.records_io import exists, find_manifest, find_record
 from pyspark_checkpoint.store.base import ObjectStore
 
 

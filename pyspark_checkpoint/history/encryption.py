@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 from pyspark_checkpoint.clock import Clock
+from pyspark_checkpoint.crypto.aead import MANIFEST_KEY_ID
+from pyspark_checkpoint.crypto.master_keys import KeyRing
 from pyspark_checkpoint.errors import FormatError, MissingKey, RefusedError
-from pyspark_checkpoint.format.crypto import MANIFEST_KEY_ID
+from pyspark_checkpoint.format.envelope import Mac, plain_only
 from pyspark_checkpoint.format.keys import data_key_key
-from pyspark_checkpoint.format.master_keys import KeyRing
-from pyspark_checkpoint.format.sealed import Mac, plain_only
-from pyspark_checkpoint.history.cipher import StoreCipher, read_wrapped_key
 from pyspark_checkpoint.history.head import HeadLocation, locate_head
 from pyspark_checkpoint.history.keyring import find_key_ring
-from pyspark_checkpoint.history.records_io import exists, load_manifest_bytes
+from pyspark_checkpoint.history.manifest_reader import exists, load_manifest_bytes
+from pyspark_checkpoint.history.store_cipher import StoreCipher, read_wrapped_key
 from pyspark_checkpoint.store.base import ObjectStore
 
 

@@ -18,7 +18,7 @@ from pyspark_checkpoint.format.keys import (
 )
 from pyspark_checkpoint.format.manifest import CheckpointManifest, ManifestKind
 from pyspark_checkpoint.format.records import Control
-from pyspark_checkpoint.sparkstate.fit import check_fit
+from pyspark_checkpoint.spark_files.consistency import check_fit
 from pyspark_checkpoint.store.probe import PROBE_PREFIX
 
 

@@ -12,6 +12,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from pyspark_checkpoint.clock import Clock
 from pyspark_checkpoint.errors import FormatError
+from pyspark_checkpoint.format.envelope import decode_record, encode_record
 from pyspark_checkpoint.format.keys import (
     CheckpointId,
     CheckpointPaths,
@@ -19,9 +20,8 @@ from pyspark_checkpoint.format.keys import (
     parse_attempt_key,
     parse_given_up_key,
 )
-from pyspark_checkpoint.format.sealed import decode_record, encode_record
-from pyspark_checkpoint.history.records_io import find_record
-from pyspark_checkpoint.history.stage import put_artifact
+from pyspark_checkpoint.history.manifest_reader import find_record
+from pyspark_checkpoint.history.staging import put_artifact
 from pyspark_checkpoint.store.base import ObjectStore
 
 MAX_PATHS = 20_000

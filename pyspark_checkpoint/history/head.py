@@ -13,17 +13,17 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 
 from pyspark_checkpoint.errors import FormatError, Unavailable
+from pyspark_checkpoint.format.envelope import Mac
 from pyspark_checkpoint.format.keys import LATEST_KEY, MAX_NUMBER, manifest_key
 from pyspark_checkpoint.format.manifest import CheckpointManifest, ManifestKind
 from pyspark_checkpoint.format.records import Control, decode_latest
-from pyspark_checkpoint.format.sealed import Mac
 from pyspark_checkpoint.history.control import (
     ControlState,
     find_control_or_new,
     has_manifests,
     read_control,
 )
-from pyspark_checkpoint.history.records_io import exists, find_record, load_manifest_bytes
+from pyspark_checkpoint.history.manifest_reader import exists, find_record, load_manifest_bytes
 from pyspark_checkpoint.store.base import ObjectStore
 
 MAX_ROUNDS = 32

@@ -10,18 +10,18 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from pyspark_checkpoint.clock import SYSTEM_CLOCK, Clock
-from pyspark_checkpoint.errors import Conflict, OutcomeUnknown, RefusedError, SettingsError
-from pyspark_checkpoint.format.key_record import (
+from pyspark_checkpoint.crypto.data_keys import (
     WrappedKey,
     decode_wrapped_key,
     encode_wrapped_key,
     rewrap,
     unwrap,
 )
+from pyspark_checkpoint.crypto.master_keys import KeyRing, parse_key_ring
+from pyspark_checkpoint.errors import Conflict, OutcomeUnknown, RefusedError, SettingsError
 from pyspark_checkpoint.format.keys import DATA_KEYS_PREFIX, data_key_key, parse_data_key_key
-from pyspark_checkpoint.format.master_keys import KeyRing, parse_key_ring
-from pyspark_checkpoint.history.cipher import check_wrapped_key, new_wrap_nonce
-from pyspark_checkpoint.history.records_io import read_record, read_stored
+from pyspark_checkpoint.history.manifest_reader import read_record, read_stored
+from pyspark_checkpoint.history.store_cipher import check_wrapped_key, new_wrap_nonce
 from pyspark_checkpoint.store.base import ObjectStore
 
 KEY_FILE_VARIABLE = "CKPT_KEY_FILE"

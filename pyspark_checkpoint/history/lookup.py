@@ -9,15 +9,15 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from pyspark_checkpoint.errors import FormatError, IntegrityError, RefusedError
+from pyspark_checkpoint.format.envelope import Mac, sha256_hex
 from pyspark_checkpoint.format.keys import MAX_NUMBER, manifest_key
 from pyspark_checkpoint.format.manifest import ManifestKind
 from pyspark_checkpoint.format.records import Control
-from pyspark_checkpoint.format.sealed import Mac, sha256_hex
 from pyspark_checkpoint.format.summary import ManifestSummary, decode_summary
 from pyspark_checkpoint.history.control import find_control_or_new, read_control
 from pyspark_checkpoint.history.head import HeadLocation, locate_head
+from pyspark_checkpoint.history.manifest_reader import LoadedManifest, find_record, load_manifest_bytes
 from pyspark_checkpoint.history.pins import savepoints
-from pyspark_checkpoint.history.records_io import LoadedManifest, find_record, load_manifest_bytes
 from pyspark_checkpoint.store.base import ObjectStore
 
 

@@ -22,7 +22,7 @@ from pyspark_checkpoint.format.keys import (
 )
 from pyspark_checkpoint.history.control import find_control_or_new, read_control
 from pyspark_checkpoint.history.given_up import read_given_up
-from pyspark_checkpoint.history.living import Living, MissingLiving, settle_living
+from pyspark_checkpoint.history.live_set import Living, MissingLiving, settle_living
 from pyspark_checkpoint.history.settle import paths_below
 from pyspark_checkpoint.store.base import ObjectInfo, ObjectStore
 from pyspark_checkpoint.store.probe import PROBE_PREFIX

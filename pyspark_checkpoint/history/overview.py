@@ -12,17 +12,17 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from pyspark_checkpoint.errors import FormatError
+from pyspark_checkpoint.format.envelope import Mac, check_version, decode_sealed, sha256_hex
 from pyspark_checkpoint.format.keys import manifest_key, parse_attempt_key
 from pyspark_checkpoint.format.manifest import CheckpointManifest, ManifestKind, QueryInfo, RequestCount
-from pyspark_checkpoint.format.manifest_json import manifest_fields
+from pyspark_checkpoint.format.manifest_codec import manifest_fields
 from pyspark_checkpoint.format.records import Control
-from pyspark_checkpoint.format.sealed import Mac, check_version, decode_sealed, sha256_hex
 from pyspark_checkpoint.format.summary import new_bytes_in
 from pyspark_checkpoint.history.head import HeadLocation, locate_head, lost_problem
 from pyspark_checkpoint.history.lookup import is_given_up, is_visible, visible_numbers
+from pyspark_checkpoint.history.manifest_reader import find_record
 from pyspark_checkpoint.history.parallel import DEFAULT_CONCURRENCY, iter_bounded
 from pyspark_checkpoint.history.pins import savepoints
-from pyspark_checkpoint.history.records_io import find_record
 from pyspark_checkpoint.store.base import ObjectStore
 
 

@@ -22,7 +22,7 @@ from pyspark_checkpoint.format.manifest import CheckpointManifest
 from pyspark_checkpoint.format.records import Control, encode_latest
 from pyspark_checkpoint.history.control import read_control
 from pyspark_checkpoint.history.head import find_head
-from pyspark_checkpoint.history.records_io import LoadedManifest, find_manifest
+from pyspark_checkpoint.history.manifest_reader import LoadedManifest, find_manifest
 from pyspark_checkpoint.history.rules import fenced_by
 from pyspark_checkpoint.store.base import ObjectStore
 from pyspark_checkpoint.store.retry import RetryingStore

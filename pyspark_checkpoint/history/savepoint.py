@@ -10,11 +10,11 @@ from pyspark_checkpoint.errors import RefusedError
 from pyspark_checkpoint.format.manifest import ManifestKind
 from pyspark_checkpoint.format.records import Control, Pin
 from pyspark_checkpoint.history.control import ControlState, read_control, swap_control
+from pyspark_checkpoint.history.deletion import Removal, remove_dead
 from pyspark_checkpoint.history.head import find_head
-from pyspark_checkpoint.history.living import settle_living
+from pyspark_checkpoint.history.live_set import settle_living
+from pyspark_checkpoint.history.manifest_reader import LoadedManifest, find_manifest
 from pyspark_checkpoint.history.pins import check_savepoint_name, may_pin, savepoints
-from pyspark_checkpoint.history.records_io import LoadedManifest, find_manifest
-from pyspark_checkpoint.history.remove import Removal, remove_dead
 from pyspark_checkpoint.store.base import ObjectStore
 
 

@@ -12,13 +12,19 @@ from collections.abc import Callable, Iterator, Mapping
 
 from pyspark_checkpoint.clock import Clock
 from pyspark_checkpoint.errors import AlreadyExists, FormatError, OutcomeUnknown, RefusedError
+from pyspark_checkpoint.format.envelope import Mac
 from pyspark_checkpoint.format.keys import committed_key, seal_key
 from pyspark_checkpoint.format.manifest import CheckpointManifest
 from pyspark_checkpoint.format.records import Seal, SinkCommitStatus, decode_seal, encode_seal
-from pyspark_checkpoint.format.sealed import Mac
 from pyspark_checkpoint.history.lookup import find_checkpoint
-from pyspark_checkpoint.history.records_io import exists, find_record
-from pyspark_checkpoint.history.status import belongs, check_may_write, origins, read_status, record_status
+from pyspark_checkpoint.history.manifest_reader import exists, find_record
+from pyspark_checkpoint.history.sink_status import (
+    belongs,
+    check_may_write,
+    origins,
+    read_status,
+    record_status,
+)
 from pyspark_checkpoint.store.base import ObjectStore
 
 _LOG = logging.getLogger(__name__)

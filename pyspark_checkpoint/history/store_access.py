@@ -6,21 +6,21 @@ from collections.abc import Set
 from typing import Self
 
 from pyspark_checkpoint.clock import SYSTEM_CLOCK, Clock
+from pyspark_checkpoint.crypto.master_keys import KeyRing
 from pyspark_checkpoint.errors import SettingsError
 from pyspark_checkpoint.format.artifact import ArtifactRef
+from pyspark_checkpoint.format.envelope import Mac
 from pyspark_checkpoint.format.keys import CheckpointId
 from pyspark_checkpoint.format.manifest import DEFAULT_VNODE_COUNT, QueryInfo
-from pyspark_checkpoint.format.master_keys import KeyRing
-from pyspark_checkpoint.format.sealed import Mac
 from pyspark_checkpoint.format.summary import ManifestSummary
-from pyspark_checkpoint.history.cipher import StoreCipher
-from pyspark_checkpoint.history.commit import Run
 from pyspark_checkpoint.history.control import ensure_control
 from pyspark_checkpoint.history.encryption import choose_cipher, read_with
 from pyspark_checkpoint.history.head import locate_head
 from pyspark_checkpoint.history.keyring import find_key_ring
 from pyspark_checkpoint.history.parallel import DEFAULT_CONCURRENCY
-from pyspark_checkpoint.history.subset import check_vnodes
+from pyspark_checkpoint.history.run import Run
+from pyspark_checkpoint.history.store_cipher import StoreCipher
+from pyspark_checkpoint.history.vnode_share import check_vnodes
 from pyspark_checkpoint.store.base import ObjectStore
 from pyspark_checkpoint.store.probe import require_conditional_writes
 

@@ -11,8 +11,9 @@ from bisect import bisect_right
 from collections.abc import Generator, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 
+from pyspark_checkpoint.crypto.data_keys import decode_wrapped_key
 from pyspark_checkpoint.errors import FormatError
-from pyspark_checkpoint.format.key_record import decode_wrapped_key
+from pyspark_checkpoint.format.envelope import Mac, sha256_hex
 from pyspark_checkpoint.format.keys import (
     CONTROL_KEY,
     LATEST_KEY,
@@ -31,8 +32,6 @@ from pyspark_checkpoint.format.records import (
     decode_seal,
     decode_status,
 )
-from pyspark_checkpoint.format.sealed import Mac, sha256_hex
-from pyspark_checkpoint.history.cipher import check_wrapped_key
 from pyspark_checkpoint.history.control import find_control_or_new
 from pyspark_checkpoint.history.findings import (
     Finding,
@@ -45,8 +44,9 @@ from pyspark_checkpoint.history.findings import (
 )
 from pyspark_checkpoint.history.head import HeadLocation, locate_head
 from pyspark_checkpoint.history.lookup import is_given_up
+from pyspark_checkpoint.history.manifest_reader import exists, find_record, load_manifest_bytes
 from pyspark_checkpoint.history.parallel import DEFAULT_CONCURRENCY
-from pyspark_checkpoint.history.records_io import exists, find_record, load_manifest_bytes
+from pyspark_checkpoint.history.store_cipher import check_wrapped_key
 from pyspark_checkpoint.history.verify_bytes import (
     NeededObject,
     Progress,

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
+from pyspark_checkpoint.crypto.aead import MANIFEST_KEY_ID
+from pyspark_checkpoint.crypto.data_keys import decode_wrapped_key
 from pyspark_checkpoint.errors import FormatError, IntegrityError, NotFound
 from pyspark_checkpoint.format.artifact import ArtifactRef, verify_integrity
-from pyspark_checkpoint.format.crypto import MANIFEST_KEY_ID
-from pyspark_checkpoint.format.key_record import decode_wrapped_key
 from pyspark_checkpoint.format.keys import data_key_key
 from pyspark_checkpoint.format.manifest import CheckpointManifest
 from pyspark_checkpoint.format.pack import (
@@ -18,10 +18,10 @@ from pyspark_checkpoint.format.pack import (
     read_pack,
     read_pack_index,
 )
+from pyspark_checkpoint.history.artifact_reader import stream_stored
 from pyspark_checkpoint.history.findings import Finding, finding_of
+from pyspark_checkpoint.history.manifest_reader import find_record
 from pyspark_checkpoint.history.parallel import DEFAULT_CONCURRENCY, iter_bounded
-from pyspark_checkpoint.history.reading import stream_stored
-from pyspark_checkpoint.history.records_io import find_record
 from pyspark_checkpoint.history.settle import read_list
 from pyspark_checkpoint.store.base import ObjectStore
 

@@ -1,1 +1,1 @@
-"""The only part that imports pyspark: the sink, its readers, and what watches queries."""
+"""The adapter to PySpark: everything private of PySpark and py4j, and jobs on executors."""

@@ -17,12 +17,12 @@ from pyspark.sql.streaming.query import StreamingQuery
 from pyspark.sql.streaming.state import GroupState, GroupStateTimeout
 from pyspark.sql.streaming.stateful_processor import ExpiredTimerInfo, TimerValues
 
-from pyspark_checkpoint.capture.describe import QueryFacts
-from pyspark_checkpoint.capture.location import LocationSpec
-from pyspark_checkpoint.capture.take import QueryCapture
+from pyspark_checkpoint.checkpoint.manifest_builder import QueryFacts
 from pyspark_checkpoint.format.manifest import QueryInfo
 from pyspark_checkpoint.history.checkpoint_store import CheckpointStore
-from pyspark_checkpoint.sparkstate.logs import decode_query_id
+from pyspark_checkpoint.listener.checkpointer import QueryCapture
+from pyspark_checkpoint.spark_files.location import LocationSpec
+from pyspark_checkpoint.spark_files.logs import decode_query_id
 from tests.harness.inputs import give_turn
 
 SCHEMA = "id long, k long, ts long"

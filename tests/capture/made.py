@@ -7,12 +7,12 @@ import random
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from pyspark_checkpoint.capture.describe import QueryFacts
-from pyspark_checkpoint.capture.location import LocationSpec
-from pyspark_checkpoint.capture.take import QueryCapture, Uploader
+from pyspark_checkpoint.checkpoint.manifest_builder import QueryFacts
 from pyspark_checkpoint.format.manifest import CheckpointManifest, QueryInfo
 from pyspark_checkpoint.history.checkpoint_store import CheckpointStore
-from pyspark_checkpoint.history.commit import HeadCheck
+from pyspark_checkpoint.history.run import HeadCheck
+from pyspark_checkpoint.listener.checkpointer import QueryCapture, Uploader
+from pyspark_checkpoint.spark_files.location import LocationSpec
 
 QUERY_ID = "6c1b0d9e-3b52-4c7a-9f0e-0a5d0c6f1e11"
 CONF = {"spark.sql.shuffle.partitions": "2"}

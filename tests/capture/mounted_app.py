@@ -11,8 +11,8 @@ import shutil
 import sys
 from pathlib import Path
 
-from pyspark_checkpoint.capture.roots import root_url
 from pyspark_checkpoint.history.checkpoint_store import CheckpointStore
+from pyspark_checkpoint.registry.queries import root_url
 from tests.capture.lab import Lab
 from tests.capture.made import contents
 from tests.capture.test_listener import counted, listening, set_back, wait_for_batch

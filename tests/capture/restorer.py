@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import sys
 
-from pyspark_checkpoint.capture import restore as restoring
-from pyspark_checkpoint.capture.operations import restore
+from pyspark_checkpoint.restore import execute as restoring
+from pyspark_checkpoint.restore.api import restore
 
 
 def main(url: str, query: str, to: str) -> None:

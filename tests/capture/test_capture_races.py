@@ -12,14 +12,14 @@ from pathlib import Path
 
 import pytest
 
-from pyspark_checkpoint.capture.location import CheckpointLocation, LocationSpec
-from pyspark_checkpoint.capture.operations import restore
-from pyspark_checkpoint.capture.roots import QueryRoot, find_query, list_app_queries, name_key, register
-from pyspark_checkpoint.capture.take import QueryCapture
 from pyspark_checkpoint.errors import FencedError, RefusedError
 from pyspark_checkpoint.format.manifest import ManifestKind
 from pyspark_checkpoint.history.checkpoint_store import CheckpointStore
-from pyspark_checkpoint.sparkstate.chain import FileFacts
+from pyspark_checkpoint.listener.checkpointer import QueryCapture
+from pyspark_checkpoint.registry.queries import QueryRoot, find_query, list_app_queries, name_key, register
+from pyspark_checkpoint.restore.api import restore
+from pyspark_checkpoint.spark_files.location import CheckpointLocation, LocationSpec
+from pyspark_checkpoint.spark_files.versions import FileFacts
 from pyspark_checkpoint.store.open import open_object_store
 from tests.capture.made import MadeLocation, contents, needed, taker
 

@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from pyspark_checkpoint.capture.describe import QueryFacts
-from pyspark_checkpoint.capture.location import LocationSpec
-from pyspark_checkpoint.capture.take import QueryCapture
+from pyspark_checkpoint.checkpoint.manifest_builder import QueryFacts
 from pyspark_checkpoint.format.manifest import CheckpointManifest, QueryInfo
 from pyspark_checkpoint.history.checkpoint_store import CheckpointStore
+from pyspark_checkpoint.listener.checkpointer import QueryCapture
+from pyspark_checkpoint.spark_files.location import LocationSpec
 from pyspark_checkpoint.store.memory import MemoryStore
 from pyspark_checkpoint.store.meter import MeteredStore, MeterSnapshot
 from tests.capture.made import MadeLocation

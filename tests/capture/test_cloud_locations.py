@@ -6,12 +6,12 @@ from pathlib import Path
 
 import pytest
 
-from pyspark_checkpoint.capture.location import LocationSpec, location_options
-from pyspark_checkpoint.capture.operations import restore
-from pyspark_checkpoint.capture.preflight import preflight
-from pyspark_checkpoint.capture.server_copy import find_server_copier
+from pyspark_checkpoint.checkpoint.server_copy import find_server_copier
 from pyspark_checkpoint.errors import RefusedError
 from pyspark_checkpoint.history.checkpoint_store import CheckpointStore
+from pyspark_checkpoint.restore.api import restore
+from pyspark_checkpoint.restore.preflight import preflight
+from pyspark_checkpoint.spark_files.location import LocationSpec, location_options
 from pyspark_checkpoint.store.open import open_object_store
 from tests.capture.made import MadeLocation, contents, needed
 from tests.capture.test_server_copy import captured, moved

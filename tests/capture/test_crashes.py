@@ -13,10 +13,10 @@ from pathlib import Path
 
 import pytest
 
-from pyspark_checkpoint.capture.operations import restore
-from pyspark_checkpoint.capture.roots import list_queries, root_url
 from pyspark_checkpoint.errors import RefusedError
 from pyspark_checkpoint.history.checkpoint_store import CheckpointStore
+from pyspark_checkpoint.registry.queries import list_queries, root_url
+from pyspark_checkpoint.restore.api import restore
 from pyspark_checkpoint.store.open import open_object_store
 from tests.harness import outcome
 from tests.harness.crash import run_with_kills

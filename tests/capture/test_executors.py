@@ -12,18 +12,18 @@ from pathlib import Path
 import pytest
 
 from pyspark_checkpoint import preflight, restore
-from pyspark_checkpoint.capture import restore as restoring
-from pyspark_checkpoint.capture import uploads
-from pyspark_checkpoint.capture.location import FileGone, LocationSpec
-from pyspark_checkpoint.capture.roots import list_queries, root_url
-from pyspark_checkpoint.capture.take import QueryCapture
-from pyspark_checkpoint.capture.upload import UploadedGroup, UploadTarget
-from pyspark_checkpoint.capture.uploads import UploadItem
+from pyspark_checkpoint.checkpoint import upload_plan as uploads
+from pyspark_checkpoint.checkpoint.upload import UploadedGroup, UploadTarget
+from pyspark_checkpoint.checkpoint.upload_plan import UploadItem
 from pyspark_checkpoint.clock import SYSTEM_CLOCK
 from pyspark_checkpoint.errors import AlreadyExists, FormatError, NotFound, RefusedError
 from pyspark_checkpoint.history.checkpoint_store import CheckpointStore
-from pyspark_checkpoint.spark.hadoop import location_spec
-from pyspark_checkpoint.spark.hadoop_upload import HadoopUploader
+from pyspark_checkpoint.listener.checkpointer import QueryCapture
+from pyspark_checkpoint.registry.queries import list_queries, root_url
+from pyspark_checkpoint.restore import execute as restoring
+from pyspark_checkpoint.spark.hadoop_store import location_spec
+from pyspark_checkpoint.spark.hadoop_upload_jobs import HadoopUploader
+from pyspark_checkpoint.spark_files.location import FileGone, LocationSpec
 from pyspark_checkpoint.store.open import open_object_store
 from tests.capture.lab import HDFS, ROCKSDB_CHANGELOG, Lab
 from tests.capture.made import MadeLocation, capture, contents, needed, taker
@@ -167,9 +167,9 @@ from pathlib import Path
 from pyspark.sql import SparkSession
 
 from pyspark_checkpoint.capture import uploads
-from pyspark_checkpoint.spark.executor_upload import ExecutorUploader
-from pyspark_checkpoint.spark.hadoop import location_spec
-from pyspark_checkpoint.spark.hadoop_upload import HadoopUploader
+from pyspark_checkpoint.spark.upload_jobs import ExecutorUploader
+from pyspark_checkpoint.spark.hadoop_store import location_spec
+from pyspark_checkpoint.spark.hadoop_upload_jobs import HadoopUploader
 from tests.capture.made import MadeLocation, taker
 
 uploads.plan_uploads.__kwdefaults__["group_bytes"] = 200

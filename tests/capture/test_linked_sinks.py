@@ -9,7 +9,6 @@ from pathlib import Path
 
 import pytest
 
-from pyspark_checkpoint.capture.operations import restore, savepoint
 from pyspark_checkpoint.errors import RefusedError
 from pyspark_checkpoint.format.manifest import (
     CheckpointManifest,
@@ -18,6 +17,7 @@ from pyspark_checkpoint.format.manifest import (
     QueryInfo,
 )
 from pyspark_checkpoint.history.checkpoint_store import CheckpointStore
+from pyspark_checkpoint.restore.api import restore, savepoint
 from tests.capture.made import QUERY_ID, MadeLocation, capture
 
 

@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import pytest
 from pyspark.sql import SparkSession
@@ -18,18 +19,18 @@ from pyspark.sql import functions as F
 from pyspark.sql.streaming.query import StreamingQuery
 
 from pyspark_checkpoint import CheckpointListener, checkpoint, restore, savepoint
-from pyspark_checkpoint.capture import uploads
-from pyspark_checkpoint.capture.describe import QueryFacts
-from pyspark_checkpoint.capture.location import CheckpointLocation, LocationSpec
-from pyspark_checkpoint.capture.roots import list_queries, root_url
-from pyspark_checkpoint.capture.take import QueryCapture
+from pyspark_checkpoint.checkpoint import upload_plan as uploads
+from pyspark_checkpoint.checkpoint.manifest_builder import QueryFacts
 from pyspark_checkpoint.clock import SYSTEM_CLOCK
 from pyspark_checkpoint.errors import RefusedError, SettingsError
 from pyspark_checkpoint.format.manifest import QueryInfo
 from pyspark_checkpoint.history.checkpoint_store import CheckpointStore
-from pyspark_checkpoint.sparkstate.chain import FileFacts
-from pyspark_checkpoint.sparkstate.names import parse_state_file
-from pyspark_checkpoint.sparkstate.restore import RESTORE_MARKER
+from pyspark_checkpoint.listener.checkpointer import QueryCapture
+from pyspark_checkpoint.registry.queries import list_queries, root_url
+from pyspark_checkpoint.restore.plan import RESTORE_MARKER
+from pyspark_checkpoint.spark_files.location import CheckpointLocation, LocationSpec
+from pyspark_checkpoint.spark_files.names import parse_state_file
+from pyspark_checkpoint.spark_files.versions import FileFacts
 from pyspark_checkpoint.store.open import open_object_store
 from tests.capture.lab import HDFS, Lab
 from tests.capture.made import contents
@@ -38,7 +39,7 @@ from tests.harness.driver import ROOT
 
 
 @contextmanager
-def listening(spark: SparkSession, url: str, **settings: object) -> Iterator[CheckpointListener]:
+def listening(spark: SparkSession, url: str, **settings: Any) -> Iterator[CheckpointListener]:
     """A registered listener, for the length of a block."""
     listener = checkpoint(spark, url, **settings)
     try:

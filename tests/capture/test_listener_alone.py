@@ -13,12 +13,12 @@ from typing import Any, cast
 import pytest
 from pyspark.sql import SparkSession
 
-from pyspark_checkpoint.capture.roots import root_url
 from pyspark_checkpoint.history.checkpoint_store import CheckpointStore
-from pyspark_checkpoint.spark import listener as listening
-from pyspark_checkpoint.spark import starting
-from pyspark_checkpoint.spark.gateway import RunningQuery
-from pyspark_checkpoint.spark.listener import CheckpointListener
+from pyspark_checkpoint.listener import listener as listening
+from pyspark_checkpoint.listener import startup_guard as starting
+from pyspark_checkpoint.registry.queries import root_url
+from pyspark_checkpoint.session import CheckpointListener
+from pyspark_checkpoint.spark.jvm import RunningQuery
 from tests.capture.made import MadeLocation
 from tests.capture.test_worker import PATIENCE, wait_until
 

@@ -12,14 +12,14 @@ from typing import Any
 import pytest
 
 from pyspark_checkpoint import restore
-from pyspark_checkpoint.capture.roots import list_queries, resolve_root, root_url
-from pyspark_checkpoint.capture.trouble import find_trouble
 from pyspark_checkpoint.cli import exits
 from pyspark_checkpoint.cli.main import main
 from pyspark_checkpoint.clock import SYSTEM_CLOCK
 from pyspark_checkpoint.format.keys import manifest_key, parse_manifest_key
 from pyspark_checkpoint.format.manifest import ManifestKind
 from pyspark_checkpoint.history.checkpoint_store import CheckpointStore
+from pyspark_checkpoint.listener.health import find_trouble
+from pyspark_checkpoint.registry.queries import list_queries, resolve_root, root_url
 from pyspark_checkpoint.store.local import LocalStore
 from pyspark_checkpoint.store.open import open_object_store
 from tests.capture.lab import HDFS, ROCKSDB_CHANGELOG, Lab, write_inputs

@@ -9,12 +9,12 @@ from pathlib import Path
 
 import pytest
 
-from pyspark_checkpoint.capture.auto_restore import auto_restore
-from pyspark_checkpoint.capture.operations import restore
-from pyspark_checkpoint.capture.roots import QueryRoot, history_url, register, resolve_root, root_url
-from pyspark_checkpoint.capture.trust import check_named_location, check_named_table
-from pyspark_checkpoint.config import PluginSettings, parse_plugin_settings
 from pyspark_checkpoint.errors import RefusedError
+from pyspark_checkpoint.plugin.auto_restore import auto_restore
+from pyspark_checkpoint.plugin.plugin_settings import PluginSettings, parse_plugin_settings
+from pyspark_checkpoint.registry.queries import QueryRoot, history_url, register, resolve_root, root_url
+from pyspark_checkpoint.registry.trust import check_named_location, check_named_table
+from pyspark_checkpoint.restore.api import restore
 from pyspark_checkpoint.store.open import open_object_store
 from tests.capture.made import QUERY_ID, MadeLocation, capture
 

@@ -12,10 +12,10 @@ from pathlib import Path
 
 import pytest
 
-from pyspark_checkpoint.capture.location import LocationSpec
-from pyspark_checkpoint.capture.replace import replace_location
 from pyspark_checkpoint.errors import RefusedError
 from pyspark_checkpoint.history.checkpoint_store import CheckpointStore
+from pyspark_checkpoint.restore.replace_stale import replace_location
+from pyspark_checkpoint.spark_files.location import LocationSpec
 from pyspark_checkpoint.store.local import LocalStore
 from tests.capture.made import MadeLocation, capture, contents, needed
 from tests.capture.mounts import IN_NAMESPACE, has_namespaces

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from pyspark_checkpoint.capture.operations import restore
+from pyspark_checkpoint.restore.api import restore
 from tests.capture.lab import PROVIDERS, QUERIES, Lab
 
 ROCKSDB_ONLY = ("transform-with-state",)

@@ -9,13 +9,13 @@ from pathlib import Path
 
 import pytest
 
-from pyspark_checkpoint.capture import restore as restoring
-from pyspark_checkpoint.capture.operations import find_manifest, restore, savepoint
 from pyspark_checkpoint.errors import FencedError, FormatError, NotFound, RefusedError, SettingsError
 from pyspark_checkpoint.format.manifest import CheckpointManifest, ManifestKind
 from pyspark_checkpoint.format.records import SinkCommitStatus
 from pyspark_checkpoint.history.checkpoint_store import CheckpointStore
-from pyspark_checkpoint.sparkstate.restore import RESTORE_MARKER
+from pyspark_checkpoint.restore import execute as restoring
+from pyspark_checkpoint.restore.api import find_manifest, restore, savepoint
+from pyspark_checkpoint.restore.plan import RESTORE_MARKER
 from tests.capture.made import MadeLocation, capture, contents, needed, taker
 from tests.servers.launch import S3Server
 

@@ -13,20 +13,20 @@ from typing import Any
 import orjson
 import pytest
 
-from pyspark_checkpoint.capture import mark as marking
-from pyspark_checkpoint.capture import restore as restoring
-from pyspark_checkpoint.capture import writer as writing
-from pyspark_checkpoint.capture.location import LocationSpec
-from pyspark_checkpoint.capture.operations import restore
-from pyspark_checkpoint.capture.restore import find_interrupted
 from pyspark_checkpoint.errors import FormatError, RefusedError, UnknownVersion
+from pyspark_checkpoint.format.envelope import encode_sealed
 from pyspark_checkpoint.format.keys import manifest_key
 from pyspark_checkpoint.format.manifest import ManifestKind
-from pyspark_checkpoint.format.sealed import encode_sealed
 from pyspark_checkpoint.history.checkpoint_store import CheckpointStore
-from pyspark_checkpoint.sparkstate.restore import IN_USE, RESTORE_MARKER, check_fresh
-from pyspark_checkpoint.store.faults import SimulatedCrash
+from pyspark_checkpoint.restore import execute as restoring
+from pyspark_checkpoint.restore import file_writer as writing
+from pyspark_checkpoint.restore import lock as marking
+from pyspark_checkpoint.restore.api import restore
+from pyspark_checkpoint.restore.execute import find_interrupted
+from pyspark_checkpoint.restore.plan import IN_USE, RESTORE_MARKER, check_fresh
+from pyspark_checkpoint.spark_files.location import LocationSpec
 from pyspark_checkpoint.store.local import LocalStore
+from pyspark_checkpoint.testing.faulty_store import SimulatedCrash
 from tests.capture.made import MadeLocation, capture, contents, needed
 from tests.capture.test_restore_rules import damage
 

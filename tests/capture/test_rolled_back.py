@@ -9,10 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from pyspark_checkpoint.capture.location import LocationSpec
-from pyspark_checkpoint.capture.operations import restore
-from pyspark_checkpoint.capture.standing import Standing
+from pyspark_checkpoint.checkpoint.location_status import Standing
 from pyspark_checkpoint.history.checkpoint_store import CheckpointStore
+from pyspark_checkpoint.restore.api import restore
+from pyspark_checkpoint.spark_files.location import LocationSpec
 from tests.capture.made import MadeLocation, capture, taker
 
 

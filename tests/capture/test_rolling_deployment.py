@@ -12,26 +12,26 @@ from typing import Any
 
 import pytest
 
-from pyspark_checkpoint.capture import operations
-from pyspark_checkpoint.capture.auto_restore import auto_restore
-from pyspark_checkpoint.capture.location import LocationSpec
-from pyspark_checkpoint.capture.operations import restore
-from pyspark_checkpoint.capture.roots import QueryRoot, register, root_url
-from pyspark_checkpoint.capture.sinks import LinkedSink
-from pyspark_checkpoint.capture.standing import Standing
-from pyspark_checkpoint.capture.take import QueryCapture
-from pyspark_checkpoint.config import PluginSettings
+from pyspark_checkpoint.checkpoint.location_status import Standing
 from pyspark_checkpoint.errors import FencedError, Invalid, RefusedError
 from pyspark_checkpoint.format.keys import manifest_key, parse_manifest_key
 from pyspark_checkpoint.format.manifest import ManifestKind
 from pyspark_checkpoint.history.checkpoint_store import CheckpointStore
-from pyspark_checkpoint.history.commit import CLAIM_ROUNDS
 from pyspark_checkpoint.history.head import Head
-from pyspark_checkpoint.spark.worker import WorkerSettings
-from pyspark_checkpoint.sparkstate.restore import RESTORE_MARKER
-from pyspark_checkpoint.store.faults import SimulatedCrash
+from pyspark_checkpoint.history.run import CLAIM_ROUNDS
+from pyspark_checkpoint.listener.checkpointer import QueryCapture
+from pyspark_checkpoint.listener.worker import WorkerSettings
+from pyspark_checkpoint.outputs.ckpt_sink import LinkedSink
+from pyspark_checkpoint.plugin.auto_restore import auto_restore
+from pyspark_checkpoint.plugin.plugin_settings import PluginSettings
+from pyspark_checkpoint.registry.queries import QueryRoot, register, root_url
+from pyspark_checkpoint.restore import api as operations
+from pyspark_checkpoint.restore.api import restore
+from pyspark_checkpoint.restore.plan import RESTORE_MARKER
+from pyspark_checkpoint.spark_files.location import LocationSpec
 from pyspark_checkpoint.store.local import LocalStore
 from pyspark_checkpoint.store.open import open_object_store
+from pyspark_checkpoint.testing.faulty_store import SimulatedCrash
 from tests.capture.made import QUERY_ID, MadeLocation, contents, needed, taker
 from tests.capture.test_linked_sinks import save_rows
 from tests.capture.test_restore_steps import Life, living

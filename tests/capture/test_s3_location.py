@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from pyspark_checkpoint import CheckpointStore, restore
-from pyspark_checkpoint.capture.roots import list_queries, root_url
+from pyspark_checkpoint.registry.queries import list_queries, root_url
 from pyspark_checkpoint.store.open import open_object_store
 from tests.harness import outcome
 from tests.harness.driver import Driver

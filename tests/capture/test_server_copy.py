@@ -7,16 +7,16 @@ from pathlib import Path
 
 import pytest
 
-from pyspark_checkpoint.capture import server_copy
-from pyspark_checkpoint.capture import upload as uploading
-from pyspark_checkpoint.capture.describe import QueryFacts
-from pyspark_checkpoint.capture.location import FileGone, LocationSpec
-from pyspark_checkpoint.capture.operations import restore
-from pyspark_checkpoint.capture.server_copy import find_server_copier
-from pyspark_checkpoint.capture.take import QueryCapture
+from pyspark_checkpoint.checkpoint import server_copy
+from pyspark_checkpoint.checkpoint import upload as uploading
+from pyspark_checkpoint.checkpoint.manifest_builder import QueryFacts
+from pyspark_checkpoint.checkpoint.server_copy import find_server_copier
 from pyspark_checkpoint.errors import Denied
 from pyspark_checkpoint.format.manifest import CheckpointManifest, QueryInfo
 from pyspark_checkpoint.history.checkpoint_store import CheckpointStore
+from pyspark_checkpoint.listener.checkpointer import QueryCapture
+from pyspark_checkpoint.restore.api import restore
+from pyspark_checkpoint.spark_files.location import FileGone, LocationSpec
 from pyspark_checkpoint.store.base import Version
 from pyspark_checkpoint.store.memory import MemoryStore
 from pyspark_checkpoint.store.open import open_object_store

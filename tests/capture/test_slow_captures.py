@@ -10,15 +10,16 @@ from pathlib import Path
 
 import pytest
 
-from pyspark_checkpoint.capture import upload, uploads
-from pyspark_checkpoint.capture.describe import QueryFacts
-from pyspark_checkpoint.capture.location import CheckpointLocation, LocationSpec
-from pyspark_checkpoint.capture.operations import restore
-from pyspark_checkpoint.capture.take import QueryCapture
+from pyspark_checkpoint.checkpoint import upload
+from pyspark_checkpoint.checkpoint import upload_plan as uploads
+from pyspark_checkpoint.checkpoint.manifest_builder import QueryFacts
 from pyspark_checkpoint.errors import RefusedError
 from pyspark_checkpoint.format.manifest import CheckpointManifest, QueryInfo
 from pyspark_checkpoint.history.checkpoint_store import CheckpointStore
-from pyspark_checkpoint.sparkstate.chain import FileFacts
+from pyspark_checkpoint.listener.checkpointer import QueryCapture
+from pyspark_checkpoint.restore.api import restore
+from pyspark_checkpoint.spark_files.location import CheckpointLocation, LocationSpec
+from pyspark_checkpoint.spark_files.versions import FileFacts
 from tests.capture.made import QUERY_ID, MadeLocation, taker
 
 RETAIN = 10

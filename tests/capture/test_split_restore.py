@@ -7,13 +7,13 @@ from typing import Any
 
 import pytest
 
-from pyspark_checkpoint.capture import restore as restoring
-from pyspark_checkpoint.capture.location import LocationSpec
 from pyspark_checkpoint.errors import RefusedError, Unavailable
 from pyspark_checkpoint.history.checkpoint_store import CheckpointStore
-from pyspark_checkpoint.spark import gateway
-from pyspark_checkpoint.spark.rescale import restore
-from pyspark_checkpoint.sparkstate.restore import RESTORE_MARKER
+from pyspark_checkpoint.restore import execute as restoring
+from pyspark_checkpoint.restore.plan import RESTORE_MARKER
+from pyspark_checkpoint.restore.repartition import restore
+from pyspark_checkpoint.spark import jvm as gateway
+from pyspark_checkpoint.spark_files.location import LocationSpec
 from tests.capture.made import MadeLocation, capture, contents, needed
 
 PROVIDER = "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"

@@ -10,10 +10,10 @@ from pathlib import Path
 
 import pytest
 
-from pyspark_checkpoint.capture.location import LocationSpec, location_options
-from pyspark_checkpoint.capture.standing import Standing
+from pyspark_checkpoint.checkpoint.location_status import Standing
 from pyspark_checkpoint.format.manifest import ConnectorCheckpoint
-from pyspark_checkpoint.spark.listener import ListenerSettings
+from pyspark_checkpoint.listener.listener import ListenerSettings
+from pyspark_checkpoint.spark_files.location import LocationSpec, location_options
 from pyspark_checkpoint.store.open import parse_store_settings
 from pyspark_checkpoint.store.settings import AzureSettings, GcsSettings, S3Settings, ServerEncryption
 from tests.capture.made import MadeLocation, capture

@@ -10,13 +10,13 @@ from pathlib import Path
 
 import pytest
 
-from pyspark_checkpoint.capture.describe import QueryFacts
-from pyspark_checkpoint.capture.take import QueryCapture, claim_alone
+from pyspark_checkpoint.checkpoint.manifest_builder import QueryFacts
 from pyspark_checkpoint.clock import SYSTEM_CLOCK
 from pyspark_checkpoint.errors import FencedError, StepAside, Unavailable
 from pyspark_checkpoint.format.manifest import CheckpointManifest, QueryInfo
 from pyspark_checkpoint.history.checkpoint_store import CheckpointStore
-from pyspark_checkpoint.spark.worker import QueryWorker, WorkerSettings
+from pyspark_checkpoint.listener.checkpointer import QueryCapture, claim_alone
+from pyspark_checkpoint.listener.worker import QueryWorker, WorkerSettings
 from tests.capture.made import MadeLocation, taker
 
 LONG = 3600.0

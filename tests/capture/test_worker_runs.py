@@ -9,15 +9,16 @@ from typing import cast
 
 import pytest
 
-from pyspark_checkpoint.capture.operations import restore
 from pyspark_checkpoint.clock import SYSTEM_CLOCK
-from pyspark_checkpoint.config import PluginSettings
 from pyspark_checkpoint.format.manifest import CheckpointManifest
-from pyspark_checkpoint.spark import sidecar, worker
-from pyspark_checkpoint.spark.gateway import SideDoor
-from pyspark_checkpoint.spark.listener import CheckpointListener
-from pyspark_checkpoint.spark.runs import CapturedRuns
-from pyspark_checkpoint.spark.worker import CaptureStatus, QueryWorker, WorkerSettings
+from pyspark_checkpoint.listener import worker
+from pyspark_checkpoint.listener.active_runs import CapturedRuns
+from pyspark_checkpoint.listener.worker import CaptureStatus, QueryWorker, WorkerSettings
+from pyspark_checkpoint.plugin import process as sidecar
+from pyspark_checkpoint.plugin.plugin_settings import PluginSettings
+from pyspark_checkpoint.restore.api import restore
+from pyspark_checkpoint.session import CheckpointListener
+from pyspark_checkpoint.spark.jvm import SideDoor
 from tests.capture.made import MadeLocation, contents, taker
 from tests.capture.test_worker import LONG, PATIENCE, Watch, wait_until, watching
 

@@ -11,12 +11,12 @@ from typing import Any
 
 import pytest
 
-from pyspark_checkpoint.capture.roots import QueryRoot, register, root_url
 from pyspark_checkpoint.cli.main import main
 from pyspark_checkpoint.clock import uuid7_from
 from pyspark_checkpoint.format.manifest import QueryInfo
 from pyspark_checkpoint.history.checkpoint_store import CheckpointStore
-from pyspark_checkpoint.history.commit import Run
+from pyspark_checkpoint.history.run import Run
+from pyspark_checkpoint.registry.queries import QueryRoot, register, root_url
 from pyspark_checkpoint.store.open import open_object_store
 from tests.capture.made import QUERY_ID, MadeLocation, capture
 from tests.sink.kit import Query

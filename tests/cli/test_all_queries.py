@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from pyspark_checkpoint.capture.roots import QueryRoot, name_key, register, root_url
 from pyspark_checkpoint.cli import exits
 from pyspark_checkpoint.history.checkpoint_store import CheckpointStore
+from pyspark_checkpoint.registry.queries import QueryRoot, name_key, register, root_url
 from pyspark_checkpoint.store.open import open_object_store
 from tests.capture.made import QUERY_ID
 from tests.cli.kit import OTHER_ID, Shell, make_query

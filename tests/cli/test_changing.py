@@ -9,12 +9,12 @@ from pathlib import Path
 
 import pytest
 
-from pyspark_checkpoint.capture.roots import QueryRoot, list_queries, register
 from pyspark_checkpoint.format.manifest import ManifestKind
 from pyspark_checkpoint.history.checkpoint_store import CheckpointStore
-from pyspark_checkpoint.sparkstate.preflight import PROVIDER
-from pyspark_checkpoint.store.faults import SimulatedCrash
+from pyspark_checkpoint.registry.queries import QueryRoot, list_queries, register
+from pyspark_checkpoint.spark_files.requirements import PROVIDER
 from pyspark_checkpoint.store.open import open_object_store
+from pyspark_checkpoint.testing.faulty_store import SimulatedCrash
 from tests.capture.made import QUERY_ID, contents
 from tests.capture.test_restore_steps import Life, living
 from tests.cli.kit import Shell, make_table

@@ -7,8 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from pyspark_checkpoint.capture.copies import CopyRequest, plan_histories
-from pyspark_checkpoint.capture.roots import (
+from pyspark_checkpoint.errors import FormatError, RefusedError
+from pyspark_checkpoint.format.keys import CONTROL_KEY
+from pyspark_checkpoint.registry.copy_queries import CopyRequest, plan_histories
+from pyspark_checkpoint.registry.queries import (
     QueryRoot,
     name_key,
     parse_name_key,
@@ -17,8 +19,6 @@ from pyspark_checkpoint.capture.roots import (
     resolve_root,
     root_url,
 )
-from pyspark_checkpoint.errors import FormatError, RefusedError
-from pyspark_checkpoint.format.keys import CONTROL_KEY
 from pyspark_checkpoint.store.open import open_object_store
 from tests.capture.made import QUERY_ID
 from tests.cli.kit import OTHER_ID, Shell

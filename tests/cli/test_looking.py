@@ -13,7 +13,6 @@ from pathlib import Path
 import pytest
 
 from pyspark_checkpoint import __version__
-from pyspark_checkpoint.capture.trouble import Trouble, clear_trouble, put_trouble
 from pyspark_checkpoint.cli import exits
 from pyspark_checkpoint.cli.watching import Look, changes
 from pyspark_checkpoint.errors import SettingsError
@@ -21,6 +20,7 @@ from pyspark_checkpoint.format.keys import CONTROL_KEY, manifest_key
 from pyspark_checkpoint.history.checkpoint_store import CheckpointStore
 from pyspark_checkpoint.history.overview import Entry
 from pyspark_checkpoint.jar import build_jar, find_jar
+from pyspark_checkpoint.listener.health import Trouble, clear_trouble, put_trouble
 from pyspark_checkpoint.store.open import open_object_store
 from tests.capture.made import QUERY_ID
 from tests.cli.kit import Shell, make_table

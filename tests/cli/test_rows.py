@@ -10,12 +10,12 @@ import pytest
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
-from pyspark_checkpoint.capture.describe import QueryFacts
-from pyspark_checkpoint.capture.location import LocationSpec
-from pyspark_checkpoint.capture.take import QueryCapture
+from pyspark_checkpoint.checkpoint.manifest_builder import QueryFacts
 from pyspark_checkpoint.format.manifest import QueryInfo
 from pyspark_checkpoint.history.checkpoint_store import CheckpointStore
-from pyspark_checkpoint.sparkstate.preflight import PROVIDER
+from pyspark_checkpoint.listener.checkpointer import QueryCapture
+from pyspark_checkpoint.spark_files.location import LocationSpec
+from pyspark_checkpoint.spark_files.requirements import PROVIDER
 from tests.cli.kit import Shell
 from tests.sink.kit import read_pairs
 

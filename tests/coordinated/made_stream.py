@@ -23,15 +23,15 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from pyspark_checkpoint.capture.operations import restore
-from pyspark_checkpoint.capture.restore import RestoreReport
-from pyspark_checkpoint.capture.sealing import find_commit
+from pyspark_checkpoint.checkpoint.commit_log import find_commit
 from pyspark_checkpoint.clock import SYSTEM_CLOCK
 from pyspark_checkpoint.format.manifest import CheckpointManifest
 from pyspark_checkpoint.history.checkpoint_store import CheckpointStore
-from pyspark_checkpoint.spark import state_choice, state_commit, state_task
-from pyspark_checkpoint.sparkstate.points import RestorePoint
-from pyspark_checkpoint.sparkstate.preflight import PARTITIONS
+from pyspark_checkpoint.restore.api import restore
+from pyspark_checkpoint.restore.execute import RestoreReport
+from pyspark_checkpoint.sink import state_choice, state_commit, state_task
+from pyspark_checkpoint.spark_files.requirements import PARTITIONS
+from pyspark_checkpoint.spark_files.restore_points import RestorePoint
 from tests.sink.kit import Query, forget_everything, offsets_text, read_pairs, rows_from
 
 QUERY_ID = "6c1b0d9e-3b52-4c7a-9f0e-0a5d0c6f1e11"

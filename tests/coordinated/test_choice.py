@@ -8,15 +8,15 @@ from pathlib import Path
 
 import pytest
 
-from pyspark_checkpoint.capture.location import CheckpointLocation, LocationSpec
-from pyspark_checkpoint.capture.location_logs import LocationLogs
 from pyspark_checkpoint.errors import Denied, SettingsError
-from pyspark_checkpoint.spark import state_choice, state_task
-from pyspark_checkpoint.spark.options import parse_write_options
-from pyspark_checkpoint.spark.sparklogs import local_directory
-from pyspark_checkpoint.spark.state_choice import find_location
-from pyspark_checkpoint.spark.state_task import WatchedLocation
-from pyspark_checkpoint.sparkstate.coordinated import find_state_record
+from pyspark_checkpoint.sink import state_choice, state_task
+from pyspark_checkpoint.sink.offset_log import local_directory
+from pyspark_checkpoint.sink.state_choice import find_location
+from pyspark_checkpoint.sink.state_task import WatchedLocation
+from pyspark_checkpoint.sink.table_options import parse_write_options
+from pyspark_checkpoint.spark_files.location import CheckpointLocation, LocationSpec
+from pyspark_checkpoint.spark_files.log_reader import LocationLogs
+from pyspark_checkpoint.spark_files.state_record import find_state_record
 from pyspark_checkpoint.store.local import LocalStore
 from tests.coordinated.made_stream import QUERY_ID, MadeStream, totals_after
 from tests.sink.kit import Query

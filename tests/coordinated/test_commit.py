@@ -10,16 +10,16 @@ from pathlib import Path
 
 import pytest
 
-from pyspark_checkpoint.capture.location import CheckpointLocation, LocationSpec
-from pyspark_checkpoint.capture.location_logs import LocationLogs
 from pyspark_checkpoint.errors import RefusedError, SettingsError, Unavailable
 from pyspark_checkpoint.format.manifest import CheckpointManifest, ManifestKind
 from pyspark_checkpoint.history.checkpoint_store import CheckpointStore
-from pyspark_checkpoint.spark import state_task
-from pyspark_checkpoint.spark.state_task import WatchedLocation
-from pyspark_checkpoint.sparkstate.coordinated import find_state_record
-from pyspark_checkpoint.sparkstate.points import RestorePoint
-from pyspark_checkpoint.sparkstate.restore import state_refs
+from pyspark_checkpoint.sink import state_task
+from pyspark_checkpoint.sink.state_task import WatchedLocation
+from pyspark_checkpoint.spark_files.location import CheckpointLocation, LocationSpec
+from pyspark_checkpoint.spark_files.log_reader import LocationLogs
+from pyspark_checkpoint.spark_files.restore_points import RestorePoint
+from pyspark_checkpoint.spark_files.state_artifacts import state_refs
+from pyspark_checkpoint.spark_files.state_record import find_state_record
 from pyspark_checkpoint.store.local import LocalStore
 from tests.coordinated.made_stream import QUERY_ID, Killed, MadeStream, key_ring, totals_after
 from tests.sink.kit import Query, offsets_text, rows_from

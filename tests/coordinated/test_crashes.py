@@ -15,11 +15,11 @@ from pathlib import Path
 import pytest
 
 from pyspark_checkpoint import open_object_store
-from pyspark_checkpoint.capture.operations import restore
 from pyspark_checkpoint.format.keys import manifest_key
 from pyspark_checkpoint.history.checkpoint_store import CheckpointStore
 from pyspark_checkpoint.history.head import find_head
-from pyspark_checkpoint.history.records_io import exists
+from pyspark_checkpoint.history.manifest_reader import exists
+from pyspark_checkpoint.restore.api import restore
 from tests.harness.crash import run_with_kills
 from tests.harness.driver import Driver
 from tests.harness.queries import HDFS, ROCKSDB, ROCKSDB_CHANGELOG, ROCKSDB_V2, QuerySpec, total_after

@@ -8,14 +8,14 @@ from typing import Any
 
 import pytest
 
-from pyspark_checkpoint.capture.location import LocationSpec
-from pyspark_checkpoint.capture.operations import restore
-from pyspark_checkpoint.capture.sealing import find_commit, seal_head
+from pyspark_checkpoint.checkpoint.commit_log import find_commit, seal_head
 from pyspark_checkpoint.format.keys import seal_key
 from pyspark_checkpoint.format.manifest import CheckpointManifest, ManifestKind
 from pyspark_checkpoint.history.checkpoint_store import CheckpointStore
-from pyspark_checkpoint.sparkstate.points import RestorePoint
-from pyspark_checkpoint.store.faults import SimulatedCrash
+from pyspark_checkpoint.restore.api import restore
+from pyspark_checkpoint.spark_files.location import LocationSpec
+from pyspark_checkpoint.spark_files.restore_points import RestorePoint
+from pyspark_checkpoint.testing.faulty_store import SimulatedCrash
 from tests.capture.made import contents
 from tests.capture.test_restore_steps import Life, living
 from tests.coordinated.made_stream import MadeStream, key_ring

@@ -8,15 +8,16 @@ from pathlib import Path
 
 import pytest
 
-from pyspark_checkpoint.capture.location import CheckpointLocation, LocationSpec
-from pyspark_checkpoint.capture.location_logs import LocationLogs
 from pyspark_checkpoint.errors import RefusedError
 from pyspark_checkpoint.format.manifest import ManifestKind
-from pyspark_checkpoint.spark import session, state_task
-from pyspark_checkpoint.spark.state_task import WatchedLocation
-from pyspark_checkpoint.sparkstate.restore import state_refs
-from pyspark_checkpoint.store.faults import FaultKind, FaultyStore, fault_on
+from pyspark_checkpoint.sink import state_task
+from pyspark_checkpoint.sink import worker_cache as session
+from pyspark_checkpoint.sink.state_task import WatchedLocation
+from pyspark_checkpoint.spark_files.location import CheckpointLocation, LocationSpec
+from pyspark_checkpoint.spark_files.log_reader import LocationLogs
+from pyspark_checkpoint.spark_files.state_artifacts import state_refs
 from pyspark_checkpoint.store.local import LocalStore
+from pyspark_checkpoint.testing.faulty_store import FaultKind, FaultyStore, fault_on
 from tests.coordinated.made_stream import Killed, MadeStream, totals_after
 
 

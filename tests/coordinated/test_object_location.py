@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from pyspark_checkpoint.capture.operations import restore
-from pyspark_checkpoint.capture.restore import RestoreReport
+from pyspark_checkpoint.restore.api import restore
+from pyspark_checkpoint.restore.execute import RestoreReport
 from pyspark_checkpoint.store.base import ObjectStore
 from pyspark_checkpoint.store.open import open_object_store
 from tests.coordinated.made_stream import MadeStream, totals_after

@@ -12,9 +12,9 @@ import pytest
 from pyspark_checkpoint.clock import SYSTEM_CLOCK
 from pyspark_checkpoint.errors import RefusedError
 from pyspark_checkpoint.format.manifest import CheckpointManifest, ManifestKind
-from pyspark_checkpoint.sparkstate.names import parse_state_file
-from pyspark_checkpoint.sparkstate.points import RestorePoint
-from pyspark_checkpoint.sparkstate.restore import state_refs
+from pyspark_checkpoint.spark_files.names import parse_state_file
+from pyspark_checkpoint.spark_files.restore_points import RestorePoint
+from pyspark_checkpoint.spark_files.state_artifacts import state_refs
 from tests.coordinated.made_stream import Killed, MadeStream, input_keys, key_ring, totals_after
 from tests.sink.test_feed import Consumer
 

@@ -8,17 +8,17 @@ from pathlib import Path
 
 import pytest
 
-from pyspark_checkpoint.capture.location import CheckpointLocation, LocationSpec
-from pyspark_checkpoint.capture.location_logs import LocationLogs
 from pyspark_checkpoint.format.manifest import CheckpointManifest
-from pyspark_checkpoint.spark import state_commit, state_task
-from pyspark_checkpoint.spark.draft import Batch, gather
-from pyspark_checkpoint.spark.facts import QueryFacts
-from pyspark_checkpoint.spark.state_plan import StatePlan
-from pyspark_checkpoint.spark.state_reading import Remembered, may_put_together
-from pyspark_checkpoint.spark.state_task import WatchedLocation
-from pyspark_checkpoint.sparkstate.coordinated import StateRecord
-from pyspark_checkpoint.sparkstate.restore import state_refs
+from pyspark_checkpoint.sink import state_commit, state_task
+from pyspark_checkpoint.sink.batch_manifest import Batch, gather
+from pyspark_checkpoint.sink.query import QueryFacts
+from pyspark_checkpoint.sink.state_plan import StatePlan
+from pyspark_checkpoint.sink.state_share import Remembered, may_put_together
+from pyspark_checkpoint.sink.state_task import WatchedLocation
+from pyspark_checkpoint.spark_files.location import CheckpointLocation, LocationSpec
+from pyspark_checkpoint.spark_files.log_reader import LocationLogs
+from pyspark_checkpoint.spark_files.state_artifacts import state_refs
+from pyspark_checkpoint.spark_files.state_record import StateRecord
 from pyspark_checkpoint.store.base import ObjectInfo
 from pyspark_checkpoint.store.local import LocalStore
 from tests.coordinated.made_stream import Killed, MadeStream, totals_after

@@ -7,10 +7,10 @@ from pathlib import Path
 import pytest
 
 from pyspark_checkpoint.format.manifest import ManifestKind
-from pyspark_checkpoint.spark import commit as sink_commit
-from pyspark_checkpoint.spark import session
-from pyspark_checkpoint.spark.draft import is_of_last_batch
-from pyspark_checkpoint.spark.facts import QueryFacts
+from pyspark_checkpoint.sink import batch_commit as sink_commit
+from pyspark_checkpoint.sink import worker_cache as session
+from pyspark_checkpoint.sink.batch_manifest import is_of_last_batch
+from pyspark_checkpoint.sink.query import QueryFacts
 from pyspark_checkpoint.store.base import Body, Stored, Version
 from tests.coordinated.made_stream import Killed, MadeStream, totals_after
 from tests.coordinated.test_reading import Asked

@@ -8,27 +8,32 @@ from pathlib import Path
 
 import pytest
 
-from pyspark_checkpoint.capture.location import LocationSpec
 from pyspark_checkpoint.errors import FormatError, RefusedError
 from pyspark_checkpoint.format.artifact import ArtifactRef
 from pyspark_checkpoint.format.manifest import CheckpointManifest
-from pyspark_checkpoint.spark.facts import task_facts
-from pyspark_checkpoint.spark.state_plan import StatePlan
-from pyspark_checkpoint.sparkstate.capture import CapturedFile
-from pyspark_checkpoint.sparkstate.chain import FileFacts
-from pyspark_checkpoint.sparkstate.coordinated import (
+from pyspark_checkpoint.sink.query import task_facts
+from pyspark_checkpoint.sink.state_plan import StatePlan
+from pyspark_checkpoint.spark_files.consistency import check_fit
+from pyspark_checkpoint.spark_files.divergence import find_divergence
+from pyspark_checkpoint.spark_files.inventory import CapturedFile
+from pyspark_checkpoint.spark_files.listing import sort_listing
+from pyspark_checkpoint.spark_files.location import LocationSpec
+from pyspark_checkpoint.spark_files.logs import CommitLog, OperatorInfo, StoreInfo
+from pyspark_checkpoint.spark_files.names import StateFile, StateFileKind, StoreId, partition_of
+from pyspark_checkpoint.spark_files.restore_points import (
+    RestorePoint,
+    check_commit,
+    check_state,
+    select_state,
+)
+from pyspark_checkpoint.spark_files.state_record import (
     DeclaredStore,
     StateRecord,
     check_committable,
     find_state_record,
     plan_store_chains,
 )
-from pyspark_checkpoint.sparkstate.directory import sort_listing
-from pyspark_checkpoint.sparkstate.divergence import find_divergence
-from pyspark_checkpoint.sparkstate.fit import check_fit
-from pyspark_checkpoint.sparkstate.logs import CommitLog, OperatorInfo, StoreInfo
-from pyspark_checkpoint.sparkstate.names import StateFile, StateFileKind, StoreId, partition_of
-from pyspark_checkpoint.sparkstate.points import RestorePoint, check_commit, check_state, select_state
+from pyspark_checkpoint.spark_files.versions import FileFacts
 from tests.coordinated.made_stream import MadeStream
 
 A = "413fd584-b650-4804-b078-b1bf2a22d45d"

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from pyspark_checkpoint.capture.operations import restore
 from pyspark_checkpoint.history.checkpoint_store import CheckpointStore
+from pyspark_checkpoint.restore.api import restore
 from tests.harness.driver import Driver
 from tests.harness.queries import HDFS, ROCKSDB, QuerySpec, total_after
 from tests.servers.hadoop import s3a_jars, spark_conf

@@ -11,22 +11,22 @@ from typing import Any
 
 import pytest
 
-from pyspark_checkpoint.capture import sealing
-from pyspark_checkpoint.capture.covered import Captures, watch_query
-from pyspark_checkpoint.capture.describe import QueryFacts
-from pyspark_checkpoint.capture.location import LocationSpec
-from pyspark_checkpoint.capture.operations import savepoint
-from pyspark_checkpoint.capture.sealing import find_commit, seal_head
-from pyspark_checkpoint.capture.take import QueryCapture
+from pyspark_checkpoint.checkpoint import commit_log as sealing
+from pyspark_checkpoint.checkpoint.commit_log import find_commit, seal_head
+from pyspark_checkpoint.checkpoint.manifest_builder import QueryFacts
 from pyspark_checkpoint.cli.main import main
 from pyspark_checkpoint.errors import RefusedError
 from pyspark_checkpoint.format.artifact import ArtifactRef
+from pyspark_checkpoint.format.envelope import sha256_hex
 from pyspark_checkpoint.format.keys import manifest_key
 from pyspark_checkpoint.format.manifest import QueryInfo
-from pyspark_checkpoint.format.manifest_json import encode_manifest
-from pyspark_checkpoint.format.sealed import sha256_hex
+from pyspark_checkpoint.format.manifest_codec import encode_manifest
 from pyspark_checkpoint.history.seal import find_seal
-from pyspark_checkpoint.sparkstate.points import RestorePoint
+from pyspark_checkpoint.listener.checkpointer import QueryCapture
+from pyspark_checkpoint.listener.sink_watcher import Captures, watch_query
+from pyspark_checkpoint.restore.api import savepoint
+from pyspark_checkpoint.spark_files.location import LocationSpec
+from pyspark_checkpoint.spark_files.restore_points import RestorePoint
 from tests.coordinated.made_stream import QUERY_ID, Killed, MadeStream, key_ring, totals_after
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from pyspark_checkpoint import restore
-from pyspark_checkpoint.sparkstate.points import RestorePoint
+from pyspark_checkpoint.spark_files.restore_points import RestorePoint
 from tests.capture.lab import HDFS, PROVIDERS, QUERIES, ROCKSDB, ROCKSDB_CHANGELOG, ROCKSDB_CHANGELOG_2
 from tests.coordinated.lab import SHAPES, Lab
 

@@ -13,10 +13,10 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from pyspark_checkpoint import CheckpointListener, open_object_store, restore
-from pyspark_checkpoint.capture.roots import list_queries
 from pyspark_checkpoint.format.manifest import ManifestKind
 from pyspark_checkpoint.history.seal import find_seal
-from pyspark_checkpoint.sparkstate.points import RestorePoint
+from pyspark_checkpoint.registry.queries import list_queries
+from pyspark_checkpoint.spark_files.restore_points import RestorePoint
 from tests.capture.lab import HDFS, ROCKSDB_CHANGELOG, ROCKSDB_CHANGELOG_2
 from tests.coordinated.lab import KEYS, SHAPES, Lab, events
 

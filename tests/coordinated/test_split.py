@@ -9,10 +9,10 @@ from pathlib import Path
 import pytest
 
 from pyspark_checkpoint.errors import RefusedError, SettingsError
-from pyspark_checkpoint.spark.rescale import refuse_unfinished
-from pyspark_checkpoint.sparkstate.logs import OffsetLog
-from pyspark_checkpoint.sparkstate.preflight import PARTITIONS
-from pyspark_checkpoint.sparkstate.repartition import only_split
+from pyspark_checkpoint.restore.repartition import refuse_unfinished
+from pyspark_checkpoint.spark_files.logs import OffsetLog
+from pyspark_checkpoint.spark_files.repartition_batches import only_split
+from pyspark_checkpoint.spark_files.requirements import PARTITIONS
 from tests.coordinated.made_stream import MadeStream, totals_after
 
 TWO = OffsetLog(5, 7, {PARTITIONS: "2", "a": "b"}, ("x", None))

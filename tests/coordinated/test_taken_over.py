@@ -8,13 +8,13 @@ from pathlib import Path
 
 import pytest
 
-from pyspark_checkpoint.capture.auto_restore import auto_restore
-from pyspark_checkpoint.capture.location import LocationSpec
-from pyspark_checkpoint.capture.roots import QueryRoot, register
-from pyspark_checkpoint.capture.standing import Standing
+from pyspark_checkpoint.checkpoint.location_status import Standing
 from pyspark_checkpoint.cli.main import main
-from pyspark_checkpoint.config import PluginSettings
-from pyspark_checkpoint.sparkstate.points import RestorePoint
+from pyspark_checkpoint.plugin.auto_restore import auto_restore
+from pyspark_checkpoint.plugin.plugin_settings import PluginSettings
+from pyspark_checkpoint.registry.queries import QueryRoot, register
+from pyspark_checkpoint.spark_files.location import LocationSpec
+from pyspark_checkpoint.spark_files.restore_points import RestorePoint
 from pyspark_checkpoint.store.open import open_object_store
 from tests.coordinated.made_stream import QUERY_ID, MadeStream
 from tests.sink.kit import Query

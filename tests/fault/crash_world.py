@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from pyspark_checkpoint.crypto.master_keys import KeyRing, make_key_ring
 from pyspark_checkpoint.format.artifact import ArtifactRef
+from pyspark_checkpoint.format.envelope import sha256_hex
 from pyspark_checkpoint.format.keys import CheckpointId, CheckpointPaths
 from pyspark_checkpoint.format.manifest import (
     CheckpointManifest,
@@ -14,11 +16,9 @@ from pyspark_checkpoint.format.manifest import (
     PartitionSnapshotEntry,
     QueryInfo,
 )
-from pyspark_checkpoint.format.master_keys import KeyRing, make_key_ring
 from pyspark_checkpoint.format.records import SinkCommitStatus
-from pyspark_checkpoint.format.sealed import sha256_hex
 from pyspark_checkpoint.history.checkpoint_store import CheckpointStore
-from pyspark_checkpoint.history.stage import StagedItem, put_artifact
+from pyspark_checkpoint.history.staging import StagedItem, put_artifact
 from pyspark_checkpoint.store.base import ObjectStore
 from pyspark_checkpoint.store.memory import MemoryStore
 from tests.simulation.clock import SimulatedClock

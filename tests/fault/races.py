@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from pyspark_checkpoint.store.faults import Call, Fault, FaultKind, FaultPlan
+from pyspark_checkpoint.testing.faulty_store import Call, Fault, FaultKind, FaultPlan
 from tests.history_kit import History
 
 Patch = pytest.MonkeyPatch

@@ -13,17 +13,17 @@ from dataclasses import dataclass
 
 import pytest
 
+from pyspark_checkpoint.crypto.master_keys import KeyRing
 from pyspark_checkpoint.errors import CheckpointError
-from pyspark_checkpoint.format.master_keys import KeyRing
 from pyspark_checkpoint.history.control import read_control
 from pyspark_checkpoint.history.keyring import rekey
-from pyspark_checkpoint.history.recover import recover_latest_validated
-from pyspark_checkpoint.history.replicate import copy_store
+from pyspark_checkpoint.history.recovery import recover_latest_validated
+from pyspark_checkpoint.history.replication import copy_store
 from pyspark_checkpoint.history.seal import write_seal
 from pyspark_checkpoint.history.verify import verify_store
 from pyspark_checkpoint.store.base import ObjectStore
-from pyspark_checkpoint.store.faults import FaultKind, FaultyStore, SimulatedCrash, fault_at
 from pyspark_checkpoint.store.memory import MemoryStore
+from pyspark_checkpoint.testing.faulty_store import FaultKind, FaultyStore, SimulatedCrash, fault_at
 from tests.fault.crash_world import (
     BOTH_RINGS,
     NEW_RING,

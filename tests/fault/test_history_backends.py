@@ -12,9 +12,9 @@ from pyspark_checkpoint.format.manifest import (
     PartitionSnapshotEntry,
 )
 from pyspark_checkpoint.history.checkpoint_store import CheckpointStore
-from pyspark_checkpoint.history.commit import Run
 from pyspark_checkpoint.history.head import find_head
-from pyspark_checkpoint.history.stage import StagedItem
+from pyspark_checkpoint.history.run import Run
+from pyspark_checkpoint.history.staging import StagedItem
 from pyspark_checkpoint.store.base import ObjectStore
 from tests.conftest import Place
 

@@ -22,12 +22,12 @@ from pyspark_checkpoint.format.records import Control, encode_latest
 from pyspark_checkpoint.history import head as head_module
 from pyspark_checkpoint.history import lookup, publish, rules
 from pyspark_checkpoint.history.checkpoint_store import CheckpointStore
-from pyspark_checkpoint.history.commit import Run
 from pyspark_checkpoint.history.head import find_head
 from pyspark_checkpoint.history.lookup import find_checkpoint
+from pyspark_checkpoint.history.run import Run
 from pyspark_checkpoint.history.savepoint import add_savepoint
 from pyspark_checkpoint.store.base import ObjectStore, Version
-from pyspark_checkpoint.store.faults import FaultKind, FaultyStore, fault_on
+from pyspark_checkpoint.testing.faulty_store import FaultKind, FaultyStore, fault_on
 from tests.fault.races import Patch, lost_for_good, once, quiet_prune
 from tests.history_kit import History, commit, draft_of, history_of, stage_one
 

@@ -20,12 +20,13 @@ from pyspark_checkpoint.errors import (
 )
 from pyspark_checkpoint.format.keys import CONTROL_KEY, LATEST_KEY, manifest_key
 from pyspark_checkpoint.format.records import Control, Pin, SinkCommitStatus, encode_control
-from pyspark_checkpoint.history import seal, status
+from pyspark_checkpoint.history import seal
+from pyspark_checkpoint.history import sink_status as status
 from pyspark_checkpoint.history.checkpoint_store import CheckpointStore
 from pyspark_checkpoint.history.head import find_head
 from pyspark_checkpoint.store.base import Version
-from pyspark_checkpoint.store.faults import Fault, FaultKind, FaultyStore
 from pyspark_checkpoint.store.memory import MemoryStore
+from pyspark_checkpoint.testing.faulty_store import Fault, FaultKind, FaultyStore
 from tests.fault.races import Patch
 from tests.history_kit import History, commit, draft_of, history_of
 

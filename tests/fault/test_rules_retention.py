@@ -21,15 +21,17 @@ from pyspark_checkpoint.format.keys import (
     manifest_key,
     parse_given_up_key,
 )
-from pyspark_checkpoint.history import living, retain, rollback
+from pyspark_checkpoint.history import live_set as living
+from pyspark_checkpoint.history import retention as retain
+from pyspark_checkpoint.history import rollback
+from pyspark_checkpoint.history.checkpoint_deletion import delete_checkpoint
 from pyspark_checkpoint.history.checkpoint_store import CheckpointStore
-from pyspark_checkpoint.history.delete import delete_checkpoint
 from pyspark_checkpoint.history.given_up import give_up
 from pyspark_checkpoint.history.head import find_head
 from pyspark_checkpoint.history.lookup import find_checkpoint
 from pyspark_checkpoint.history.orphans import OrphanPlan, execute_orphans, scan_orphans
 from pyspark_checkpoint.history.savepoint import add_savepoint, remove_savepoint
-from pyspark_checkpoint.store.faults import Call, Fault, FaultKind
+from pyspark_checkpoint.testing.faulty_store import Call, Fault, FaultKind
 from tests.fault.races import Patch, once, quiet_prune
 from tests.history_kit import History, commit, draft_of, history_of, stage_one
 

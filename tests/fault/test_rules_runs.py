@@ -18,11 +18,11 @@ from pyspark_checkpoint.format.keys import manifest_key, parse_manifest_key
 from pyspark_checkpoint.format.manifest import ConnectorCheckpoint, ManifestKind, QueryInfo
 from pyspark_checkpoint.history import rules
 from pyspark_checkpoint.history.checkpoint_store import CheckpointStore
-from pyspark_checkpoint.history.commit import CLAIM_ROUNDS, Run
 from pyspark_checkpoint.history.head import Head
 from pyspark_checkpoint.history.lookup import find_checkpoint
 from pyspark_checkpoint.history.rollback import rollback
-from pyspark_checkpoint.store.faults import Call, Fault, FaultKind, fault_on, no_faults
+from pyspark_checkpoint.history.run import CLAIM_ROUNDS, Run
+from pyspark_checkpoint.testing.faulty_store import Call, Fault, FaultKind, fault_on, no_faults
 from tests.fault.races import Patch, lost_for_good, once
 from tests.history_kit import History, commit, history_of
 

@@ -12,10 +12,12 @@ from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 
+from pyspark_checkpoint.crypto.aead import MANIFEST_KEY_ID, DataKey, encrypt_artifact, manifest_mac
+from pyspark_checkpoint.crypto.data_keys import encode_wrapped_key, wrap
+from pyspark_checkpoint.crypto.master_keys import MasterKey
 from pyspark_checkpoint.format.artifact import ArtifactRef
 from pyspark_checkpoint.format.cipher import ArtifactContext
-from pyspark_checkpoint.format.crypto import MANIFEST_KEY_ID, DataKey, encrypt_artifact, manifest_mac
-from pyspark_checkpoint.format.key_record import encode_wrapped_key, wrap
+from pyspark_checkpoint.format.envelope import Mac, sha256_hex
 from pyspark_checkpoint.format.keys import (
     CONTROL_KEY,
     LATEST_KEY,
@@ -36,8 +38,7 @@ from pyspark_checkpoint.format.manifest import (
     QueryInfo,
     RequestCount,
 )
-from pyspark_checkpoint.format.manifest_json import encode_manifest
-from pyspark_checkpoint.format.master_keys import MasterKey
+from pyspark_checkpoint.format.manifest_codec import encode_manifest
 from pyspark_checkpoint.format.pack import Part, build_pack
 from pyspark_checkpoint.format.records import (
     Control,
@@ -50,7 +51,6 @@ from pyspark_checkpoint.format.records import (
     encode_seal,
     encode_status,
 )
-from pyspark_checkpoint.format.sealed import Mac, sha256_hex
 
 GOLDEN = Path(__file__).parent / "golden" / "version-1"
 STORE_ID = "018bcfe5-6800-7000-8000-0000000000aa"

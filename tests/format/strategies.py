@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 
 from pyspark_checkpoint.clock import uuid7_from
 from pyspark_checkpoint.format.artifact import ArtifactRef
+from pyspark_checkpoint.format.envelope import sha256_hex
 from pyspark_checkpoint.format.keys import MAX_NUMBER, CheckpointId, CheckpointPaths
 from pyspark_checkpoint.format.manifest import (
     CheckpointManifest,
@@ -18,7 +19,6 @@ from pyspark_checkpoint.format.manifest import (
     QueryInfo,
     RequestCount,
 )
-from pyspark_checkpoint.format.sealed import sha256_hex
 
 INT64 = 2**63 - 1
 

@@ -7,17 +7,17 @@ from pathlib import Path
 
 import pytest
 
+from pyspark_checkpoint.crypto.master_keys import KeyRing, make_key_ring
 from pyspark_checkpoint.errors import FormatError, MissingKey
 from pyspark_checkpoint.format.keys import CONTROL_KEY, manifest_key
 from pyspark_checkpoint.format.manifest import CheckpointManifest, ManifestKind
-from pyspark_checkpoint.format.master_keys import KeyRing, make_key_ring
 from pyspark_checkpoint.format.records import SinkCommitStatus, decode_control
-from pyspark_checkpoint.history.cipher import StoreCipher
+from pyspark_checkpoint.history.artifact_reader import ArtifactReader
 from pyspark_checkpoint.history.head import find_head
 from pyspark_checkpoint.history.lookup import find_checkpoint
-from pyspark_checkpoint.history.reading import ArtifactReader
 from pyspark_checkpoint.history.seal import find_seal
-from pyspark_checkpoint.history.status import read_status
+from pyspark_checkpoint.history.sink_status import read_status
+from pyspark_checkpoint.history.store_cipher import StoreCipher
 from pyspark_checkpoint.history.verify import verify_store
 from pyspark_checkpoint.store.base import ObjectStore
 from pyspark_checkpoint.store.memory import MemoryStore

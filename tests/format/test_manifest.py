@@ -11,9 +11,10 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from pyspark_checkpoint.crypto.aead import DataKey, manifest_mac
 from pyspark_checkpoint.errors import FormatError, IntegrityError, UnknownVersion
 from pyspark_checkpoint.format.artifact import ArtifactRef, verify_integrity
-from pyspark_checkpoint.format.crypto import DataKey, manifest_mac
+from pyspark_checkpoint.format.envelope import encode_sealed, sha256_hex
 from pyspark_checkpoint.format.keys import CheckpointId, CheckpointPaths
 from pyspark_checkpoint.format.manifest import (
     DEFAULT_VNODE_COUNT,
@@ -22,8 +23,7 @@ from pyspark_checkpoint.format.manifest import (
     OperatorSnapshotEntry,
     PartitionSnapshotEntry,
 )
-from pyspark_checkpoint.format.manifest_json import decode_manifest, encode_manifest, manifest_fields
-from pyspark_checkpoint.format.sealed import encode_sealed, sha256_hex
+from pyspark_checkpoint.format.manifest_codec import decode_manifest, encode_manifest, manifest_fields
 from tests.format.strategies import manifests
 
 NAME = "manifests/manifest-0000000007.json"

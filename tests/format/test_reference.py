@@ -8,7 +8,8 @@ from pathlib import Path
 import orjson
 import pytest
 
-from pyspark_checkpoint.format import crypto, keys, pack, records
+from pyspark_checkpoint.crypto import aead as crypto
+from pyspark_checkpoint.format import keys, pack, records
 from pyspark_checkpoint.format.manifest import ManifestKind
 from tests.format.make_golden import make_store
 

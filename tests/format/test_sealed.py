@@ -10,6 +10,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pyspark_checkpoint.errors import FormatError, IntegrityError, UnknownVersion
+from pyspark_checkpoint.format.envelope import (
+    MAX_SEALED_BYTES,
+    check_version,
+    decode_sealed,
+    encode_sealed,
+)
 from pyspark_checkpoint.format.records import (
     Control,
     Pin,
@@ -24,12 +30,6 @@ from pyspark_checkpoint.format.records import (
     encode_latest,
     encode_seal,
     encode_status,
-)
-from pyspark_checkpoint.format.sealed import (
-    MAX_SEALED_BYTES,
-    check_version,
-    decode_sealed,
-    encode_sealed,
 )
 from tests.format.strategies import INT64, digests, json_values, names, numbers, texts
 

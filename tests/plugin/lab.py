@@ -16,9 +16,9 @@ from pathlib import Path
 import pyspark
 
 from pyspark_checkpoint import CheckpointStore
-from pyspark_checkpoint.capture.roots import list_queries, root_url
 from pyspark_checkpoint.clock import SYSTEM_CLOCK
 from pyspark_checkpoint.format.manifest import CheckpointManifest
+from pyspark_checkpoint.registry.queries import list_queries, root_url
 from pyspark_checkpoint.store.open import open_object_store
 from tests.harness.inputs import give_turn
 from tests.servers.hadoop import TEST_JAR

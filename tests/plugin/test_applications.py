@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from pyspark_checkpoint import CheckpointStore, open_object_store
-from pyspark_checkpoint.capture.roots import QueryRoot, register, root_url
+from pyspark_checkpoint.registry.queries import QueryRoot, register, root_url
 from tests.capture.made import MadeLocation, capture, contents
 from tests.plugin.lab import (
     Application,

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from pyspark_checkpoint import CheckpointStore, open_object_store
-from pyspark_checkpoint.capture.roots import find_query, root_url
+from pyspark_checkpoint.registry.queries import find_query, root_url
 from tests.plugin.lab import Submitter, epoch, write_input
 
 APP = Path(__file__).with_name("beside_app.py")

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from pyspark_checkpoint.sparkstate.capture import NODES_HINT
+from pyspark_checkpoint.spark_files.inventory import NODES_HINT
 from tests.plugin.cluster import can_hide, standalone
 from tests.plugin.lab import (
     Submitter,

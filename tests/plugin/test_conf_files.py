@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from pyspark_checkpoint.capture.roots import list_app_queries, root_url
-from pyspark_checkpoint.config import option_conf, unknown_settings
 from pyspark_checkpoint.history.checkpoint_store import CheckpointStore
+from pyspark_checkpoint.plugin.plugin_settings import option_conf, unknown_settings
+from pyspark_checkpoint.registry.queries import list_app_queries, root_url
 from pyspark_checkpoint.store.open import open_object_store
 from tests.plugin.lab import Submitter, expected_batches, found_batches, write_input
 from tests.servers.launch import AzureServer, GcsServer, S3Server

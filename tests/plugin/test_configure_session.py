@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from pyspark_checkpoint import open_object_store
-from pyspark_checkpoint.capture.roots import list_queries
+from pyspark_checkpoint.registry.queries import list_queries
 from tests.plugin.lab import epoch, write_input
 from tests.servers.hadoop import FILE_MANAGER, ROOT, build_jar
 

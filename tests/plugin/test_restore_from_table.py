@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from pyspark_checkpoint.capture.auto_restore import auto_restore
-from pyspark_checkpoint.capture.roots import QueryRoot, register
-from pyspark_checkpoint.config import PluginSettings
-from pyspark_checkpoint.sparkstate.points import RestorePoint
+from pyspark_checkpoint.plugin.auto_restore import auto_restore
+from pyspark_checkpoint.plugin.plugin_settings import PluginSettings
+from pyspark_checkpoint.registry.queries import QueryRoot, register
+from pyspark_checkpoint.spark_files.restore_points import RestorePoint
 from pyspark_checkpoint.store.open import open_object_store
 from tests.coordinated.made_stream import QUERY_ID, MadeStream, totals_after
 

@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from pyspark_checkpoint.capture.roots import resolve_root
 from pyspark_checkpoint.history.checkpoint_store import CheckpointStore
-from pyspark_checkpoint.sparkstate.coordinated import find_state_record
+from pyspark_checkpoint.registry.queries import resolve_root
+from pyspark_checkpoint.spark_files.state_record import find_state_record
 from tests.plugin.lab import COORDINATES, Submitter, wait_until, write_input
 from tests.servers.hadoop import ROOT, run_maven
 

@@ -17,7 +17,7 @@ from pyspark_checkpoint.format.manifest import (
 )
 from pyspark_checkpoint.format.records import SinkCommitStatus
 from pyspark_checkpoint.history.checkpoint_store import CheckpointStore
-from pyspark_checkpoint.history.stage import StagedItem
+from pyspark_checkpoint.history.staging import StagedItem
 from pyspark_checkpoint.history.verify import verify_store
 from pyspark_checkpoint.store.memory import MemoryStore
 from tests.property.history_model import Entry, Model

@@ -11,7 +11,7 @@ from pyspark_checkpoint.format.keys import (
 )
 from pyspark_checkpoint.history.head import find_head
 from pyspark_checkpoint.history.orphans import execute_orphans, scan_orphans
-from pyspark_checkpoint.history.retain import execute_prune, plan_prune, read_recent
+from pyspark_checkpoint.history.retention import execute_prune, plan_prune, read_recent
 from pyspark_checkpoint.history.verify import verify_store
 from tests.simulation.clock import DAY_MS
 from tests.simulation.process import Actor, Context

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 
 from pyspark_checkpoint.clock import uuid7_from
 from pyspark_checkpoint.format.artifact import ArtifactRef
+from pyspark_checkpoint.format.envelope import sha256_hex
 from pyspark_checkpoint.format.keys import (
     CONTROL_KEY,
     LATEST_KEY,
@@ -24,9 +25,8 @@ from pyspark_checkpoint.format.manifest import (
     PartitionSnapshotEntry,
     QueryInfo,
 )
-from pyspark_checkpoint.format.manifest_json import encode_manifest
+from pyspark_checkpoint.format.manifest_codec import encode_manifest
 from pyspark_checkpoint.format.records import Control, Pin, encode_control, encode_latest
-from pyspark_checkpoint.format.sealed import sha256_hex
 from tests.simulation.clock import START_MS
 from tests.simulation.truth import Truth
 

@@ -16,17 +16,12 @@ from pyspark_checkpoint.format.keys import (
 )
 from pyspark_checkpoint.format.manifest import CheckpointManifest
 from pyspark_checkpoint.format.records import Control, Pin, decode_control, encode_control
-from pyspark_checkpoint.history import (
-    commit,
-    control,
-    head,
-    living,
-    pins,
-    publish,
-    retain,
-)
-from pyspark_checkpoint.history.records_io import LoadedManifest, find_manifest, read_manifest
-from pyspark_checkpoint.history.remove import remove_dead
+from pyspark_checkpoint.history import control, head, pins, publish
+from pyspark_checkpoint.history import live_set as living
+from pyspark_checkpoint.history import retention as retain
+from pyspark_checkpoint.history import run as commit
+from pyspark_checkpoint.history.deletion import remove_dead
+from pyspark_checkpoint.history.manifest_reader import LoadedManifest, find_manifest, read_manifest
 from pyspark_checkpoint.store.base import ObjectStore
 
 

@@ -12,21 +12,12 @@ from dataclasses import dataclass
 from typing import Any
 from unittest import mock
 
-from pyspark_checkpoint.history import (
-    commit,
-    delete,
-    head,
-    living,
-    lookup,
-    orphans,
-    publish,
-    recover,
-    retain,
-    rollback,
-    rules,
-    savepoint,
-    verify,
-)
+from pyspark_checkpoint.history import checkpoint_deletion as delete
+from pyspark_checkpoint.history import head, lookup, orphans, publish, rollback, rules, savepoint, verify
+from pyspark_checkpoint.history import live_set as living
+from pyspark_checkpoint.history import recovery as recover
+from pyspark_checkpoint.history import retention as retain
+from pyspark_checkpoint.history import run as commit
 from tests.simulation import broken
 
 Patch = Callable[[], Any]

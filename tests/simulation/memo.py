@@ -12,7 +12,9 @@ from contextlib import contextmanager
 from types import ModuleType
 from typing import Any
 
-from pyspark_checkpoint.format import keys, manifest_json, records, sealed, summary
+from pyspark_checkpoint.format import envelope as sealed
+from pyspark_checkpoint.format import keys, records, summary
+from pyspark_checkpoint.format import manifest_codec as manifest_json
 from pyspark_checkpoint.store import base
 
 _PURE: tuple[tuple[ModuleType, str], ...] = (

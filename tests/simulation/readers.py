@@ -6,8 +6,8 @@ from pyspark_checkpoint.errors import RefusedError, Unavailable
 from pyspark_checkpoint.format.keys import LATEST_KEY
 from pyspark_checkpoint.history.head import find_head
 from pyspark_checkpoint.history.lookup import find_checkpoint, find_number_by_epoch
-from pyspark_checkpoint.history.recover import recover_latest_validated
-from pyspark_checkpoint.history.replicate import copy_store
+from pyspark_checkpoint.history.recovery import recover_latest_validated
+from pyspark_checkpoint.history.replication import copy_store
 from pyspark_checkpoint.history.verify import verify_store
 from pyspark_checkpoint.store.memory import MemoryStore
 from tests.simulation.process import Actor, Context

@@ -10,6 +10,7 @@ import functools
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
+from pyspark_checkpoint.format.envelope import sha256_hex
 from pyspark_checkpoint.format.keys import (
     CONTROL_KEY,
     manifest_key,
@@ -18,9 +19,8 @@ from pyspark_checkpoint.format.keys import (
     parse_seal_key,
 )
 from pyspark_checkpoint.format.manifest import CheckpointManifest, ManifestKind
-from pyspark_checkpoint.format.manifest_json import decode_manifest
+from pyspark_checkpoint.format.manifest_codec import decode_manifest
 from pyspark_checkpoint.format.records import Control, decode_control, decode_seal
-from pyspark_checkpoint.format.sealed import sha256_hex
 from tests.simulation.process import Event
 
 

@@ -18,8 +18,8 @@ from pyspark_checkpoint.format.artifact import ArtifactRef
 from pyspark_checkpoint.format.keys import CONTROL_KEY, CheckpointId, CheckpointPaths
 from pyspark_checkpoint.format.manifest import CheckpointManifest
 from pyspark_checkpoint.history.checkpoint_store import CheckpointStore
-from pyspark_checkpoint.history.commit import Run
-from pyspark_checkpoint.history.stage import put_artifact
+from pyspark_checkpoint.history.run import Run
+from pyspark_checkpoint.history.staging import put_artifact
 from tests.simulation.beginning import (
     OPERATOR,
     QUERY,

@@ -16,16 +16,16 @@ import pyarrow as pa
 
 from pyspark_checkpoint.clock import SYSTEM_CLOCK
 from pyspark_checkpoint.format.manifest import CheckpointManifest
-from pyspark_checkpoint.history.reading import ArtifactReader
-from pyspark_checkpoint.spark import session
-from pyspark_checkpoint.spark.chain import ChainReader
-from pyspark_checkpoint.spark.commit import commit_batch, plan_batch
-from pyspark_checkpoint.spark.facts import TaskFacts, facts_from_fields
-from pyspark_checkpoint.spark.locate import read_table
-from pyspark_checkpoint.spark.messages import DriverFacts, StagedPartition
-from pyspark_checkpoint.spark.options import parse_read_options, parse_write_options
-from pyspark_checkpoint.spark.plan import SinkPlan
-from pyspark_checkpoint.spark.task import SinkTask
+from pyspark_checkpoint.history.artifact_reader import ArtifactReader
+from pyspark_checkpoint.sink import worker_cache as session
+from pyspark_checkpoint.sink.batch_commit import commit_batch, plan_batch
+from pyspark_checkpoint.sink.batch_plan import SinkPlan
+from pyspark_checkpoint.sink.messages import DriverFacts, StagedPartition
+from pyspark_checkpoint.sink.partition import ChainReader
+from pyspark_checkpoint.sink.query import TaskFacts, facts_from_fields
+from pyspark_checkpoint.sink.table_lookup import read_table
+from pyspark_checkpoint.sink.table_options import parse_read_options, parse_write_options
+from pyspark_checkpoint.sink.task import SinkTask
 from pyspark_checkpoint.table.schema import TableSchema
 from pyspark_checkpoint.table.vnode import vnodes_of
 

@@ -13,7 +13,7 @@ import pytest
 from pyspark_checkpoint import open_object_store
 from pyspark_checkpoint.format.keys import manifest_key
 from pyspark_checkpoint.history.head import find_head
-from pyspark_checkpoint.history.records_io import exists
+from pyspark_checkpoint.history.manifest_reader import exists
 from pyspark_checkpoint.store.base import ObjectStore
 from tests.harness.crash import run_with_kills
 from tests.harness.driver import Driver

@@ -19,9 +19,9 @@ from pyspark_checkpoint.history.checkpoint_store import CheckpointStore
 from pyspark_checkpoint.history.head import find_head
 from pyspark_checkpoint.history.rollback import rollback
 from pyspark_checkpoint.history.seal import write_seal
-from pyspark_checkpoint.spark.options import parse_read_options
-from pyspark_checkpoint.spark.reader import TableReader
-from pyspark_checkpoint.spark.stream_reader import ChangeReader
+from pyspark_checkpoint.sink.change_reader import ChangeReader
+from pyspark_checkpoint.sink.table_options import parse_read_options
+from pyspark_checkpoint.sink.table_reader import TableReader
 from pyspark_checkpoint.table.schema import TableSchema
 from tests.sink.kit import SCHEMA, Query, forget_everything, rows_from
 

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from pyspark_checkpoint import open_object_store
+from pyspark_checkpoint.crypto.aead import MANIFEST_KEY_ID
 from pyspark_checkpoint.errors import FormatError, MissingKey, RefusedError
-from pyspark_checkpoint.format.crypto import MANIFEST_KEY_ID
 from pyspark_checkpoint.format.keys import data_key_key
 from tests.sink.kit import Query, forget_everything, read_pairs, rows_from
 

@@ -11,10 +11,10 @@ import pytest
 from pyspark.sql.types import StructType
 
 from pyspark_checkpoint.errors import FormatError, RefusedError, SettingsError
-from pyspark_checkpoint.spark.options import split_columns
-from pyspark_checkpoint.spark.reader import FilteringTableReader, TableReader
-from pyspark_checkpoint.spark.source import CheckpointSinkSource
-from pyspark_checkpoint.spark.writer import StreamWriter
+from pyspark_checkpoint.sink.datasource import CheckpointSinkSource
+from pyspark_checkpoint.sink.table_options import split_columns
+from pyspark_checkpoint.sink.table_reader import FilteringTableReader, TableReader
+from pyspark_checkpoint.sink.writers import StreamWriter
 from pyspark_checkpoint.table.schema import TableSchema
 from tests.sink.kit import SCHEMA, Query, Worker, read_pairs, rows_from
 

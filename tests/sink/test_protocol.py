@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 from pyspark_checkpoint import open_object_store
 from pyspark_checkpoint.errors import MissingKey, RefusedError, SettingsError
 from pyspark_checkpoint.format.manifest import ManifestKind
-from pyspark_checkpoint.spark.options import parse_read_options, parse_write_options
-from pyspark_checkpoint.spark.reader import TableReader
+from pyspark_checkpoint.sink.table_options import parse_read_options, parse_write_options
+from pyspark_checkpoint.sink.table_reader import TableReader
 from tests.sink.kit import SCHEMA, Query, Worker, forget_everything, read_pairs, rows_from
 
 ONE: list[tuple[int | None, int]] = [(1, 10), (2, 20)]

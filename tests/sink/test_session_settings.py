@@ -10,7 +10,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from pyspark_checkpoint import open_object_store
-from pyspark_checkpoint.spark.gateway import hadoop_settings
+from pyspark_checkpoint.spark.jvm import hadoop_settings
 from tests.servers.hadoop import s3a_conf
 from tests.servers.launch import S3Server
 from tests.sink.lab import Lab

@@ -15,19 +15,19 @@ from pyspark_checkpoint.errors import FormatError, Unavailable
 from pyspark_checkpoint.format.manifest import CheckpointManifest
 from pyspark_checkpoint.history import settle
 from pyspark_checkpoint.history.checkpoint_store import CheckpointStore
-from pyspark_checkpoint.history.commit import Run
-from pyspark_checkpoint.history.difference import compare_manifests
 from pyspark_checkpoint.history.head import find_head
-from pyspark_checkpoint.history.replicate import copy_store
+from pyspark_checkpoint.history.manifest_diff import compare_manifests
+from pyspark_checkpoint.history.replication import copy_store
+from pyspark_checkpoint.history.run import Run
 from pyspark_checkpoint.history.settle import paths_below, unfolded_apart
-from pyspark_checkpoint.spark.locate import read_table
-from pyspark_checkpoint.spark.options import parse_read_options
-from pyspark_checkpoint.spark.stream_reader import epoch_splits
+from pyspark_checkpoint.sink.change_reader import epoch_splits
+from pyspark_checkpoint.sink.table_lookup import read_table
+from pyspark_checkpoint.sink.table_options import parse_read_options
 from pyspark_checkpoint.store.base import Body, ObjectStore, Version
 from pyspark_checkpoint.store.local import LocalStore
 from pyspark_checkpoint.store.memory import MemoryStore
 from pyspark_checkpoint.store.open import open_object_store
-from pyspark_checkpoint.table import roll
+from pyspark_checkpoint.table import compaction as roll
 from tests.sink.kit import Query, forget_everything, read_pairs, rows_from
 
 Pairs = list[tuple[int | None, int]]

@@ -13,8 +13,8 @@ import pyspark
 import pytest
 
 from pyspark_checkpoint.history.checkpoint_store import CheckpointStore
-from pyspark_checkpoint.sparkstate.coordinated import find_state_record
-from pyspark_checkpoint.sparkstate.restore import state_refs
+from pyspark_checkpoint.spark_files.state_artifacts import state_refs
+from pyspark_checkpoint.spark_files.state_record import find_state_record
 from tests.harness.driver import Driver
 from tests.harness.queries import ROCKSDB_V2, QuerySpec
 from tests.sink.kit import forget_everything, read_rows

@@ -14,13 +14,13 @@ from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowW
 from pyspark_checkpoint.errors import RefusedError
 from pyspark_checkpoint.format.artifact import ArtifactRef
 from pyspark_checkpoint.format.manifest import CheckpointManifest
-from pyspark_checkpoint.spark import session
-from pyspark_checkpoint.spark.facts import TaskFacts
-from pyspark_checkpoint.spark.messages import StagedPartition
-from pyspark_checkpoint.spark.options import parse_read_options
-from pyspark_checkpoint.spark.reader import TableReader
-from pyspark_checkpoint.spark.task import SinkTask
-from pyspark_checkpoint.spark.writer import BatchWriter, StreamWriter
+from pyspark_checkpoint.sink import worker_cache as session
+from pyspark_checkpoint.sink.messages import StagedPartition
+from pyspark_checkpoint.sink.query import TaskFacts
+from pyspark_checkpoint.sink.table_options import parse_read_options
+from pyspark_checkpoint.sink.table_reader import TableReader
+from pyspark_checkpoint.sink.task import SinkTask
+from pyspark_checkpoint.sink.writers import BatchWriter, StreamWriter
 from pyspark_checkpoint.store.open import open_object_store
 from tests.sink.kit import SCHEMA, Query, read_pairs, rows_from
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from pyspark_checkpoint.history.control import read_control
 from pyspark_checkpoint.history.head import find_head
 from pyspark_checkpoint.history.lookup import find_checkpoint
-from pyspark_checkpoint.history.replicate import copy_store
-from pyspark_checkpoint.history.retain import execute_prune, plan_prune, read_recent
+from pyspark_checkpoint.history.replication import copy_store
+from pyspark_checkpoint.history.retention import execute_prune, plan_prune, read_recent
 from pyspark_checkpoint.history.verify import verify_store
 from pyspark_checkpoint.store.base import ObjectStore
 from tests.unit.fixed_clock import FixedClock

@@ -9,8 +9,8 @@ from pyspark_checkpoint.format.manifest import (
     OperatorSnapshotEntry,
     PartitionSnapshotEntry,
 )
-from pyspark_checkpoint.history.commit import Run
-from pyspark_checkpoint.history.stage import Staged, StagedItem, stage
+from pyspark_checkpoint.history.run import Run
+from pyspark_checkpoint.history.staging import Staged, StagedItem, stage
 from pyspark_checkpoint.store.base import ObjectStore
 from tests.unit.fixed_clock import FixedClock
 

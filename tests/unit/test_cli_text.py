@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from pyspark_checkpoint.cli import text
 from pyspark_checkpoint.cli.arguments import parse_options, parse_span_ms
-from pyspark_checkpoint.cli.commands.prune import ranges
+from pyspark_checkpoint.cli.commands.prune_command import ranges
 from pyspark_checkpoint.errors import SettingsError
 from pyspark_checkpoint.history.moments import parse_timestamp_ms
 

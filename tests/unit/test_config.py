@@ -7,14 +7,14 @@ from pathlib import Path
 
 import pytest
 
-from pyspark_checkpoint.config import (
+from pyspark_checkpoint.errors import SettingsError
+from pyspark_checkpoint.plugin.plugin_settings import (
     SETTINGS,
     conf_of,
     option_conf,
     parse_plugin_settings,
     unknown_settings,
 )
-from pyspark_checkpoint.errors import SettingsError
 
 ROOT = Path(__file__).resolve().parents[2]
 URL = {"spark.ckpt.url": "s3://bucket/prefix"}

@@ -10,9 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pyspark_checkpoint.errors import FormatError, MissingKey, RefusedError, UnknownVersion
-from pyspark_checkpoint.format.cipher import ArtifactContext
-from pyspark_checkpoint.format.crypto import (
+from pyspark_checkpoint.crypto.aead import (
     HEADER_BYTES,
     TAG_BYTES,
     DataKey,
@@ -25,7 +23,9 @@ from pyspark_checkpoint.format.crypto import (
     unwrap_data_key,
     wrap_data_key,
 )
-from pyspark_checkpoint.history.cipher import DataKeyCipher
+from pyspark_checkpoint.errors import FormatError, MissingKey, RefusedError, UnknownVersion
+from pyspark_checkpoint.format.cipher import ArtifactContext
+from pyspark_checkpoint.history.store_cipher import DataKeyCipher
 from tests.unit.fixed_clock import FixedClock
 
 SECRET = hashlib.sha256(b"data key").digest()

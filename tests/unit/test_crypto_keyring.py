@@ -9,13 +9,12 @@ from pathlib import Path
 
 import pytest
 
+from pyspark_checkpoint.crypto.aead import MANIFEST_KEY_ID
+from pyspark_checkpoint.crypto.data_keys import decode_wrapped_key, encode_wrapped_key
+from pyspark_checkpoint.crypto.master_keys import KeyRing, make_key_ring, parse_key_ring
 from pyspark_checkpoint.errors import FormatError, MissingKey, SettingsError
 from pyspark_checkpoint.format.cipher import ArtifactContext
-from pyspark_checkpoint.format.crypto import MANIFEST_KEY_ID
-from pyspark_checkpoint.format.key_record import decode_wrapped_key, encode_wrapped_key
 from pyspark_checkpoint.format.keys import LATEST_KEY, data_key_key
-from pyspark_checkpoint.format.master_keys import KeyRing, make_key_ring, parse_key_ring
-from pyspark_checkpoint.history.cipher import StoreCipher
 from pyspark_checkpoint.history.keyring import (
     find_key_ring,
     load_key_ring,
@@ -23,9 +22,16 @@ from pyspark_checkpoint.history.keyring import (
     read_wrapped_keys,
     rekey,
 )
+from pyspark_checkpoint.history.store_cipher import StoreCipher
 from pyspark_checkpoint.store.base import Body, Version
-from pyspark_checkpoint.store.faults import FaultKind, FaultyStore, SimulatedCrash, fault_at, fault_on
 from pyspark_checkpoint.store.memory import MemoryStore
+from pyspark_checkpoint.testing.faulty_store import (
+    FaultKind,
+    FaultyStore,
+    SimulatedCrash,
+    fault_at,
+    fault_on,
+)
 from tests.unit.fixed_clock import FixedClock
 
 OLD = hashlib.sha256(b"old").digest()

@@ -16,11 +16,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pyspark_checkpoint.errors import FormatError
-from pyspark_checkpoint.history.reading import ArtifactReader
-from pyspark_checkpoint.spark.chain import ChainReader
-from pyspark_checkpoint.spark.locate import read_table
-from pyspark_checkpoint.spark.options import parse_read_options
-from pyspark_checkpoint.sparkstate import logs
+from pyspark_checkpoint.history.artifact_reader import ArtifactReader
+from pyspark_checkpoint.sink.partition import ChainReader
+from pyspark_checkpoint.sink.table_lookup import read_table
+from pyspark_checkpoint.sink.table_options import parse_read_options
+from pyspark_checkpoint.spark_files import logs
 from pyspark_checkpoint.table.codec import (
     Compression,
     decode_rows,

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from pyspark_checkpoint.format.manifest import CheckpointManifest
 from pyspark_checkpoint.history.checkpoint_store import CheckpointStore
-from pyspark_checkpoint.history.commit import Run
-from pyspark_checkpoint.spark.feed_history import FeedHistory
-from pyspark_checkpoint.spark.session import OpenTable
+from pyspark_checkpoint.history.run import Run
+from pyspark_checkpoint.sink.change_history import FeedHistory
+from pyspark_checkpoint.sink.worker_cache import OpenTable
 from pyspark_checkpoint.store.memory import MemoryStore
 from pyspark_checkpoint.store.meter import MeteredStore
 from pyspark_checkpoint.table.feed import NOTHING_SERVED, FeedPosition

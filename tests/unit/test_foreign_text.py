@@ -11,7 +11,7 @@ import orjson
 import pytest
 
 from pyspark_checkpoint.cli import text
-from pyspark_checkpoint.cli.commands.watch import View
+from pyspark_checkpoint.cli.commands.watch_command import View
 from pyspark_checkpoint.cli.console import Console
 from pyspark_checkpoint.cli.main import warnings_shown
 from pyspark_checkpoint.errors import RefusedError

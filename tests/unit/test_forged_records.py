@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from pyspark_checkpoint.capture.operations import restore, savepoint
 from pyspark_checkpoint.errors import RefusedError, UnknownVersion
+from pyspark_checkpoint.format.envelope import encode_sealed
 from pyspark_checkpoint.format.keys import committed_key, failed_key, manifest_key, seal_key
 from pyspark_checkpoint.format.manifest import CheckpointManifest, ManifestKind
 from pyspark_checkpoint.format.records import (
@@ -19,11 +19,11 @@ from pyspark_checkpoint.format.records import (
     encode_seal,
     encode_status,
 )
-from pyspark_checkpoint.format.sealed import encode_sealed
 from pyspark_checkpoint.history.checkpoint_store import CheckpointStore
 from pyspark_checkpoint.history.seal import create_seal, find_seal
-from pyspark_checkpoint.history.status import record_status
-from pyspark_checkpoint.sparkstate.points import RestorePoint
+from pyspark_checkpoint.history.sink_status import record_status
+from pyspark_checkpoint.restore.api import restore, savepoint
+from pyspark_checkpoint.spark_files.restore_points import RestorePoint
 from tests.coordinated.made_stream import MadeStream, key_ring
 from tests.history_kit import History
 from tests.unit.test_history_encrypted import RING, opened

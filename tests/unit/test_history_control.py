@@ -11,8 +11,8 @@ from pyspark_checkpoint.errors import OutcomeUnknown, Unavailable
 from pyspark_checkpoint.format.keys import CONTROL_KEY
 from pyspark_checkpoint.format.records import Control, Pin
 from pyspark_checkpoint.history.control import Change, ensure_control, read_control, swap_control
-from pyspark_checkpoint.store.faults import Fault, FaultKind, FaultyStore, fault_on
 from pyspark_checkpoint.store.memory import MemoryStore
+from pyspark_checkpoint.testing.faulty_store import Fault, FaultKind, FaultyStore, fault_on
 from tests.history_kit import History
 from tests.unit.fixed_clock import FixedClock
 

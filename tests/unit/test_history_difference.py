@@ -14,7 +14,7 @@ from pyspark_checkpoint.format.manifest import (
     OperatorSnapshotEntry,
     PartitionSnapshotEntry,
 )
-from pyspark_checkpoint.history.difference import (
+from pyspark_checkpoint.history.manifest_diff import (
     ArtifactCount,
     Change,
     Move,

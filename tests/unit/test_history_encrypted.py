@@ -11,8 +11,10 @@ from typing import Any
 import pytest
 
 from pyspark_checkpoint import errors
+from pyspark_checkpoint.compat.artifact_checkpointer import ObjectStoreCheckpointer
+from pyspark_checkpoint.crypto.aead import MANIFEST_KEY_ID
+from pyspark_checkpoint.crypto.master_keys import KeyRing, make_key_ring
 from pyspark_checkpoint.errors import CheckpointError, FormatError, MissingKey, RefusedError
-from pyspark_checkpoint.format.crypto import MANIFEST_KEY_ID
 from pyspark_checkpoint.format.keys import data_key_key, manifest_key
 from pyspark_checkpoint.format.manifest import (
     CheckpointManifest,
@@ -20,16 +22,14 @@ from pyspark_checkpoint.format.manifest import (
     OperatorSnapshotEntry,
     PartitionSnapshotEntry,
 )
-from pyspark_checkpoint.format.manifest_json import encode_manifest
-from pyspark_checkpoint.format.master_keys import KeyRing, make_key_ring
+from pyspark_checkpoint.format.manifest_codec import encode_manifest
 from pyspark_checkpoint.history.checkpoint_store import CheckpointStore
-from pyspark_checkpoint.history.checkpointer import ObjectStoreCheckpointer
-from pyspark_checkpoint.history.cipher import StoreCipher
-from pyspark_checkpoint.history.commit import Run
-from pyspark_checkpoint.history.records_io import read_manifest
-from pyspark_checkpoint.history.stage import StagedItem
+from pyspark_checkpoint.history.manifest_reader import read_manifest
+from pyspark_checkpoint.history.run import Run
+from pyspark_checkpoint.history.staging import StagedItem
+from pyspark_checkpoint.history.store_cipher import StoreCipher
 from pyspark_checkpoint.store.base import ObjectInfo
-from pyspark_checkpoint.store.faults import FaultKind, FaultyStore, SimulatedCrash, fault_on
+from pyspark_checkpoint.testing.faulty_store import FaultKind, FaultyStore, SimulatedCrash, fault_on
 from tests.history_kit import History
 
 MASTER = b"the master key, never to be seen"

@@ -5,11 +5,12 @@ from __future__ import annotations
 import pytest
 
 from pyspark_checkpoint.errors import FormatError
-from pyspark_checkpoint.format import sealed
+from pyspark_checkpoint.format import envelope as sealed
 from pyspark_checkpoint.format.keys import LATEST_KEY, manifest_key
-from pyspark_checkpoint.format.manifest_json import manifest_fields
+from pyspark_checkpoint.format.manifest_codec import manifest_fields
 from pyspark_checkpoint.format.records import encode_latest
-from pyspark_checkpoint.history import lookup, records_io
+from pyspark_checkpoint.history import lookup
+from pyspark_checkpoint.history import manifest_reader as records_io
 from pyspark_checkpoint.history.head import find_head, locate_head
 from tests.history_kit import History, commit, history_of
 

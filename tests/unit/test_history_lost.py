@@ -7,8 +7,6 @@ from pathlib import Path
 
 import pytest
 
-from pyspark_checkpoint.capture.operations import RestoreRequest, restore
-from pyspark_checkpoint.capture.preview import preview_restore
 from pyspark_checkpoint.cli.main import main
 from pyspark_checkpoint.cli.watching import Watched
 from pyspark_checkpoint.errors import CheckpointError, RefusedError
@@ -16,13 +14,15 @@ from pyspark_checkpoint.format.keys import LATEST_KEY, manifest_key
 from pyspark_checkpoint.format.manifest import ManifestKind
 from pyspark_checkpoint.format.records import SinkCommitStatus, encode_latest
 from pyspark_checkpoint.history.checkpoint_store import CheckpointStore
+from pyspark_checkpoint.history.deletion import remove_lost_records
 from pyspark_checkpoint.history.head import find_head
-from pyspark_checkpoint.history.recover import recover_latest_validated
-from pyspark_checkpoint.history.remove import remove_lost_records
-from pyspark_checkpoint.history.replicate import copy_store
+from pyspark_checkpoint.history.recovery import recover_latest_validated
+from pyspark_checkpoint.history.replication import copy_store
 from pyspark_checkpoint.history.rollback import rollback
 from pyspark_checkpoint.history.seal import create_seal, find_seal
-from pyspark_checkpoint.history.status import read_status, record_status
+from pyspark_checkpoint.history.sink_status import read_status, record_status
+from pyspark_checkpoint.restore.api import RestoreRequest, restore
+from pyspark_checkpoint.restore.preview import preview_restore
 from pyspark_checkpoint.store.memory import MemoryStore
 from tests.capture.made import MadeLocation, capture, contents, needed, taker
 from tests.history_kit import History, commit, history_of

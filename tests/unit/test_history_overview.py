@@ -6,16 +6,16 @@ from hypothesis import given
 
 from pyspark_checkpoint.format.keys import manifest_key
 from pyspark_checkpoint.format.manifest import CheckpointManifest, ManifestKind, RequestCount
-from pyspark_checkpoint.format.manifest_json import encode_manifest
+from pyspark_checkpoint.format.manifest_codec import encode_manifest
 from pyspark_checkpoint.history.checkpoint_store import CheckpointStore
-from pyspark_checkpoint.history.course import (
+from pyspark_checkpoint.history.overview import Entry, Overview, decode_entry, entry_of, read_overview
+from pyspark_checkpoint.history.timeline import (
     Gap,
     find_gaps,
     find_reigns,
     gap_limit_ms,
     usual_interval_ms,
 )
-from pyspark_checkpoint.history.overview import Entry, Overview, decode_entry, entry_of, read_overview
 from pyspark_checkpoint.store.memory import MemoryStore
 from tests.format.strategies import manifests
 from tests.history_kit import History, draft_of, history_of, stage_one

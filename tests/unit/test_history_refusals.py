@@ -16,6 +16,7 @@ from pyspark_checkpoint.errors import (
     UnknownVersion,
 )
 from pyspark_checkpoint.format.artifact import ArtifactRef
+from pyspark_checkpoint.format.envelope import MAX_SEALED_BYTES, sha256_hex
 from pyspark_checkpoint.format.keys import (
     CONTROL_KEY,
     LATEST_KEY,
@@ -31,14 +32,13 @@ from pyspark_checkpoint.format.manifest import (
     PartitionSnapshotEntry,
     QueryInfo,
 )
-from pyspark_checkpoint.format.manifest_json import encode_manifest
-from pyspark_checkpoint.format.sealed import MAX_SEALED_BYTES, sha256_hex
+from pyspark_checkpoint.format.manifest_codec import encode_manifest
 from pyspark_checkpoint.history.checkpoint_store import CheckpointStore
 from pyspark_checkpoint.history.head import find_head
 from pyspark_checkpoint.history.pins import rollback_pin_name
 from pyspark_checkpoint.history.savepoint import pin_checkpoint
-from pyspark_checkpoint.history.stage import StagedItem
-from pyspark_checkpoint.store.faults import Call, Fault, FaultKind, fault_on
+from pyspark_checkpoint.history.staging import StagedItem
+from pyspark_checkpoint.testing.faulty_store import Call, Fault, FaultKind, fault_on
 from tests.history_kit import History, commit, history_of
 
 UUID = "018bcfe5-6800-7000-8000-000000000001"

@@ -9,15 +9,15 @@ from pyspark_checkpoint.format.keys import committed_key, failed_key, seal_key
 from pyspark_checkpoint.format.manifest import ManifestKind
 from pyspark_checkpoint.format.records import Control, Pin, SinkCommitStatus
 from pyspark_checkpoint.format.summary import ManifestSummary
-from pyspark_checkpoint.history.delete import mark_deleted
+from pyspark_checkpoint.history.checkpoint_deletion import mark_deleted
 from pyspark_checkpoint.history.head import find_head
 from pyspark_checkpoint.history.lookup import find_checkpoint
-from pyspark_checkpoint.history.retain import execute_prune, plan_prune, read_recent
+from pyspark_checkpoint.history.retention import execute_prune, plan_prune, read_recent
 from pyspark_checkpoint.history.rollback import rollback
 from pyspark_checkpoint.history.savepoint import add_savepoint, list_savepoints, pin_checkpoint
 from pyspark_checkpoint.history.seal import create_seal
-from pyspark_checkpoint.history.status import record_status
-from pyspark_checkpoint.store.faults import Fault, FaultKind, FaultyStore
+from pyspark_checkpoint.history.sink_status import record_status
+from pyspark_checkpoint.testing.faulty_store import Fault, FaultKind, FaultyStore
 from tests.history_kit import commit, history_of
 
 

@@ -8,15 +8,15 @@ from pyspark_checkpoint.errors import FencedError, FormatError, OutcomeUnknown, 
 from pyspark_checkpoint.format.keys import CONTROL_KEY, manifest_key
 from pyspark_checkpoint.format.manifest import ManifestKind
 from pyspark_checkpoint.format.records import SinkCommitStatus
-from pyspark_checkpoint.history.delete import delete_checkpoint, mark_deleted
+from pyspark_checkpoint.history.checkpoint_deletion import delete_checkpoint, mark_deleted
 from pyspark_checkpoint.history.lookup import find_checkpoint
 from pyspark_checkpoint.history.orphans import execute_orphans, scan_orphans
 from pyspark_checkpoint.history.rollback import rollback
 from pyspark_checkpoint.history.savepoint import add_savepoint, list_savepoints, remove_savepoint
 from pyspark_checkpoint.history.seal import create_seal, find_seal
-from pyspark_checkpoint.history.status import read_status, record_status
+from pyspark_checkpoint.history.sink_status import read_status, record_status
 from pyspark_checkpoint.history.verify import verify_store
-from pyspark_checkpoint.store.faults import Fault, FaultKind, fault_on
+from pyspark_checkpoint.testing.faulty_store import Fault, FaultKind, fault_on
 from tests.history_kit import History, commit, history_of, stage_one
 
 

@@ -14,8 +14,8 @@ from pyspark_checkpoint.format.records import SinkCommitStatus
 from pyspark_checkpoint.history.checkpoint_store import CheckpointStore
 from pyspark_checkpoint.history.rollback import rollback
 from pyspark_checkpoint.history.seal import create_seal, find_seal
-from pyspark_checkpoint.history.status import read_failures, read_status, record_status
-from pyspark_checkpoint.store.faults import Call, Fault, FaultKind, SimulatedCrash
+from pyspark_checkpoint.history.sink_status import read_failures, read_status, record_status
+from pyspark_checkpoint.testing.faulty_store import Call, Fault, FaultKind, SimulatedCrash
 from tests.history_kit import History, commit, history_of
 
 COMMITTED, FAILED, PENDING = SinkCommitStatus.COMMITTED, SinkCommitStatus.FAILED, SinkCommitStatus.PENDING

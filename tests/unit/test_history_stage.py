@@ -6,6 +6,7 @@ from dataclasses import replace
 
 import pytest
 
+from pyspark_checkpoint.crypto.master_keys import parse_key_ring
 from pyspark_checkpoint.errors import FormatError, IntegrityError, MissingKey, RefusedError
 from pyspark_checkpoint.format.keys import CheckpointId
 from pyspark_checkpoint.format.manifest import (
@@ -13,13 +14,12 @@ from pyspark_checkpoint.format.manifest import (
     OperatorSnapshotEntry,
     PartitionSnapshotEntry,
 )
-from pyspark_checkpoint.format.master_keys import parse_key_ring
 from pyspark_checkpoint.format.pack import PackBounds
-from pyspark_checkpoint.history.cipher import StoreCipher
+from pyspark_checkpoint.history.artifact_reader import ArtifactReader, WantedArtifact, stream_stored
 from pyspark_checkpoint.history.parallel import run_bounded
-from pyspark_checkpoint.history.reading import ArtifactReader, WantedArtifact, stream_stored
-from pyspark_checkpoint.history.stage import Staged, StagedItem, stage
-from pyspark_checkpoint.store.faults import FaultKind, fault_on
+from pyspark_checkpoint.history.staging import Staged, StagedItem, stage
+from pyspark_checkpoint.history.store_cipher import StoreCipher
+from pyspark_checkpoint.testing.faulty_store import FaultKind, fault_on
 from tests.history_kit import History
 
 UUID = "01890a5d-ac96-774b-bcce-b302099a8057"

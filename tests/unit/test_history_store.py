@@ -7,6 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from pyspark_checkpoint.compat.artifact_checkpointer import ObjectStoreCheckpointer
+from pyspark_checkpoint.crypto.master_keys import parse_key_ring
 from pyspark_checkpoint.errors import (
     FencedError,
     FormatError,
@@ -23,12 +25,10 @@ from pyspark_checkpoint.format.manifest import (
     OperatorSnapshotEntry,
     PartitionSnapshotEntry,
 )
-from pyspark_checkpoint.format.master_keys import parse_key_ring
 from pyspark_checkpoint.format.records import SinkCommitStatus
 from pyspark_checkpoint.history.checkpoint_store import CheckpointStore
-from pyspark_checkpoint.history.checkpointer import ObjectStoreCheckpointer
-from pyspark_checkpoint.history.stage import StagedItem
-from pyspark_checkpoint.store.faults import Fault, FaultKind
+from pyspark_checkpoint.history.staging import StagedItem
+from pyspark_checkpoint.testing.faulty_store import Fault, FaultKind
 from tests.history_kit import History
 
 KEYS = '{"active": "k1", "keys": {"k1": "MDEyMzQ1Njc4OTAxMjM0NTY3ODkwMTIzNDU2Nzg5MDE="}}'

@@ -7,6 +7,7 @@ from dataclasses import replace
 
 import pytest
 
+from pyspark_checkpoint.crypto.master_keys import parse_key_ring
 from pyspark_checkpoint.errors import FormatError, Unavailable
 from pyspark_checkpoint.format.keys import LATEST_KEY, manifest_key
 from pyspark_checkpoint.format.manifest import (
@@ -14,24 +15,23 @@ from pyspark_checkpoint.format.manifest import (
     OperatorSnapshotEntry,
     PartitionSnapshotEntry,
 )
-from pyspark_checkpoint.format.manifest_json import encode_manifest
-from pyspark_checkpoint.format.master_keys import parse_key_ring
+from pyspark_checkpoint.format.manifest_codec import encode_manifest
 from pyspark_checkpoint.format.pack import PackBounds
 from pyspark_checkpoint.format.records import SinkCommitStatus, encode_latest
 from pyspark_checkpoint.history import verify_bytes
+from pyspark_checkpoint.history.checkpoint_deletion import delete_checkpoint
 from pyspark_checkpoint.history.checkpoint_store import CheckpointStore
-from pyspark_checkpoint.history.cipher import StoreCipher
-from pyspark_checkpoint.history.commit import Run
 from pyspark_checkpoint.history.control import ensure_control
-from pyspark_checkpoint.history.delete import delete_checkpoint
 from pyspark_checkpoint.history.lookup import find_checkpoint
-from pyspark_checkpoint.history.recover import Expected
+from pyspark_checkpoint.history.recovery import Expected
+from pyspark_checkpoint.history.run import Run
 from pyspark_checkpoint.history.savepoint import add_savepoint
 from pyspark_checkpoint.history.seal import create_seal
-from pyspark_checkpoint.history.stage import StagedItem, stage
-from pyspark_checkpoint.history.status import record_status
+from pyspark_checkpoint.history.sink_status import record_status
+from pyspark_checkpoint.history.staging import StagedItem, stage
+from pyspark_checkpoint.history.store_cipher import StoreCipher
 from pyspark_checkpoint.history.verify import verify_store
-from pyspark_checkpoint.store.faults import Fault, FaultKind
+from pyspark_checkpoint.testing.faulty_store import Fault, FaultKind
 from tests.history_kit import History, commit, history_of
 
 RING = parse_key_ring('{"active": "k1", "keys": {"k1": "MDEyMzQ1Njc4OTAxMjM0NTY3ODkwMTIzNDU2Nzg5MDE="}}')

@@ -6,6 +6,7 @@ from dataclasses import replace
 
 import pytest
 
+from pyspark_checkpoint.crypto.master_keys import make_key_ring
 from pyspark_checkpoint.errors import MissingKey
 from pyspark_checkpoint.format.keys import manifest_key
 from pyspark_checkpoint.format.manifest import (
@@ -13,10 +14,9 @@ from pyspark_checkpoint.format.manifest import (
     OperatorSnapshotEntry,
     PartitionSnapshotEntry,
 )
-from pyspark_checkpoint.format.master_keys import make_key_ring
 from pyspark_checkpoint.format.pack import MAX_INLINE_TOTAL_BYTES
 from pyspark_checkpoint.history.checkpoint_store import CheckpointStore
-from pyspark_checkpoint.history.stage import StagedItem
+from pyspark_checkpoint.history.staging import StagedItem
 from pyspark_checkpoint.store.memory import MemoryStore
 from tests.unit.fixed_clock import FixedClock
 

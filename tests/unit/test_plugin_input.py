@@ -9,7 +9,7 @@ import sys
 
 import pytest
 
-from pyspark_checkpoint.capture import plugin_input
+from pyspark_checkpoint.plugin import process_input as plugin_input
 
 _PROGRAM = """
 import sys

@@ -8,7 +8,8 @@ import pytest
 
 from pyspark_checkpoint import preflight
 from pyspark_checkpoint.errors import RefusedError
-from pyspark_checkpoint.sparkstate.preflight import (
+from pyspark_checkpoint.restore.plan import RESTORE_MARKER
+from pyspark_checkpoint.spark_files.requirements import (
     FORMAT,
     PARTITIONS,
     PROVIDER,
@@ -17,7 +18,6 @@ from pyspark_checkpoint.sparkstate.preflight import (
     Severity,
     check_preflight,
 )
-from pyspark_checkpoint.sparkstate.restore import RESTORE_MARKER
 from tests.capture.made import MadeLocation
 
 ROCKSDB = "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"

@@ -6,9 +6,10 @@ from collections.abc import Callable
 
 import pytest
 
-from pyspark_checkpoint.capture.roots import find_query, list_queries, name_key
+from pyspark_checkpoint.crypto.aead import MANIFEST_KEY_ID
+from pyspark_checkpoint.crypto.master_keys import make_key_ring
 from pyspark_checkpoint.errors import FormatError
-from pyspark_checkpoint.format.crypto import MANIFEST_KEY_ID
+from pyspark_checkpoint.format.envelope import MAX_RECORD_BYTES
 from pyspark_checkpoint.format.keys import (
     CONTROL_KEY,
     LATEST_KEY,
@@ -19,15 +20,14 @@ from pyspark_checkpoint.format.keys import (
     seal_key,
 )
 from pyspark_checkpoint.format.manifest import CheckpointManifest
-from pyspark_checkpoint.format.master_keys import make_key_ring
 from pyspark_checkpoint.format.records import Control, Pin, encode_control, encode_latest
-from pyspark_checkpoint.format.sealed import MAX_RECORD_BYTES
 from pyspark_checkpoint.history.checkpoint_store import CheckpointStore
 from pyspark_checkpoint.history.control import swap_control
 from pyspark_checkpoint.history.keyring import rekey
 from pyspark_checkpoint.history.seal import find_seal
-from pyspark_checkpoint.history.status import read_statuses
-from pyspark_checkpoint.history.subset import missing_vnodes
+from pyspark_checkpoint.history.sink_status import read_statuses
+from pyspark_checkpoint.history.vnode_share import missing_vnodes
+from pyspark_checkpoint.registry.queries import find_query, list_queries, name_key
 from pyspark_checkpoint.store.base import Stored
 from pyspark_checkpoint.store.memory import MemoryStore
 from tests.unit.fixed_clock import FixedClock

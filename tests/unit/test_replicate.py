@@ -6,28 +6,28 @@ from pathlib import Path
 
 import pytest
 
+from pyspark_checkpoint.crypto.master_keys import make_key_ring
 from pyspark_checkpoint.errors import (
     RefusedError,
 )
 from pyspark_checkpoint.format.keys import LATEST_KEY, manifest_key
-from pyspark_checkpoint.format.master_keys import make_key_ring
 from pyspark_checkpoint.format.records import SinkCommitStatus
-from pyspark_checkpoint.history.cipher import StoreCipher
+from pyspark_checkpoint.history.artifact_reader import ArtifactReader
+from pyspark_checkpoint.history.checkpoint_deletion import delete_checkpoint
 from pyspark_checkpoint.history.control import ensure_control, read_control
 from pyspark_checkpoint.history.copy_execute import CopyProgress
 from pyspark_checkpoint.history.copy_objects import MEMORY_BYTES
-from pyspark_checkpoint.history.delete import delete_checkpoint
 from pyspark_checkpoint.history.head import find_head
-from pyspark_checkpoint.history.reading import ArtifactReader
-from pyspark_checkpoint.history.replicate import copy_store
+from pyspark_checkpoint.history.replication import copy_store
 from pyspark_checkpoint.history.savepoint import add_savepoint, list_savepoints
 from pyspark_checkpoint.history.seal import find_seal, write_seal
-from pyspark_checkpoint.history.status import read_status, record_status
-from pyspark_checkpoint.store.faults import (
-    FaultyStore,
-)
+from pyspark_checkpoint.history.sink_status import read_status, record_status
+from pyspark_checkpoint.history.store_cipher import StoreCipher
 from pyspark_checkpoint.store.local import LocalStore
 from pyspark_checkpoint.store.memory import MemoryStore
+from pyspark_checkpoint.testing.faulty_store import (
+    FaultyStore,
+)
 from tests.unit.copying import copy, findings, head_number, prune, shown
 from tests.unit.fixed_clock import FixedClock
 from tests.unit.made_history import commit_epoch, content, contents, make_history, new_run

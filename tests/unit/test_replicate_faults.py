@@ -17,21 +17,21 @@ from pyspark_checkpoint.errors import (
     Unavailable,
 )
 from pyspark_checkpoint.format.keys import CHECKPOINTS_PREFIX, LATEST_KEY, manifest_key
+from pyspark_checkpoint.history.artifact_reader import ArtifactReader
+from pyspark_checkpoint.history.checkpoint_deletion import delete_checkpoint
 from pyspark_checkpoint.history.control import read_control
-from pyspark_checkpoint.history.delete import delete_checkpoint
 from pyspark_checkpoint.history.head import find_head
-from pyspark_checkpoint.history.reading import ArtifactReader
 from pyspark_checkpoint.history.savepoint import add_savepoint
 from pyspark_checkpoint.history.seal import write_seal
-from pyspark_checkpoint.store.faults import (
+from pyspark_checkpoint.store.local import LocalStore
+from pyspark_checkpoint.store.memory import MemoryStore
+from pyspark_checkpoint.testing.faulty_store import (
     FaultKind,
     FaultyStore,
     SimulatedCrash,
     fault_at,
     fault_on,
 )
-from pyspark_checkpoint.store.local import LocalStore
-from pyspark_checkpoint.store.memory import MemoryStore
 from tests.unit.copying import copy, findings, head_number, prune, shown
 from tests.unit.fixed_clock import FixedClock
 from tests.unit.made_history import commit_epoch, contents, make_history, new_run

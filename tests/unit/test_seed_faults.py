@@ -17,15 +17,15 @@ from pyspark_checkpoint.format.manifest import (
     PartitionSnapshotEntry,
 )
 from pyspark_checkpoint.history.checkpoint_store import CheckpointStore
-from pyspark_checkpoint.history.stage import StagedItem
-from pyspark_checkpoint.sparkstate.pipeline import pipeline_hash
+from pyspark_checkpoint.history.staging import StagedItem
+from pyspark_checkpoint.spark_files.fingerprint import pipeline_hash
 from pyspark_checkpoint.store.memory import MemoryStore
 from tests.unit.fixed_clock import FixedClock
 
 ROOT = Path(__file__).parents[2]
 SCHEMAS = {f"schema-{n}": f"digest {n}" for n in range(20)}
 HASH = """
-from pyspark_checkpoint.sparkstate.pipeline import pipeline_hash
+from pyspark_checkpoint.spark_files.fingerprint import pipeline_hash
 names = {f"schema-{n}" for n in range(20)}
 schemas = {name: "digest " + name.split("-")[1] for name in names}
 print(pipeline_hash(["agg"], schemas, ["kafka"], "memory", "append"))

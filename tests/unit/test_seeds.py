@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from pyspark_checkpoint import seeds
+from pyspark_checkpoint.compat import seeds
 
 MAP = Path(__file__).parents[2] / "docs" / "seed-map.md"
 ROW = re.compile(r"^\| (.+?) \| `(pyspark_checkpoint[\w.]*)` \|(.*)\|$")

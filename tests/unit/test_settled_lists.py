@@ -10,14 +10,14 @@ import pytest
 
 from pyspark_checkpoint.errors import FormatError
 from pyspark_checkpoint.format.artifact import ArtifactRef
+from pyspark_checkpoint.format.envelope import encode_sealed, sha256_hex
 from pyspark_checkpoint.format.keys import CheckpointId, CheckpointPaths
 from pyspark_checkpoint.format.manifest import (
     CheckpointManifest,
     OperatorSnapshotEntry,
     PartitionSnapshotEntry,
 )
-from pyspark_checkpoint.format.manifest_json import decode_manifest, encode_manifest
-from pyspark_checkpoint.format.sealed import encode_sealed, sha256_hex
+from pyspark_checkpoint.format.manifest_codec import decode_manifest, encode_manifest
 from pyspark_checkpoint.format.settled import (
     LIST_LISTS,
     LIST_PARTS,
@@ -32,7 +32,7 @@ from pyspark_checkpoint.format.settled import (
 )
 from pyspark_checkpoint.format.summary import decode_summary, summarize_manifest
 from pyspark_checkpoint.history.settle import plan_settle
-from pyspark_checkpoint.table.roll import SETTLED_BYTES
+from pyspark_checkpoint.table.compaction import SETTLED_BYTES
 
 PART_BYTES = 128 * 1024 * 1024
 

@@ -7,7 +7,7 @@ from unittest.mock import MagicMock
 import pytest
 from pyspark.sql import SparkSession
 
-from pyspark_checkpoint.spark.gateway import SideDoor
+from pyspark_checkpoint.spark.jvm import SideDoor
 
 
 def test_the_applications_default_session_is_never_touched(monkeypatch: pytest.MonkeyPatch) -> None:

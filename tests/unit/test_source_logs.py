@@ -7,8 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pyspark_checkpoint.errors import FormatError, RefusedError
-from pyspark_checkpoint.sparkstate.logs import OffsetLog, decode_offset_log
-from pyspark_checkpoint.sparkstate.sources import plan_source_logs, source_log_files
+from pyspark_checkpoint.spark_files.logs import OffsetLog, decode_offset_log
+from pyspark_checkpoint.spark_files.source_logs import plan_source_logs, source_log_files
 
 
 def test_a_file_sources_log_is_cut_to_the_offset() -> None:

@@ -10,14 +10,13 @@ import orjson
 import pytest
 
 from pyspark_checkpoint.errors import FormatError, RefusedError
-from pyspark_checkpoint.sparkstate.capture import (
+from pyspark_checkpoint.spark_files.inventory import (
     CapturePlan,
     plan_capture,
     plan_chains,
 )
-from pyspark_checkpoint.sparkstate.chain import FileFacts, doubtful_bases, plan_chain, written_together
-from pyspark_checkpoint.sparkstate.directory import CheckpointListing, sort_listing
-from pyspark_checkpoint.sparkstate.logs import (
+from pyspark_checkpoint.spark_files.listing import CheckpointListing, sort_listing
+from pyspark_checkpoint.spark_files.logs import (
     CommitLog,
     OffsetLog,
     OperatorInfo,
@@ -28,7 +27,7 @@ from pyspark_checkpoint.sparkstate.logs import (
     decode_rocksdb_zip,
     relocate_operator_metadata,
 )
-from pyspark_checkpoint.sparkstate.names import (
+from pyspark_checkpoint.spark_files.names import (
     StateFile,
     StateFileKind,
     StoreId,
@@ -36,7 +35,8 @@ from pyspark_checkpoint.sparkstate.names import (
     parse_shared_file,
     parse_state_file,
 )
-from pyspark_checkpoint.sparkstate.schema import is_keyless
+from pyspark_checkpoint.spark_files.state_schema import is_keyless
+from pyspark_checkpoint.spark_files.versions import FileFacts, doubtful_bases, plan_chain, written_together
 
 UID = "413fd584-b650-4804-b078-b1bf2a22d45d"
 OTHER_UID = "99f424ce-f020-41ef-8058-2b2c5a36405d"

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from pyspark_checkpoint.compat.state_backend import Backend, DiscoveryMode, StateBackendConfig
 from pyspark_checkpoint.errors import CheckpointError, RefusedError, SettingsError
 from pyspark_checkpoint.format.manifest import (
     CheckpointManifest,
@@ -17,9 +18,8 @@ from pyspark_checkpoint.format.manifest import (
     PartitionSnapshotEntry,
 )
 from pyspark_checkpoint.history.checkpoint_store import CheckpointStore
-from pyspark_checkpoint.history.stage import StagedItem
-from pyspark_checkpoint.state_backend import Backend, DiscoveryMode, StateBackendConfig
-from pyspark_checkpoint.store.faults import FaultyStore
+from pyspark_checkpoint.history.staging import StagedItem
+from pyspark_checkpoint.testing.faulty_store import FaultyStore
 
 OBJECT_STORE = {"backend": "object_store", "url": "s3://bucket/prefix", "instance_id": "node-1"}
 

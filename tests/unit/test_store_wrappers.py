@@ -21,15 +21,6 @@ from pyspark_checkpoint.errors import (
     UnsafeStore,
 )
 from pyspark_checkpoint.store.base import Version
-from pyspark_checkpoint.store.faults import (
-    Call,
-    Fault,
-    FaultKind,
-    FaultyStore,
-    SimulatedCrash,
-    fault_at,
-    fault_on,
-)
 from pyspark_checkpoint.store.local import LocalStore
 from pyspark_checkpoint.store.memory import MemoryStore
 from pyspark_checkpoint.store.meter import MeteredStore, VerbCount
@@ -39,6 +30,15 @@ from pyspark_checkpoint.store.probe import (
     ProbeResult,
     probe_conditions,
     require_conditional_writes,
+)
+from pyspark_checkpoint.testing.faulty_store import (
+    Call,
+    Fault,
+    FaultKind,
+    FaultyStore,
+    SimulatedCrash,
+    fault_at,
+    fault_on,
 )
 from tests.conftest import Place
 from tests.contract.racer import run_threads

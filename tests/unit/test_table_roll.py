@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from pyspark_checkpoint.errors import FormatError
-from pyspark_checkpoint.table.roll import (
+from pyspark_checkpoint.table.compaction import (
     SETTLED_BYTES,
     Link,
     RollPlan,

@@ -10,8 +10,8 @@ from dataclasses import dataclass
 from html import escape
 
 from pyspark_checkpoint.cli import text
-from pyspark_checkpoint.history.course import Gap, Reign
 from pyspark_checkpoint.history.overview import Entry
+from pyspark_checkpoint.history.timeline import Gap, Reign
 
 _HEIGHT = 100
 _ROOM = 84

@@ -13,14 +13,14 @@ from pyspark_checkpoint.cli import text
 from pyspark_checkpoint.cli.page.charts import Series, bars, strip
 from pyspark_checkpoint.cli.page.markup import Cell, joined, table, tag, tile
 from pyspark_checkpoint.cli.page.style import CSS
-from pyspark_checkpoint.history.course import (
+from pyspark_checkpoint.history.overview import Entry, Overview
+from pyspark_checkpoint.history.timeline import (
     find_gaps,
     find_reigns,
     gap_limit_ms,
     readable,
     usual_interval_ms,
 )
-from pyspark_checkpoint.history.overview import Entry, Overview
 
 _POLICY = "default-src 'none'; style-src 'unsafe-inline'"
 _ROWS = 300

@@ -1,0 +1,136 @@
+"""Where a checkpoint location stands beside its history when its query starts. Needs no Spark.
+
+A location that is behind would write again what is written; one that went another way would put its
+batches after those of somebody else. Both are told by what the location had when the query started: once
+it has run on, nothing tells them any more.
+
+Right after a rollback the location of before it is ahead of the history, as one is whose last batches were
+not captured. It is told by the batches that it has: the very files of a checkpoint that was given up.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from pyspark_checkpoint.errors import FormatError, MissingKey
+from pyspark_checkpoint.format.artifact import ArtifactRef
+from pyspark_checkpoint.format.manifest import CheckpointManifest, ManifestKind
+from pyspark_checkpoint.history.artifact_reader import ArtifactReader, WantedArtifact
+from pyspark_checkpoint.history.checkpoint_store import CheckpointStore
+from pyspark_checkpoint.history.lookup import find_checkpoint
+from pyspark_checkpoint.history.rules import source_positions
+from pyspark_checkpoint.spark_files.location import CheckpointLocation, FileGone
+from pyspark_checkpoint.spark_files.logs import OffsetLog, decode_offset_log
+from pyspark_checkpoint.spark_files.state_record import batch_of
+
+_MAX_CLAIMS = 50
+"""How many starts without a capture are looked behind."""
+
+
+@dataclass(frozen=True, slots=True)
+class Standing:
+    """A location at the start of a run: its newest committed batch, None if it had none."""
+
+    location: CheckpointLocation
+    newest: int | None
+
+    @staticmethod
+    def of(location: CheckpointLocation) -> Standing:
+        """Look at a location."""
+        return Standing(location, location.listing("offsets/", "commits/").newest_committed)
+
+    def find_problem(self, head: CheckpointManifest | None, run_id: str) -> str | None:
+        """Why the run must not go on from here; None if it may. ``head`` is its history's newest."""
+        if head is None or head.run_id == run_id:
+            return None
+        batch = batch_of(head)
+        if self.newest is None or self.newest < batch:
+            return (
+                f"its checkpoint location is at batch {self.newest}, its history at {batch}: "
+                "running on would repeat batches whose output is written"
+            )
+        offsets = self._offsets(batch) if head.source_offsets else None
+        if offsets is not None and _positions(offsets) != _recorded(head):
+            return (
+                f"its checkpoint location has other offsets at batch {batch} than its history: "
+                "it went another way, and its output is not what the history says"
+            )
+        return None
+
+    def find_rolled_back(
+        self, history: CheckpointStore, head: CheckpointManifest | None, run_id: str
+    ) -> str | None:
+        """Whether the location has batches that a rollback has given up, and which; None if not.
+
+        Costs nothing unless the history was just rolled back, and nothing was captured since.
+        """
+        if head is None or head.run_id == run_id or self.newest is None or self.newest <= batch_of(head):
+            return None
+        if not _follows_rollback(history, head):
+            return None
+        reader, batch = history.reader(), batch_of(head)
+        for given_up in _given_up(history, head):
+            for ref in given_up.files:
+                if self._has_later_batch(ref, batch, reader):
+                    return (
+                        f"its checkpoint location has {ref.name} of checkpoint {given_up.checkpoint_id}, "
+                        f"and its history was rolled back to batch {batch}: running on would undo that"
+                    )
+        return None
+
+    def _has_later_batch(self, ref: ArtifactRef, batch: int, reader: ArtifactReader) -> bool:
+        """Whether a checkpoint's offset log of a batch after ``batch`` is the location's too, to the byte.
+
+        It has the time at which the batch was planned, so that a batch that ran again has another one.
+        """
+        folder, _, number = ref.name.partition("/")
+        if folder != "offsets" or not number.isdigit() or int(number) <= batch:
+            return False
+        try:
+            return reader.has_bytes(WantedArtifact(ref), self.location.read(ref.name))
+        except (FileGone, FormatError, MissingKey):
+            return False  # purged since, damaged, or its key is retired: it proves nothing
+
+    def _offsets(self, batch: int) -> OffsetLog | None:
+        """An offset log; None if Spark has purged it since."""
+        name = f"offsets/{batch}"
+        try:
+            return decode_offset_log(self.location.read(name), name)
+        except FileGone:
+            return None
+
+
+def _follows_rollback(history: CheckpointStore, head: CheckpointManifest) -> bool:
+    """Whether nothing but claims came after the last rollback. One that is damaged may be a rollback."""
+    manifest = head
+    for _ in range(_MAX_CLAIMS):
+        if manifest.kind is not ManifestKind.CLAIM:
+            return manifest.kind is ManifestKind.ROLLBACK
+        try:
+            before = find_checkpoint(history.store, manifest.parent_id, mac=history.authenticator())
+        except FormatError:
+            return True
+        if before is None:
+            return False
+        manifest = before.manifest
+    return False
+
+
+def _given_up(history: CheckpointStore, head: CheckpointManifest) -> Iterator[CheckpointManifest]:
+    """What is left of checkpoints of later epochs than the head's: epochs fall only by a rollback."""
+    for number in reversed(history.list_ids()):
+        try:
+            found = find_checkpoint(history.store, number, mac=history.authenticator())
+        except FormatError:
+            continue  # it proves nothing
+        if found is not None and found.manifest.epoch > head.epoch:
+            yield found.manifest
+
+
+def _recorded(manifest: CheckpointManifest) -> list[str]:
+    return sorted(offsets.get("offset", "") for offsets in source_positions(manifest).values())
+
+
+def _positions(log: OffsetLog) -> list[str]:
+    return sorted(offset or "" for offset in log.offsets)

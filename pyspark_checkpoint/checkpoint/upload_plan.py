@@ -1,0 +1,125 @@
+"""What of a capture must go up, in which groups; what an earlier checkpoint has is named again. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+from pyspark_checkpoint.format.artifact import ArtifactRef
+from pyspark_checkpoint.format.manifest import CheckpointManifest
+from pyspark_checkpoint.spark_files.inventory import CapturedFile, CapturePlan
+from pyspark_checkpoint.spark_files.state_artifacts import STATE_KIND, parse_operator_key
+from pyspark_checkpoint.spark_files.versions import FileFacts
+
+GROUP_BYTES = 32 * 1024 * 1024
+"""How much one task, or one thread, reads and uploads at a time."""
+_NOTHING: Mapping[str, ArtifactRef] = {}
+
+
+@dataclass(frozen=True, slots=True)
+class KnownFile:
+    """A file as it was when it was captured, and where its bytes are."""
+
+    facts: FileFacts
+    ref: ArtifactRef
+
+
+@dataclass(frozen=True, slots=True)
+class UploadItem:
+    """A file that must be read. If its bytes are those of ``earlier``, that is named instead."""
+
+    file: CapturedFile
+    operator: str
+    partition: int
+    name: str
+    earlier: ArtifactRef | None = None
+    sha256: str = ""
+    """What its bytes must be, if it was looked into already; a file that was written again is another."""
+
+
+@dataclass(frozen=True, slots=True)
+class UploadPlan:
+    """Files to read and upload, and the references that need neither.
+
+    ``here`` goes up from the driver in one object; ``groups`` are for tasks, and empty when all is small.
+    """
+
+    here: tuple[UploadItem, ...]
+    groups: tuple[tuple[UploadItem, ...], ...]
+    reused: Mapping[str, ArtifactRef]
+
+
+def artifacts_by_path(manifest: CheckpointManifest) -> dict[str, ArtifactRef]:
+    """The artifacts of a capture, by their paths in the checkpoint location."""
+    found = {ref.name: ref for ref in manifest.files}
+    for key, operator in manifest.operators.items():
+        if operator.kind != STATE_KIND:
+            continue
+        number = parse_operator_key(key)
+        for part in operator.partitions:
+            found |= {f"state/{number}/{part.partition_id}/{ref.name}": ref for ref in part.artifacts}
+    return found
+
+
+def plan_uploads(
+    plan: CapturePlan,
+    earlier: Mapping[str, ArtifactRef],
+    known: Mapping[str, KnownFile],
+    opened: Mapping[str, str] | None = None,
+    *,
+    staged: Mapping[str, ArtifactRef] = _NOTHING,
+    group_bytes: int = GROUP_BYTES,
+) -> UploadPlan:
+    """Decide what must be read. ``earlier`` is what the head names, ``known`` what this process captured.
+
+    A file is the head's without a look if its name is never used twice, or if this process captured
+    it and its size and time have not changed. Any other is read, and its digest decides. ``opened`` has
+    the digests of files that were looked into while it was planned. ``staged`` are files, of names that are
+    never used twice, that are in the store for this very checkpoint.
+    """
+    digests = opened or {}
+    reused: dict[str, ArtifactRef] = {}
+    needed: list[UploadItem] = []
+    for item in _items(plan):
+        ref = earlier.get(item.file.path)
+        if ref is not None and _is_same(item.file, ref, known.get(item.file.path)):
+            reused[item.file.path] = ref
+        elif item.file.is_named_once and item.file.path in staged:
+            reused[item.file.path] = staged[item.file.path]
+        else:
+            sha256 = digests.get(item.file.path, "")
+            needed.append(UploadItem(item.file, item.operator, item.partition, item.name, ref, sha256))
+    if sum(item.file.facts.size_bytes for item in needed) <= group_bytes:
+        return UploadPlan(tuple(needed), (), reused)
+    state = [item for item in needed if item.operator]
+    loose = tuple(item for item in needed if not item.operator)
+    return UploadPlan(loose, tuple(_groups(state, group_bytes)), reused)
+
+
+def _is_same(file: CapturedFile, ref: ArtifactRef, known: KnownFile | None) -> bool:
+    if file.is_named_once:
+        return True
+    return known is not None and known.ref == ref and known.facts == file.facts
+
+
+def _items(plan: CapturePlan) -> Iterator[UploadItem]:
+    for operator in plan.operators:
+        for partition, files in operator.partitions.items():
+            prefix = f"state/{operator.operator}/{partition}/"
+            for file in files:
+                yield UploadItem(file, operator.name, partition, file.path.removeprefix(prefix))
+    for file in plan.files:
+        yield UploadItem(file, "", -1, file.path)
+
+
+def _groups(items: Sequence[UploadItem], group_bytes: int) -> Iterator[tuple[UploadItem, ...]]:
+    group: list[UploadItem] = []
+    size = 0
+    for item in items:
+        if group and size + item.file.facts.size_bytes > group_bytes:
+            yield tuple(group)
+            group, size = [], 0
+        group.append(item)
+        size += item.file.facts.size_bytes
+    if group:
+        yield tuple(group)

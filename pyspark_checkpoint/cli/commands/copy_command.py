@@ -1,0 +1,118 @@
+"""``ckpt copy``: a history in another place."""
+
+from __future__ import annotations
+
+import argparse
+
+from pyspark_checkpoint.cli import exits, text
+from pyspark_checkpoint.cli.arguments import (
+    add_all,
+    add_dry_run,
+    add_json,
+    add_store_options,
+    parse_options,
+    place_of,
+)
+from pyspark_checkpoint.cli.commands.prune_command import ranges
+from pyspark_checkpoint.cli.console import Console
+from pyspark_checkpoint.errors import CheckpointError, SettingsError
+from pyspark_checkpoint.history.copy_execute import CopyProgress
+from pyspark_checkpoint.history.copy_plan import CopyPlan
+from pyspark_checkpoint.registry.copy_queries import CopyRequest, HistoryCopy, copy_histories
+
+ABOUT = """Copy a history, or the histories of all queries below SOURCE, to another store on any
+cloud. Everything is verified on the way. Repeating it brings what is new, and finishes what was
+interrupted. A target that holds another history, or has gone its own way, is refused."""
+EXAMPLES = """
+ckpt copy s3://bucket/checkpoints gs://other/checkpoints --target-option project=p1
+ckpt copy s3://bucket/checkpoints /backup --query orders --savepoint before-upgrade
+ckpt copy /data/ckpt /backup/ckpt --dry-run
+"""
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Say what the command takes."""
+    parser.add_argument("url", metavar="SOURCE", help="a history, or a URL with queries below it")
+    parser.add_argument("target", metavar="TARGET", help="where the copy is, or goes")
+    add_store_options(parser)
+    add_all(parser)
+    parser.add_argument(
+        "--target-option",
+        action="append",
+        default=[],
+        metavar="NAME=VALUE",
+        help="an option of the target's store; without any the source's are used",
+    )
+    parser.add_argument(
+        "--checkpoint", action="append", type=int, default=[], metavar="ID", help="only this; repeatable"
+    )
+    parser.add_argument(
+        "--savepoint", action="append", default=[], metavar="NAME", help="only this; repeatable"
+    )
+    add_dry_run(parser)
+    add_json(parser)
+
+
+def run(args: argparse.Namespace, console: Console) -> int:
+    """Copy, or say what that would bring."""
+    place = place_of(args)
+    if any(number < 1 for number in args.checkpoint):
+        raise SettingsError("checkpoint numbers begin at 1", hint="ckpt list shows them")
+    request = CopyRequest(
+        place.url, args.target, place.query, frozenset(args.checkpoint), frozenset(args.savepoint)
+    )
+    done: list[tuple[HistoryCopy, CopyPlan | CheckpointError]] = []
+    with console.bar("copy") as bar:
+
+        def show(progress: CopyProgress) -> None:
+            if bar is not None:
+                bar(progress.bytes_done, progress.bytes_total)
+
+        for item, plan in copy_histories(
+            request,
+            options=place.options,
+            target_options=parse_options(args.target_option) or place.options,
+            progress=show,
+            dry_run=args.dry_run,
+        ):
+            done.append((item, plan))
+    if args.json:
+        console.json([_record(item, plan, dry_run=args.dry_run) for item, plan in done])
+    else:
+        verb = "would bring" if args.dry_run else "brought"
+        for item, plan in done:
+            if isinstance(plan, CopyPlan):
+                console.line(f"{item.target_url}: {verb} {_told(plan)}")
+            else:
+                console.line(console.bad(f"query {item.label} is not copied: {plan.message}"))
+    failed = [plan for _, plan in done if not isinstance(plan, CopyPlan)]
+    for hint in dict.fromkeys(error.hint for error in failed if error.hint):
+        console.note(f"  hint: {hint}")
+    return exits.FOUND if failed else exits.DONE
+
+
+def _told(plan: CopyPlan) -> str:
+    numbers = tuple(sorted({*plan.manifests, *plan.below}))
+    if not numbers:
+        return "nothing: it has all of it"
+    parts = f"{text.plural(len(numbers), 'checkpoint')} ({ranges(numbers)})"
+    parts += f", {text.plural(len(plan.objects), 'object')}"
+    if plan.pins:
+        parts += f", savepoints: {', '.join(sorted(plan.pins))}"
+    return parts
+
+
+def _record(item: HistoryCopy, made: CopyPlan | CheckpointError, *, dry_run: bool) -> dict[str, object]:
+    plan = made if isinstance(made, CopyPlan) else None
+    return {
+        "source": item.source_url or None,
+        "target": item.target_url,
+        "query_id": None if item.root is None else item.root.query_id,
+        "name": None if item.root is None else item.root.name,
+        "checkpoint_ids": [] if plan is None else sorted({*plan.manifests, *plan.below}),
+        "savepoints": [] if plan is None else sorted(plan.pins),
+        "objects": 0 if plan is None else len(plan.objects),
+        "begins_anew": plan is not None and plan.rebase,
+        "dry_run": dry_run,
+        "problem": made.message if isinstance(made, CheckpointError) else None,
+    }

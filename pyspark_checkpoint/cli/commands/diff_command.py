@@ -1,0 +1,220 @@
+"""``ckpt diff``: what changed between two checkpoints."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Iterator
+from typing import Any
+
+from pyspark_checkpoint.cli import exits, text
+from pyspark_checkpoint.cli.arguments import Place, add_json, add_store, parse_options, place_of
+from pyspark_checkpoint.cli.console import Console
+from pyspark_checkpoint.cli.target import REFERENCE, open_history, read_manifest
+from pyspark_checkpoint.format.manifest import CheckpointManifest
+from pyspark_checkpoint.history.checkpoint_store import CheckpointStore
+from pyspark_checkpoint.history.manifest_diff import (
+    ArtifactCount,
+    Change,
+    ManifestDifference,
+    Move,
+    OperatorChange,
+    SourceChange,
+    compare_manifests,
+)
+from pyspark_checkpoint.history.settle import unfolded_apart
+
+ABOUT = """Show what changed from checkpoint A to checkpoint B: for each source how far its offsets
+moved, for each operator what was added, changed and dropped. With --rows the rows
+themselves are compared, by Spark: those of the table, or those of an operator's state."""
+EXAMPLES = """
+ckpt diff s3://bucket/tables/wc 41 42
+ckpt diff s3://bucket/checkpoints before-upgrade --query orders        against the newest
+ckpt diff s3://bucket/tables/wc epoch=7 latest --rows --limit 5
+"""
+_MOVES = 12
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Say what the command takes."""
+    add_store(parser)
+    parser.add_argument("before", metavar="A", help=REFERENCE)
+    parser.add_argument(
+        "after", nargs="?", default="latest", metavar="B", help="the same; latest by default"
+    )
+    parser.add_argument("--rows", action="store_true", help="compare rows too (starts Spark)")
+    parser.add_argument("--limit", type=int, default=20, metavar="N", help="with --rows: show N rows (20)")
+    parser.add_argument(
+        "--operator", metavar="NAME", help="with --rows: which operator's state, by name or number"
+    )
+    parser.add_argument(
+        "--state-option",
+        action="append",
+        default=[],
+        metavar="NAME=VALUE",
+        help="with --rows: an option of Spark's statestore reader, for example joinSide=left",
+    )
+    add_json(parser)
+
+
+def run(args: argparse.Namespace, console: Console) -> int:
+    """Compare and print."""
+    place = place_of(args)
+    history = open_history(place)
+    before, after = read_manifest(history, args.before), read_manifest(history, args.after)
+    difference = compare_manifests(*unfolded_apart(history.store, before, after))
+    record: dict[str, Any] = difference_record(difference)
+    if not args.json:
+        _show(difference, console)
+    if args.rows:
+        record["rows"] = _compare_rows(history, place, args, before, after)
+        if not args.json:
+            _show_rows(record["rows"], console)
+    if args.json:
+        console.json(record)
+    return exits.DONE
+
+
+def _compare_rows(
+    history: CheckpointStore,
+    place: Place,
+    args: argparse.Namespace,
+    before: CheckpointManifest,
+    after: CheckpointManifest,
+) -> dict[str, Any]:
+    from pyspark_checkpoint.restore.state_rows import RowSource, check_rows  # noqa: PLC0415
+    from pyspark_checkpoint.spark.local_session import local_session  # noqa: PLC0415
+
+    for manifest in (before, after):
+        check_rows(manifest, args.operator)
+    with local_session() as spark:
+        from pyspark_checkpoint.restore.row_difference import compare_rows  # noqa: PLC0415 - imports Spark
+
+        source = RowSource(
+            spark, history, place.options, operator=args.operator, state=parse_options(args.state_option)
+        )
+        with source:
+            found = compare_rows(source.rows(before), source.rows(after), source.keys(after))
+            return {"counts": found.counts(), "sample": found.sample(args.limit)}
+
+
+def difference_record(difference: ManifestDifference) -> dict[str, Any]:
+    """What ``--json`` prints."""
+    return {
+        "before": difference.before,
+        "after": difference.after,
+        "epochs": list(difference.epochs),
+        "timestamps_ms": list(difference.timestamps_ms),
+        "total_size_bytes": list(difference.sizes_bytes),
+        "sources": [_source_record(source) for source in difference.sources],
+        "operators": [_operator_record(operator) for operator in difference.operators],
+        "files": [{"name": name, "change": change.value} for name, change in difference.files],
+        "facts": [_move_record(move) for move in difference.facts],
+    }
+
+
+def _move_record(move: Move) -> dict[str, Any]:
+    return {"name": move.name, "before": move.before, "after": move.after, "distance": move.distance}
+
+
+def _source_record(source: SourceChange) -> dict[str, Any]:
+    return {
+        "name": source.name,
+        "change": source.change.value,
+        "distance": source.distance,
+        "offsets": [_move_record(move) for move in source.moves],
+    }
+
+
+def _operator_record(operator: OperatorChange) -> dict[str, Any]:
+    def count(found: ArtifactCount) -> dict[str, int]:
+        return {"artifacts": found.count, "size_bytes": found.size_bytes}
+
+    return {
+        "name": operator.name,
+        "kind": operator.kind,
+        "change": operator.change.value,
+        "partitions": [operator.partitions_before, operator.partitions_after],
+        "partitions_changed": operator.partitions_changed,
+        "total_size_bytes": [operator.bytes_before, operator.bytes_after],
+        "added": count(operator.added),
+        "dropped": count(operator.dropped),
+        "kept": count(operator.kept),
+    }
+
+
+def _show(difference: ManifestDifference, console: Console) -> None:
+    epochs, times, sizes = difference.epochs, difference.timestamps_ms, difference.sizes_bytes
+    console.lines(
+        text.pairs(
+            (
+                ("checkpoints", f"{difference.before} -> {difference.after}"),
+                ("epochs", f"{epochs[0]} -> {epochs[1]} ({text.signed(epochs[1] - epochs[0])})"),
+                ("made", f"{text.moment(times[0])} -> {text.moment(times[1])}"),
+                ("apart", text.span(times[1] - times[0])),
+                ("size", f"{text.size(sizes[0])} -> {text.size(sizes[1])}"),
+            )
+        )
+    )
+    if difference.sources:
+        console.title("sources")
+        console.lines(text.table(("source", "offset", ">from", ">to", ">moved"), _source_rows(difference)))
+    if difference.operators:
+        console.title("operators")
+        heads = ("operator", "", ">partitions", ">size", ">added", ">dropped", ">kept")
+        console.lines(text.table(heads, map(_operator_row, difference.operators)))
+    if difference.files:
+        console.title("files")
+        console.lines(text.table(("file", ""), [(name, change.value) for name, change in difference.files]))
+    if difference.facts:
+        console.title("also")
+        rows = [(move.name, _cell(move.before), _cell(move.after)) for move in difference.facts]
+        console.lines(text.table(("what", "from", "to"), rows))
+
+
+def _source_rows(difference: ManifestDifference) -> Iterator[tuple[str, ...]]:
+    for source in difference.sources:
+        if source.change is Change.SAME:
+            yield source.name, "", "", "", "not at all"
+            continue
+        for at, move in enumerate(source.moves[:_MOVES]):
+            distance = "" if move.distance is None else text.signed(move.distance)
+            name = source.name if at == 0 else ""
+            yield name, move.name, _cell(move.before), _cell(move.after), distance or source.change.value
+        if len(source.moves) > _MOVES:
+            yield "", f"and {len(source.moves) - _MOVES} more", "", "", ""
+        if len(source.moves) > 1 and source.distance is not None:
+            yield "", "together", "", "", text.signed(source.distance)
+
+
+def _operator_row(operator: OperatorChange) -> tuple[str, ...]:
+    def told(found: ArtifactCount) -> str:
+        return f"{found.count:,} ({text.size(found.size_bytes)})" if found.count else ""
+
+    partitions = (
+        f"{operator.partitions_changed} of {operator.partitions_after or operator.partitions_before}"
+    )
+    grown = operator.bytes_after - operator.bytes_before
+    size = f"{text.size(operator.bytes_after)} ({text.signed_size(grown)})"
+    parts = (told(operator.added), told(operator.dropped), told(operator.kept))
+    return operator.name, operator.change.value, partitions, size, *parts
+
+
+def _cell(value: str | None) -> str:
+    return "-" if value is None else text.short(value, 50)
+
+
+def _show_rows(rows: dict[str, Any], console: Console) -> None:
+    console.title("rows")
+    counts = rows["counts"]
+    console.line(", ".join(f"{count:,} {change}" for change, count in counts.items()) or "no difference")
+    mark = {"added": "+", "dropped": "-", "changed": "~"}
+    for row in rows["sample"]:
+        if row["change"] == "changed":
+            console.line(f"~ {row['before']}")
+            console.line(f"  {row['after']}")
+        else:
+            times = f"  ({row['count']} times)" if row["count"] > 1 else ""
+            console.line(f"{mark[row['change']]} {row['after'] or row['before']}{times}")
+    missing = sum(counts.values()) - sum(row["count"] for row in rows["sample"])
+    if missing > 0:
+        console.line(f"and {missing:,} more")

@@ -1,0 +1,128 @@
+"""``ckpt list``: the checkpoints of a history, or the queries below a URL."""
+
+from __future__ import annotations
+
+import argparse
+from dataclasses import dataclass, field
+
+from pyspark_checkpoint.cli import exits, text
+from pyspark_checkpoint.cli.arguments import Place, add_all, add_json, add_store, place_of
+from pyspark_checkpoint.cli.console import Console
+from pyspark_checkpoint.cli.queries import Query, iter_queries
+from pyspark_checkpoint.cli.records import checkpoint_record, problem_kind, query_record
+from pyspark_checkpoint.cli.target import find_queries, open_history
+from pyspark_checkpoint.errors import CheckpointError, FormatError, SettingsError
+from pyspark_checkpoint.history.checkpoint_store import CheckpointStore
+from pyspark_checkpoint.history.overview import Entry, Overview
+from pyspark_checkpoint.registry.queries import QueryNames, QueryRoot
+
+ABOUT = """Show the checkpoints of a history, oldest first, or the queries that have a history below
+URL."""
+EXAMPLES = """
+ckpt list s3://bucket/checkpoints                  the queries below it
+ckpt list s3://bucket/checkpoints --query orders   the checkpoints of one of them
+ckpt list /data/ckpt --last 5 --json               the newest five, and every savepoint
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """A query below a URL, and what its history is, or what is wrong with it."""
+
+    root: QueryRoot
+    url: str | None = None
+    overview: Overview = field(default_factory=Overview)
+    problem: CheckpointError | None = None
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Say what the command takes."""
+    add_store(parser)
+    add_all(parser)
+    parser.add_argument("--last", type=int, metavar="N", help="only the newest N, and every savepoint")
+    add_json(parser)
+
+
+def run(args: argparse.Namespace, console: Console) -> int:
+    """Print them."""
+    if args.last is not None and args.last < 1:
+        raise SettingsError(f"--last is {args.last}", hint="give at least 1")
+    place = place_of(args)
+    names = find_queries(place)
+    if names is not None:
+        return _show_queries(place, names, args, console)
+    overview = open_history(place).overview(args.last)
+    if args.json:
+        console.json([checkpoint_record(entry) for entry in overview.entries])
+    else:
+        _show_checkpoints(overview, console)
+    return exits.DONE
+
+
+def _show_checkpoints(overview: Overview, console: Console) -> None:
+    if not overview.entries:
+        console.line("no checkpoint yet")
+        return
+    now_ms = console.clock.now_ms()
+    heads = (">id", ">epoch", "kind", "made", ">age", ">size", ">new", ">gen", "savepoints")
+    console.table(heads, (_row(entry, now_ms) for entry in overview.entries))
+    damaged = [entry for entry in overview.entries if entry.problem is not None]
+    for entry in damaged:
+        console.line(console.bad(f"checkpoint {entry.number}: {entry.problem}"))
+    if overview.floor > 1:
+        pinned = sum(1 for entry in overview.entries if entry.number < overview.floor)
+        kept = f"; {text.plural(pinned, 'savepoint')} of them kept" if pinned else ""
+        console.line(console.dim(f"checkpoints before {overview.floor} are pruned{kept}"))
+
+
+def _row(entry: Entry, now_ms: int) -> tuple[str, ...]:
+    return (
+        str(entry.number),
+        "" if entry.epoch is None else str(entry.epoch),
+        "damaged" if entry.kind is None else entry.kind.value,
+        text.moment(entry.timestamp_ms),
+        text.age(entry.timestamp_ms, now_ms),
+        "" if entry.kind is None else text.size(entry.total_size_bytes),
+        "" if entry.kind is None else text.size(entry.new_bytes),
+        "" if entry.generation is None else str(entry.generation),
+        ", ".join(entry.savepoints),
+    )
+
+
+def _show_queries(place: Place, names: QueryNames, args: argparse.Namespace, console: Console) -> int:
+    found = [_look(place, query) for query in iter_queries(place, names)]
+    wrong = [(one, one.problem) for one in found if one.problem is not None]
+    if args.json:
+        console.json([query_record(one.root, one.url, one.overview, one.problem) for one in found])
+        return exits.FOUND if wrong else exits.DONE
+    now_ms = console.clock.now_ms()
+    heads = ("query", "id", "app", ">newest", ">epoch", ">age", ">size", "savepoints")
+    console.table(heads, (_query_row(one, now_ms) for one in found))
+    for one, problem in wrong:
+        console.line(console.bad(f"query {one.root.name or one.root.query_id}: {problem.message}"))
+    for hint in dict.fromkeys(problem.hint for _, problem in wrong if problem.hint):
+        console.note(f"  hint: {hint}")
+    return exits.FOUND if wrong else exits.DONE
+
+
+def _query_row(found: Found, now_ms: int) -> tuple[str, ...]:
+    root, overview = found.root, found.overview
+    row = _row(overview.newest or Entry(0), now_ms)
+    number = "none" if overview.newest is None else str(overview.newest.number)
+    if found.problem is not None:
+        number = problem_kind(found.problem)
+    names = ", ".join(overview.savepoint_names)
+    return (root.name, root.query_id, root.app_name, number, row[1], row[4], row[5], names)
+
+
+def _look(place: Place, query: Query) -> Found:
+    """A query's newest checkpoint; what is wrong with one query does not hide the others."""
+    if query.problem is not None:
+        return Found(query.root, problem=query.problem)
+    try:
+        overview = CheckpointStore.open(query.url, place.options).overview(1)
+    except CheckpointError as error:
+        return Found(query.root, query.url, problem=error)
+    lost = overview.lost
+    problem = None if lost is None else FormatError(f"checkpoint {lost.number} {lost.problem}")
+    return Found(query.root, query.url, overview, problem)

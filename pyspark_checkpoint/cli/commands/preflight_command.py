@@ -1,0 +1,86 @@
+"""``ckpt preflight``: will the query start?"""
+
+from __future__ import annotations
+
+import argparse
+
+from pyspark_checkpoint.cli import exits
+from pyspark_checkpoint.cli.arguments import add_json, add_store_options, place_of
+from pyspark_checkpoint.cli.console import Console
+from pyspark_checkpoint.cli.target import REFERENCE, open_history, read_manifest
+from pyspark_checkpoint.registry.queries import plain_options
+from pyspark_checkpoint.restore.preflight import preflight, recorded_in_manifest
+from pyspark_checkpoint.spark_files.requirements import Offered, PreflightFinding, Severity, check_preflight
+
+ABOUT = """Say whether a query will go on from a checkpoint location, or with --at from a
+checkpoint of a history, before it is started. Give what is known of the query and its session; what
+is not given is not compared. The exit status is 0 if nothing stands against the start."""
+EXAMPLES = """
+ckpt preflight /fresh/location --spark-version 4.2.0 --sources 1
+ckpt preflight s3://bucket/checkpoints --query orders --at latest --partitions 400
+"""
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Say what the command takes."""
+    parser.add_argument("url", metavar="LOCATION", help="a checkpoint location, or with --at a history")
+    parser.add_argument("--at", metavar="CHECKPOINT", help=REFERENCE)
+    add_store_options(parser)
+    group = parser.add_argument_group("the query and its session")
+    group.add_argument("--spark-version", metavar="V", help="for example 4.2.0")
+    group.add_argument("--provider", metavar="CLASS", help="the state store that the session asks for")
+    group.add_argument("--partitions", type=int, metavar="N", help="spark.sql.shuffle.partitions")
+    group.add_argument("--sources", type=int, metavar="N", help="how many sources the query has")
+    group.add_argument(
+        "--operators", metavar="A,B", help="Spark's names of its stateful operators, in their order"
+    )
+    add_json(parser)
+
+
+def run(args: argparse.Namespace, console: Console) -> int:
+    """Compare, and print what stands against it."""
+    findings = _findings(args)
+    failed = any(found.severity is Severity.FAILURE for found in findings)
+    if args.json:
+        console.json(
+            [
+                {
+                    "severity": found.severity.value,
+                    "what": found.what,
+                    "message": found.message,
+                    "cure": found.cure,
+                }
+                for found in findings
+            ]
+        )
+        return exits.FOUND if failed else exits.DONE
+    paint = {Severity.FAILURE: console.bad, Severity.WARNING: console.warn, Severity.NOTE: console.dim}
+    for found in findings:
+        console.line(paint[found.severity](f"{found.severity.value}: {found.what}: {found.message}"))
+        if found.cure:
+            console.line(f"  hint: {found.cure}")
+    if failed:
+        console.line("the query will not start from here")
+    else:
+        console.line(console.good("nothing that was given stands against the start"))
+    return exits.FOUND if failed else exits.DONE
+
+
+def _findings(args: argparse.Namespace) -> tuple[PreflightFinding, ...]:
+    place = place_of(args)
+    operators = None
+    if args.operators is not None:
+        operators = tuple(name.strip() for name in args.operators.split(",") if name.strip())
+    if args.at is None:
+        return preflight(
+            place.url,
+            spark_version=args.spark_version,
+            provider=args.provider,
+            partitions=args.partitions,
+            sources=args.sources,
+            operators=operators,
+            options=plain_options(place.options),
+        )
+    manifest = read_manifest(open_history(place), args.at)
+    offered = Offered(args.spark_version, args.provider, args.partitions, args.sources, operators)
+    return check_preflight(recorded_in_manifest(manifest), offered)

@@ -1,0 +1,104 @@
+"""``ckpt read``: rows of a checkpoint, by Spark."""
+
+from __future__ import annotations
+
+import argparse
+from typing import TYPE_CHECKING, Any
+
+import orjson
+
+from pyspark_checkpoint.cli import exits, text
+from pyspark_checkpoint.cli.arguments import add_json, add_store, parse_options, place_of
+from pyspark_checkpoint.cli.console import Console
+from pyspark_checkpoint.cli.target import REFERENCE, open_history, read_manifest
+
+if TYPE_CHECKING:
+    from pyspark_checkpoint.restore.row_view import RowView
+
+ABOUT = """Read rows at a checkpoint: those of a ckpt-sink table, or those of a query's operator
+state. Starts a Spark of its own on this machine. State is restored into a temporary directory
+first."""
+EXAMPLES = """
+ckpt read s3://bucket/tables/wc                                         the newest rows
+ckpt read s3://bucket/tables/wc before-upgrade --where "count > 10" --columns word,count
+ckpt read s3://bucket/checkpoints --query orders --operator 0 --json    an operator's state
+ckpt read s3://bucket/tables/wc epoch=7 --out /tmp/wc --format parquet
+"""
+FORMATS = ("parquet", "csv", "json")
+_CELL = 60
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Say what the command takes."""
+    add_store(parser)
+    parser.add_argument("checkpoint", nargs="?", default="latest", metavar="CHECKPOINT", help=REFERENCE)
+    parser.add_argument("--where", metavar="SQL", help="only rows for which this is true")
+    parser.add_argument("--columns", metavar="A,B", help="only these columns")
+    parser.add_argument("--limit", type=int, default=20, metavar="N", help="at most N rows (20); 0 is all")
+    parser.add_argument("--count", action="store_true", help="only say how many rows there are")
+    parser.add_argument("--operator", metavar="NAME", help="an operator's state, by name or number")
+    parser.add_argument(
+        "--state-option",
+        action="append",
+        default=[],
+        metavar="NAME=VALUE",
+        help="an option of Spark's statestore reader: joinSide=left, stateVarName=total",
+    )
+    parser.add_argument("--out", metavar="PATH", help="write all rows there instead of printing them")
+    parser.add_argument("--format", choices=FORMATS, default=FORMATS[0], help="of --out (parquet)")
+    add_json(parser)
+
+
+def run(args: argparse.Namespace, console: Console) -> int:
+    """Read and print, or write."""
+    place = place_of(args)
+    history = open_history(place)
+    manifest = read_manifest(history, args.checkpoint)
+    from pyspark_checkpoint.restore.state_rows import RowSource, check_rows  # noqa: PLC0415
+    from pyspark_checkpoint.spark.local_session import local_session  # noqa: PLC0415
+
+    check_rows(manifest, args.operator)
+    columns = [name.strip() for name in (args.columns or "").split(",") if name.strip()]
+    with local_session() as spark:
+        from pyspark_checkpoint.restore.row_view import choose_rows  # noqa: PLC0415 - there is a Spark now
+
+        source = RowSource(
+            spark, history, place.options, operator=args.operator, state=parse_options(args.state_option)
+        )
+        with source:
+            _put(choose_rows(source.rows(manifest), args.where, columns), args, console)
+    return exits.DONE
+
+
+def _put(view: RowView, args: argparse.Namespace, console: Console) -> None:
+    if args.count:
+        count = view.count()
+        if args.json:
+            console.json({"count": count})
+        else:
+            console.line(f"{count:,}")
+    elif args.out is not None:
+        view.write(args.out, args.format)
+        console.note(f"written to {args.out} as {args.format}")
+    elif args.json:
+        console.json(view.collect(args.limit))
+    else:
+        _show(view.columns, view.collect(args.limit), args.limit, console)
+
+
+def _show(columns: list[str], rows: list[dict[str, Any]], limit: int, console: Console) -> None:
+    if not rows:
+        console.line("no rows")
+        return
+    numeric = {name for name in columns if all(isinstance(row[name], int | float | None) for row in rows)}
+    heads = [f">{name}" if name in numeric else name for name in columns]
+    console.table(heads, [[_cell(row[name]) for name in columns] for row in rows])
+    if 0 < limit == len(rows):
+        console.line(console.dim(f"{text.plural(limit, 'row')} at most; --limit 0 shows all"))
+
+
+def _cell(value: Any) -> str:
+    if value is None:
+        return "null"
+    shown = value if isinstance(value, str) else orjson.dumps(value).decode()
+    return text.short(shown, _CELL)

@@ -1,0 +1,61 @@
+"""``ckpt rekey``: another master key, without writing the data again."""
+
+from __future__ import annotations
+
+import argparse
+
+from pyspark_checkpoint.cli import exits, text
+from pyspark_checkpoint.cli.arguments import KEY_FILE_OPTION, add_dry_run, add_json, add_store, place_of
+from pyspark_checkpoint.cli.console import Console
+from pyspark_checkpoint.errors import RefusedError, SettingsError
+from pyspark_checkpoint.history.control import read_control
+from pyspark_checkpoint.history.encryption import is_encrypted
+from pyspark_checkpoint.history.keyring import find_key_ring, rekey
+from pyspark_checkpoint.registry.queries import plain_options, resolve_root
+from pyspark_checkpoint.store.open import open_object_store
+
+ABOUT = """Wrap every data key of an encrypted history with the active key of the ring. No
+artifact and no manifest is written again. The ring must still hold the old keys; take them out when
+no run uses them any more. An interrupted rekey is finished by repeating it."""
+EXAMPLES = """
+ckpt rekey s3://bucket/tables/wc --key-file new-ring.json --dry-run
+ckpt rekey s3://bucket/tables/wc --key-file new-ring.json
+"""
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Say what the command takes."""
+    add_store(parser)
+    add_dry_run(parser)
+    add_json(parser)
+
+
+def run(args: argparse.Namespace, console: Console) -> int:
+    """Rewrap the keys, or say which would be."""
+    place = place_of(args)
+    ring = find_key_ring(place.options.get(KEY_FILE_OPTION))
+    if ring is None:
+        raise SettingsError("no key ring was given", hint="give --key-file, or set CKPT_KEY_FILE")
+    store = open_object_store(
+        resolve_root(place.url, place.query, place.options), plain_options(place.options)
+    )
+    store_id = read_control(store).control.store_id
+    if not is_encrypted(store):
+        raise RefusedError(f"{store.url} is not encrypted", hint="there is no key to wrap")
+    plan = rekey(store, store_id, ring, dry_run=args.dry_run)
+    if args.json:
+        console.json(
+            {
+                "active_key": plan.active_id,
+                "rewrapped": list(plan.rewrap),
+                "current": list(plan.current),
+                "dry_run": args.dry_run,
+            }
+        )
+    else:
+        verb = "would wrap" if args.dry_run else "wrapped"
+        console.line(
+            f"{verb} {text.plural(len(plan.rewrap), 'data key')} with {plan.active_id}; "
+            f"{len(plan.current)} had it already"
+        )
+    return exits.DONE

@@ -1,0 +1,93 @@
+"""``ckpt report``: a history as one page."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Iterator
+from pathlib import Path
+
+from pyspark_checkpoint.cli import exits
+from pyspark_checkpoint.cli.arguments import Place, add_all, add_json, add_store, place_of
+from pyspark_checkpoint.cli.console import Console
+from pyspark_checkpoint.cli.page.document import Chapter, page
+from pyspark_checkpoint.cli.queries import Query, iter_queries
+from pyspark_checkpoint.cli.records import checkpoint_record
+from pyspark_checkpoint.cli.target import find_queries, open_history
+from pyspark_checkpoint.errors import CheckpointError, SettingsError
+from pyspark_checkpoint.history.checkpoint_store import CheckpointStore
+from pyspark_checkpoint.registry.queries import QueryNames
+
+ABOUT = """Write a history, or those of all queries below URL, as one HTML page: a timeline with sizes,
+durations, requests, gaps, savepoints and generations. The page loads nothing and runs no script; it can be
+mailed, archived, and read on a phone."""
+EXAMPLES = """
+ckpt report s3://bucket/checkpoints -o report.html
+ckpt report s3://bucket/tables/wc -o wc.html --last 200
+"""
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Say what the command takes."""
+    add_store(parser)
+    add_all(parser)
+    parser.add_argument("-o", "--out", required=True, metavar="FILE", help="where the page goes")
+    parser.add_argument("--last", type=int, metavar="N", help="only the newest N, and every savepoint")
+    add_json(parser)
+
+
+def run(args: argparse.Namespace, console: Console) -> int:
+    """Write it."""
+    if args.last is not None and args.last < 1:
+        raise SettingsError(f"--last is {args.last}", hint="give at least 1")
+    place = place_of(args)
+    names = find_queries(place)
+    failed: list[tuple[Query, CheckpointError]] = []
+    if names is None:
+        chapters = [_only_chapter(place, args.last)]
+    else:
+        chapters = list(_chapters(place, names, args.last, failed))
+    out = Path(args.out)
+    try:
+        out.write_text(page(chapters, console.clock.now_ms()), encoding="utf-8")
+    except OSError as error:
+        raise SettingsError(
+            f"cannot write {out}: {error.strerror or type(error).__name__}", hint="give another path to -o"
+        ) from None
+    if args.json:
+        records = [
+            {
+                "url": chapter.url,
+                "checkpoints": [checkpoint_record(one) for one in chapter.overview.entries],
+            }
+            for chapter in chapters
+        ]
+        console.json({"path": str(out), "histories": records})
+    else:
+        count = sum(len(chapter.overview.entries) for chapter in chapters)
+        console.line(f"{out}: {count} checkpoints, {out.stat().st_size:,} bytes; open it in a browser")
+    for query, problem in failed:
+        console.note(f"query {query.label} is not on the page: {problem}")
+    return exits.FOUND if failed else exits.DONE
+
+
+def _only_chapter(place: Place, last: int | None) -> Chapter:
+    history = open_history(place)
+    overview = history.overview(last)
+    newest = overview.newest
+    name = (newest.query.name if newest is not None else "") or place.query or ""
+    return Chapter(name or history.store.url.rstrip("/").rpartition("/")[2], history.store.url, overview)
+
+
+def _chapters(
+    place: Place, names: QueryNames, last: int | None, failed: list[tuple[Query, CheckpointError]]
+) -> Iterator[Chapter]:
+    """A chapter for each query; those that cannot have one go to ``failed``, with the reason."""
+    for query in iter_queries(place, names):
+        try:
+            if query.problem is not None:
+                raise query.problem
+            overview = CheckpointStore.open(query.url, place.options).overview(last)
+        except CheckpointError as error:
+            failed.append((query, error))
+        else:
+            yield Chapter(query.label, query.url, overview)

@@ -1,0 +1,126 @@
+"""``ckpt show``: one checkpoint, whole."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from pyspark_checkpoint.cli import exits, text
+from pyspark_checkpoint.cli.arguments import add_json, add_store, place_of
+from pyspark_checkpoint.cli.console import Console
+from pyspark_checkpoint.cli.target import REFERENCE, open_history, read_manifest
+from pyspark_checkpoint.format.manifest import CheckpointManifest, OperatorSnapshotEntry
+from pyspark_checkpoint.format.manifest_codec import manifest_fields
+from pyspark_checkpoint.history.manifest_diff import flatten_offsets
+from pyspark_checkpoint.history.overview import Entry, entry_of
+
+ABOUT = (
+    """Show one checkpoint: whose it is, where its sources stand, what its operators hold, what it cost."""
+)
+EXAMPLES = """
+ckpt show s3://bucket/tables/wc                                     the newest
+ckpt show s3://bucket/checkpoints before-upgrade --query orders     a savepoint
+ckpt show /data/ckpt 42 --json                                      its manifest
+"""
+_OFFSETS = 8
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Say what the command takes."""
+    add_store(parser)
+    parser.add_argument("checkpoint", nargs="?", default="latest", metavar="CHECKPOINT", help=REFERENCE)
+    add_json(parser)
+
+
+def run(args: argparse.Namespace, console: Console) -> int:
+    """Print it."""
+    history = open_history(place_of(args))
+    manifest = read_manifest(history, args.checkpoint)
+    if args.json:
+        console.json(manifest_record(manifest))
+        return exits.DONE
+    names = [found.name for found in history.savepoints() if found.number == manifest.checkpoint_id]
+    _show(manifest, entry_of(manifest, names), console)
+    return exits.DONE
+
+
+def manifest_record(manifest: CheckpointManifest) -> dict[str, Any]:
+    """The manifest's fields, and how far its sinks are."""
+    statuses = {sink: status.value for sink, status in manifest.sink_commit_statuses.items()}
+    return {**manifest_fields(manifest), "sink_commit_statuses": statuses}
+
+
+def _show(manifest: CheckpointManifest, entry: Entry, console: Console) -> None:
+    console.lines(text.pairs(_facts(manifest, entry, console.clock.now_ms())))
+    _section(console, "sources", ("source", "offset", ">at"), _source_rows(manifest))
+    heads = ("operator", "kind", ">partitions", ">snapshots", ">deltas", ">size")
+    _section(console, "operators", heads, [_operator_row(*item) for item in manifest.operators.items()])
+    _section(console, "sinks", ("sink", ">epoch", "status"), _sink_rows(manifest))
+    files = [(ref.name, text.size(ref.size_bytes), "yes" if ref.inline else "") for ref in manifest.files]
+    _section(console, "files", ("file", ">size", "in the manifest"), files)
+
+
+def _section(console: Console, title: str, heads: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
+    if rows:
+        console.title(title)
+        console.lines(text.table(heads, rows))
+
+
+def _facts(manifest: CheckpointManifest, entry: Entry, now_ms: int) -> Iterator[tuple[str, str]]:
+    query, cost = manifest.query, entry.requests
+    rolled = f" of checkpoint {manifest.rollback_of}" if manifest.rollback_of is not None else ""
+    yield "checkpoint", f"{manifest.checkpoint_id} ({manifest.kind.value}{rolled})"
+    yield "epoch", str(manifest.epoch)
+    yield "made", f"{text.moment(manifest.timestamp_ms)}, {text.age(manifest.timestamp_ms, now_ms)} ago"
+    yield "savepoints", ", ".join(entry.savepoints)
+    yield "size", f"{text.size(entry.total_size_bytes)}, {text.size(entry.new_bytes)} of it new"
+    yield (
+        "cost",
+        f"{text.plural(cost.puts, 'PUT')}, {text.plural(cost.gets, 'GET')}, {text.size(cost.bytes)} sent"
+        + (f", {text.span(entry.staged_ms)}" if entry.staged_ms is not None else ""),
+    )
+    yield "query", f"{query.name} {query.id}".strip()
+    yield "app", query.app_name
+    yield "location", query.checkpoint_location
+    yield "Spark", query.spark_version
+    yield "run", f"{manifest.run_id} (generation {manifest.generation})"
+    yield "watermark", text.moment(manifest.watermark or None)
+    yield "table at", manifest.table_store_checkpoint_path or ""
+    if manifest.table is not None:
+        keys = ", ".join(manifest.table.get("keys", ())) or "none"
+        yield "table", f"{manifest.table.get('mode', '')}, keys: {keys}"
+    yield "key", manifest.encryption_key_id or ""
+
+
+def _source_rows(manifest: CheckpointManifest) -> list[tuple[str, str, str]]:
+    rows: list[tuple[str, str, str]] = []
+    for name, source in sorted(manifest.source_offsets.items()):
+        what = source.metadata.get("description", "")
+        label = f"{name} ({text.short(what, 60)})" if what else name
+        found = list(flatten_offsets(source).items()) or [("", "not begun")]
+        rows += [
+            (label if at == 0 else "", key, text.short(value, 60))
+            for at, (key, value) in enumerate(found[:_OFFSETS])
+        ]
+        if len(found) > _OFFSETS:
+            rows.append(("", f"and {len(found) - _OFFSETS} more", ""))
+    return rows
+
+
+def _operator_row(name: str, entry: OperatorSnapshotEntry) -> tuple[str, ...]:
+    refs = [ref for part in entry.partitions for ref in part.artifacts]
+    deltas = sum(1 for ref in refs if ref.is_delta)
+    settled = sum(ref.part_count for ref in entry.settled)
+    counts = (len(entry.partitions), len(refs) - deltas, deltas + settled)
+    return (name, entry.kind, *(f"{count:,}" for count in counts), text.size(entry.total_bytes))
+
+
+def _sink_rows(manifest: CheckpointManifest) -> list[tuple[str, str, str]]:
+    own = "" if manifest.table is None else str(manifest.table.get("operator", ""))
+    rows = []
+    for sink in manifest.sink_names:
+        status = manifest.sink_commit_statuses.get(sink)
+        told = "in this checkpoint" if sink == own else "" if status is None else status.value
+        rows.append((sink, str(manifest.sink_epochs.get(sink, "")), told))
+    return rows

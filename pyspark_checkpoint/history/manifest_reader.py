@@ -1,0 +1,98 @@
+"""Manifests read from a store: absent, damaged and unreachable are three different answers.
+
+Absent is ``None`` and is said only when the store has proven it (``NotFound``). Damaged is a
+``FormatError`` that names the object. Every other failure of the store leaves here as it came.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from pyspark_checkpoint.errors import FormatError, NotFound, TooLarge
+from pyspark_checkpoint.format.envelope import (
+    MAX_RECORD_BYTES,
+    MAX_SEALED_BYTES,
+    Mac,
+    sha256_hex,
+    too_many_bytes,
+)
+from pyspark_checkpoint.format.keys import manifest_key, parse_manifest_key
+from pyspark_checkpoint.format.manifest import CheckpointManifest
+from pyspark_checkpoint.format.manifest_codec import decode_manifest
+from pyspark_checkpoint.store.base import ObjectStore, Stored
+
+
+@dataclass(frozen=True, slots=True)
+class LoadedManifest:
+    """A manifest, the bytes that it was read from, and their digest."""
+
+    manifest: CheckpointManifest
+    sha256: str
+    data: bytes = field(repr=False)
+
+    @property
+    def number(self) -> int:
+        """The checkpoint's number."""
+        return self.manifest.checkpoint_id
+
+
+def exists(store: ObjectStore, key: str) -> bool:
+    """Whether the store has ``key``. A store that does not answer is an error, not False."""
+    try:
+        store.head(key)
+    except NotFound:
+        return False
+    return True
+
+
+def max_bytes_of(key: str) -> int:
+    """How many bytes the object of this name can have at most."""
+    return MAX_RECORD_BYTES if parse_manifest_key(key) is None else MAX_SEALED_BYTES
+
+
+def read_record(store: ObjectStore, key: str) -> bytes:
+    """The bytes of a manifest or small record, or ``NotFound``.
+
+    Reads no more than such an object can have and one byte, by which decoding knows one that is too large.
+    """
+    return store.get(key, start=0, end=max_bytes_of(key) + 1)
+
+
+def find_record(store: ObjectStore, key: str) -> bytes | None:
+    """The same, None if it is absent."""
+    try:
+        return read_record(store, key)
+    except NotFound:
+        return None
+
+
+def read_stored(store: ObjectStore, key: str) -> Stored:
+    """A manifest or small record with its version, or ``NotFound``. A huge one is damage, and not read."""
+    limit = max_bytes_of(key)
+    try:
+        return store.read(key, max_bytes=limit)
+    except TooLarge:
+        raise too_many_bytes(key, limit) from None
+
+
+def load_manifest_bytes(data: bytes, number: int, *, mac: Mac | None = None) -> LoadedManifest:
+    """Decode manifest ``number``; one that lies under another's name is damaged."""
+    key = manifest_key(number)
+    manifest = decode_manifest(data, key, mac=mac)
+    if manifest.checkpoint_id != number:
+        raise FormatError(f"{key} is the manifest of checkpoint {manifest.checkpoint_id}")
+    return LoadedManifest(manifest, sha256_hex(data), data)
+
+
+def find_manifest(store: ObjectStore, number: int, *, mac: Mac | None = None) -> LoadedManifest | None:
+    """Manifest ``number``, None if it is absent. Says nothing about floor and pins."""
+    data = find_record(store, manifest_key(number))
+    return None if data is None else load_manifest_bytes(data, number, mac=mac)
+
+
+def read_manifest(store: ObjectStore, number: int, *, mac: Mac | None = None) -> LoadedManifest:
+    """Manifest ``number``, or ``NotFound``. Says nothing about floor and pins."""
+    found = find_manifest(store, number, mac=mac)
+    if found is None:
+        raise NotFound(f"no manifest {number}", key=manifest_key(number))
+    return found

@@ -1,0 +1,1 @@
+"""``CheckpointListener``: checkpoints of any streaming query, taken beside it."""

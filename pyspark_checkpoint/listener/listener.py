@@ -1,0 +1,404 @@
+"""Spark's callbacks: checkpoints of every streaming query of a session, whatever its sink and state.
+
+The callbacks return at once; a thread for each query does the work (``listener.worker``). Only the start
+of a query waits for a short look at its history, because there it can still be stopped in time.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import orjson
+from pyspark.sql import SparkSession
+from pyspark.sql.streaming.listener import StreamingQueryListener
+
+from pyspark_checkpoint.checkpoint.manifest_builder import QueryFacts, sink_store_url
+from pyspark_checkpoint.checkpoint.server_copy import find_server_copier
+from pyspark_checkpoint.clock import SYSTEM_CLOCK, Clock
+from pyspark_checkpoint.errors import CheckpointError, FencedError, RefusedError, SettingsError
+from pyspark_checkpoint.format.manifest import CheckpointManifest, QueryInfo
+from pyspark_checkpoint.history.checkpoint_store import CheckpointStore
+from pyspark_checkpoint.history.head import Head
+from pyspark_checkpoint.listener.active_runs import RUNS
+from pyspark_checkpoint.listener.checkpointer import QueryCapture, claim_alone
+from pyspark_checkpoint.listener.health import Trouble, clear_trouble, put_trouble
+from pyspark_checkpoint.listener.policy import INTERVAL_SECONDS, STALE_CHOICES
+from pyspark_checkpoint.listener.sink_watcher import Captures, watch_query
+from pyspark_checkpoint.listener.startup_guard import QueryHold, Restorer, Start
+from pyspark_checkpoint.listener.worker import CaptureStatus, QueryWorker, WorkerSettings
+from pyspark_checkpoint.registry.queries import QueryRoot, plain_options, register, root_url
+from pyspark_checkpoint.spark.hadoop_store import location_spec
+from pyspark_checkpoint.spark.hadoop_upload_jobs import HadoopUploader
+from pyspark_checkpoint.spark.jvm import (
+    find_last_progress,
+    find_running_query,
+    hadoop_settings,
+    java_listener,
+    plugin_watches,
+    stop_query,
+)
+from pyspark_checkpoint.spark.upload_jobs import ExecutorUploader
+from pyspark_checkpoint.spark_files.location import LocationSpec, location_options
+from pyspark_checkpoint.store.open import open_object_store
+
+_LOG = logging.getLogger(__name__)
+MAX_ENDED = 100
+"""How many queries that have ended, and are captured, ``statuses`` goes on to show."""
+PLUGIN = "the driver plugin"
+"""How the plugin's side process is called in manifests, also when it is started again."""
+
+
+@dataclass(frozen=True, slots=True)
+class ListenerSettings:
+    """What a listener does. ``queries`` says by name which queries are meant; None means all."""
+
+    interval_seconds: float = INTERVAL_SECONDS
+    retain: int = 20
+    poll_seconds: float = 10.0
+    queries: Callable[[str], bool] | None = None
+    stale: str = "fail"
+    stop_when_fenced: bool = False
+    options: Mapping[str, str] = field(default_factory=dict, repr=False)
+    location_options: Mapping[str, str] | None = field(default=None, repr=False)
+    producer: str = ""
+
+    def prunes_at(self, number: int, before: int) -> bool:
+        """Whether retention is due: now and then, so that most epochs pay nothing for it. Pure.
+
+        ``before`` is the last number at which it was looked at: a run may take several at a time. Up to
+        ``retain`` checkpoints there is nothing to remove.
+        """
+        step = max(1, self.retain // 2)
+        return number > self.retain and number // step > before // step
+
+
+class QueryListener(StreamingQueryListener):
+    """Register it with ``spark.streams.addListener``; every query started afterwards is checkpointed.
+
+    Checkpoints of a query go to ``{url}/{query id}``. The newest ``retain`` epochs are kept, and every
+    savepoint. A capture that fails is logged once, counted in ``statuses`` and tried again.
+    """
+
+    restorer: Restorer
+    """What restores the location of a query that starts from a stale one; see ``session.py``."""
+
+    def __init__(
+        self,
+        spark: SparkSession,
+        url: str,
+        *,
+        interval_seconds: float = INTERVAL_SECONDS,
+        retain: int = 20,
+        queries: Callable[[str], bool] | None = None,
+        stale: str = "fail",
+        stop_when_fenced: bool = False,
+        options: Mapping[str, str] | None = None,
+        location_options: Mapping[str, str] | None = None,
+        poll_seconds: float = 10.0,
+        concurrency: int = 4,
+        producer: str | None = None,
+        hold: QueryHold | None = None,
+        clock: Clock = SYSTEM_CLOCK,
+    ) -> None:
+        """``options`` are the store's, ``location_options`` those of the checkpoint locations.
+
+        ``producer`` is written into every manifest: of two in one run the second steps aside. ``hold`` is
+        for callbacks that do not come from Spark itself, whose queries wait for them a limited time.
+        """
+        if stale not in STALE_CHOICES:
+            raise SettingsError(
+                f"stale is {stale!r}",
+                hint="choose fail, warn or restore",
+            )
+        if retain < 1:
+            raise SettingsError(f"retain is {retain}", hint="keep at least one epoch")
+        if concurrency < 1:
+            raise SettingsError(
+                f"concurrency is {concurrency}", hint="capture at least one query at a time"
+            )
+        given = dict(options or {})
+        plain = plain_options(given)
+        self._spark = spark
+        self._url = url.rstrip("/")
+        self._settings = ListenerSettings(
+            interval_seconds,
+            retain,
+            poll_seconds,
+            queries,
+            stale,
+            stop_when_fenced,
+            given,
+            location_options,
+            producer or f"listener {clock.uuid7()}",
+        )
+        self._clock = clock
+        self._hold = hold
+        self._bridge: Any = None
+        self._gate = threading.Semaphore(concurrency)
+        self._workers: dict[str, QueryWorker] = {}
+        self._left: dict[str, CaptureStatus] = {}
+        self._looked: dict[str, int] = {}
+        self._histories: dict[str, CheckpointStore] = {}
+        self._lock = threading.Lock()
+        open_object_store(self._url, plain)  # a bad URL or option fails here, where it was typed
+
+    @property
+    def statuses(self) -> list[CaptureStatus]:
+        """How far the captures of each query are; of one that is left to another producer, that it is."""
+        with self._lock:
+            return [*(worker.status for worker in self._workers.values()), *self._left.values()]
+
+    @property
+    def is_done(self) -> bool:
+        """Whether every query that it watched has ended and is captured as far as it can be."""
+        return all(worker.is_done for worker in self._watched())
+
+    @property
+    def has_ended(self) -> bool:
+        """Whether every query that it watched has ended, captured or not."""
+        return all(worker.has_ended for worker in self._watched())
+
+    def flush(self, timeout_seconds: float = 60.0) -> bool:
+        """Wait until everything committed so far is durable; False if some capture failed or is late.
+
+        Also False if another producer makes the checkpoints of a query: how far it is is not known here.
+        """
+        deadline = self._clock.monotonic_seconds() + timeout_seconds
+        results = [
+            worker.flush(max(0.0, deadline - self._clock.monotonic_seconds())) for worker in self._watched()
+        ]
+        with self._lock:
+            return all(results) and not self._left
+
+    def close(self, timeout_seconds: float = 30.0) -> None:
+        """Capture what is left and end all threads."""
+        for worker in self._watched():
+            worker.finish()
+        for worker in self._watched():
+            worker.finish(timeout_seconds)
+
+    def onQueryStarted(self, event: Any) -> None:
+        """Spark's callback; runs before ``start()`` returns."""
+        try:
+            self._started(str(event.id), str(event.runId), event.name or "")
+        except CheckpointError as error:
+            _LOG.error("query %s is not checkpointed: %s", event.id, error)
+
+    def onQueryProgress(self, event: Any) -> None:
+        """Spark's callback."""
+        progress = event.progress
+        worker = self._worker(str(progress.runId))
+        if worker is not None:
+            sources = tuple(source.description for source in progress.sources)
+            worker.notify_described(sources, progress.sink.description, progress.batchId)
+
+    def onQueryIdle(self, event: Any) -> None:
+        """Spark's callback."""
+        self.heard_idle(str(event.runId))
+
+    @property
+    def _jlistener(self) -> Any:
+        """What Spark's JVM calls: a bridge of ours, which costs each batch less than PySpark's own."""
+        if self._bridge is None:
+            self._bridge = java_listener(self._spark, self)
+        return self._bridge
+
+    def heard_progress(self, text: str) -> None:
+        """A batch is done; ``text`` is its progress as JSON."""
+        progress = orjson.loads(text)
+        worker = self._worker(progress["runId"])
+        if worker is not None:
+            worker.notify_described(*_descriptions(progress), progress["batchId"])
+
+    def heard_idle(self, run_id: str) -> None:
+        """A run had nothing to do."""
+        worker = self._worker(run_id)
+        if worker is not None:
+            worker.notify()
+
+    def onQueryTerminated(self, event: Any) -> None:
+        """Spark's callback."""
+        worker = self._worker(str(event.runId))
+        if worker is not None:
+            worker.end()
+
+    def _started(self, query_id: str, run_id: str, name: str) -> None:
+        wanted = self._settings.queries
+        if wanted is not None and not wanted(name):
+            return
+        running = find_running_query(self._spark, query_id)
+        if running is None:
+            return
+        if self._settings.producer != PLUGIN and plugin_watches(self._spark, run_id, self._url):
+            self._leave(query_id, name, PLUGIN)
+            return
+        if not running.is_micro_batch:
+            raise RefusedError(
+                "only micro-batch queries write the logs that a checkpoint needs",
+                hint="use a processing-time or available-now trigger",
+            )
+        query = QueryInfo(
+            id=query_id,
+            name=name,
+            checkpoint_location=running.checkpoint_location,
+            spark_version=self._spark.version,
+            app_name=self._spark.sparkContext.appName or "",
+        )
+        facts = QueryFacts(query, run_id, (), running.sink, running.output_mode)
+        location = self._location(running.checkpoint_location)
+        url = root_url(self._url, query_id)
+        start = Start(
+            self._spark,
+            facts,
+            location,
+            url=url,
+            stale=self._settings.stale,
+            options=self._settings.options,
+            clock=self._clock,
+            restorer=self.restorer,
+            hold=self._hold,
+        )
+        if not start.allow(lambda: self._history(facts)):
+            return
+        worker = RUNS.begin(url, run_id, lambda before: self._make_worker(facts, location, start, before))
+        if worker is None:
+            self._leave(query_id, name, "another listener of this application")
+            return
+        with self._lock:
+            self._left.pop(query_id, None)
+            past = [run for run, other in self._workers.items() if other.status.query_id == query_id]
+            ended = [run for run, other in self._workers.items() if other.is_done]
+            for run in {*past, *ended[:-MAX_ENDED]}:
+                del self._workers[run]
+            self._workers[run_id] = worker
+
+    def _location(self, url: str) -> LocationSpec:
+        found, given = hadoop_settings(self._spark), self._settings.location_options
+        if given is None:
+            options = location_options(url, found, plain_options(self._settings.options))
+        else:
+            options = {**found, **given}
+        return location_spec(self._spark, url, options)
+
+    def _make_worker(
+        self, facts: QueryFacts, location: LocationSpec, start: Start, before: QueryWorker | None
+    ) -> QueryWorker:
+        query_id, began_ms = facts.query.id, self._clock.now_ms()
+        return QueryWorker(
+            facts,
+            lambda: self._begin(facts, location, start, began_ms),
+            settings=WorkerSettings(self._settings.interval_seconds, self._settings.poll_seconds),
+            clock=self._clock,
+            on_captured=lambda manifest: self._captured(query_id, manifest),
+            on_fenced=lambda error: self._fenced(query_id, error),
+            on_health=lambda problem: self._note_health(query_id, problem),
+            on_done=lambda: self._forget(query_id),
+            describe=lambda: self._describe(query_id),
+            gate=self._gate,
+            after=before,
+        )
+
+    def _describe(self, query_id: str) -> tuple[tuple[str, ...], str] | None:
+        text = find_last_progress(self._spark, query_id)
+        return None if text is None else _descriptions(orjson.loads(text))
+
+    def _leave(self, query_id: str, name: str, producer: str) -> None:
+        """Of two producers in one run the second steps aside, and says so."""
+        reason = f"its checkpoints are made by {producer} already"
+        _LOG.warning("query %s is left alone: %s", query_id, reason)
+        with self._lock:
+            self._left[query_id] = CaptureStatus(query_id, name, last_error=reason, aside=True)
+
+    def _begin(self, facts: QueryFacts, location: LocationSpec, start: Start, began_ms: int) -> Captures:
+        """Register the query, and find out who makes its checkpoints: its own sink, or we."""
+        query, table = facts.query, sink_store_url(facts.sink) or ""
+        parent = open_object_store(self._url, plain_options(self._settings.options))
+        place = query.checkpoint_location
+        register(parent, QueryRoot(query.name, query.id, query.app_name, began_ms, table, place))
+        return watch_query(
+            facts,
+            location.open(),
+            self._settings.options,
+            lambda: self._begin_capture(facts, location, start),
+        )
+
+    def _begin_capture(self, facts: QueryFacts, location: LocationSpec, start: Start) -> QueryCapture:
+        history = self._history(facts)
+        run = history.writer()
+        if run.refresh() is None:
+            start.check_again(history, None)
+
+        def check(head: Head) -> None:
+            start.check_again(history, head.manifest)
+
+        claim_alone(run, check)
+        self._histories[facts.query.id] = history
+        url, plain = root_url(self._url, facts.query.id), plain_options(self._settings.options)
+        kind = HadoopUploader if location.is_foreign else ExecutorUploader
+        copier = find_server_copier(location, url, plain)
+        uploader = kind(self._spark, location, url, plain)
+        return QueryCapture(location.open(), run, facts, uploader, copier, check=check)
+
+    def _note_health(self, query_id: str, problem: str | None) -> None:
+        """Let those who watch the store know whether captures work."""
+        try:
+            options = {**plain_options(self._settings.options), "retrySeconds": "2"}
+            parent = open_object_store(self._url, options)
+            if problem is None:
+                clear_trouble(parent, query_id)
+            else:
+                put_trouble(parent, Trouble(query_id, problem, self._clock.now_ms()))
+        except CheckpointError as error:
+            _LOG.info("query %s: the store was not told: %s", query_id, error)
+
+    def _history(self, facts: QueryFacts) -> CheckpointStore:
+        return CheckpointStore.open(
+            root_url(self._url, facts.query.id),
+            self._settings.options,
+            run_id=facts.run_id,
+            instance_id=self._settings.producer,
+            query=facts.query,
+            clock=self._clock,
+        )
+
+    def _captured(self, query_id: str, manifest: CheckpointManifest) -> None:
+        """Retention. A run takes a number for its claim before it takes one for its first batch."""
+        before = self._looked.get(query_id, manifest.checkpoint_id - 2)
+        self._looked[query_id] = manifest.checkpoint_id
+        history = self._histories.get(query_id)
+        if manifest.table is not None or history is None:
+            return  # a table's checkpoints are its sink's to prune
+        history.remember(manifest)
+        if not self._settings.prunes_at(manifest.checkpoint_id, before):
+            return
+        try:
+            history.prune(self._settings.retain)
+        except CheckpointError as error:
+            _LOG.warning("query %s is captured, but pruning failed: %s", query_id, error)
+
+    def _forget(self, query_id: str) -> None:
+        """A run has ended; the next one of its query begins afterwards."""
+        self._histories.pop(query_id, None)
+        self._looked.pop(query_id, None)
+
+    def _fenced(self, query_id: str, error: FencedError) -> None:
+        if self._settings.stop_when_fenced:
+            _LOG.error("query %s is stopped: %s", query_id, error)
+            stop_query(self._spark, query_id)
+
+    def _worker(self, run_id: str) -> QueryWorker | None:
+        with self._lock:
+            return self._workers.get(run_id)
+
+    def _watched(self) -> list[QueryWorker]:
+        with self._lock:
+            return list(self._workers.values())
+
+
+def _descriptions(progress: Mapping[str, Any]) -> tuple[tuple[str, ...], str]:
+    """Sources and sink, as a progress event describes them."""
+    return tuple(source["description"] for source in progress["sources"]), progress["sink"]["description"]

@@ -1,0 +1,119 @@
+"""A query whose ckpt-sink commits its state with its rows: nothing is left to upload. Needs no Spark.
+
+Such a query is watched like any other, so that it shows among them; and the newest checkpoint of its
+table is sealed when the query rests, so that it can be restored to after its batch.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Mapping
+from typing import Protocol
+
+from pyspark_checkpoint.checkpoint.commit_log import seal_head
+from pyspark_checkpoint.checkpoint.manifest_builder import QueryFacts, sink_store_url
+from pyspark_checkpoint.errors import CheckpointError, Denied, SettingsError
+from pyspark_checkpoint.format.manifest import CheckpointManifest, ManifestKind
+from pyspark_checkpoint.history.checkpoint_store import CheckpointStore
+from pyspark_checkpoint.spark_files.location import CheckpointLocation
+from pyspark_checkpoint.spark_files.state_record import find_state_record
+
+_LOG = logging.getLogger(__name__)
+_BY_A_BATCH = (ManifestKind.EPOCH, ManifestKind.REPLACEMENT)
+
+
+class Captures(Protocol):
+    """What takes, or watches, the checkpoints of one run of one query."""
+
+    facts: QueryFacts
+
+    def newest_committed(self) -> int | None:
+        """The newest epoch that there can be a checkpoint of; None before the first one."""
+
+    def capture(self, epoch: int | None = None) -> CheckpointManifest | None:
+        """The checkpoint of an epoch, the newest by default."""
+
+
+class TableQuery:
+    """A query that writes to a ckpt-sink. Reports and seals what the sink commits with its state.
+
+    Whether the sink does commit state is known from the first batch of the run. If it does not, the
+    query is captured as any other, by what ``begin`` gives.
+    """
+
+    def __init__(
+        self,
+        facts: QueryFacts,
+        location: CheckpointLocation,
+        table: CheckpointStore,
+        begin: Callable[[], Captures],
+    ) -> None:
+        self.facts = facts
+        self._location = location
+        self._table = table
+        self._begin = begin
+        self._other: Captures | None = None
+        self._seen: int | None = None
+
+    def newest_committed(self) -> int | None:
+        """The newest epoch of the table, which is sealed when the query rests."""
+        if self._other is None:
+            newest = self._find_newest()
+            if self._other is None:
+                return None if newest is None else newest.epoch
+        self._other.facts = self.facts
+        return self._other.newest_committed()
+
+    def capture(self, epoch: int | None = None) -> CheckpointManifest | None:
+        """The table's newest checkpoint, which its query has made itself."""
+        return self._find_newest() if self._other is None else self._other.capture(epoch)
+
+    def _find_newest(self) -> CheckpointManifest | None:
+        try:
+            newest = self._table.load_latest()
+        except (Denied, SettingsError) as error:
+            _LOG.warning("query %s: its table cannot be read: %s", self.facts.query.id, error)
+            self._other = self._begin()
+            return None
+        if newest is None or newest.query.id != self.facts.query.id:
+            return None
+        record = find_state_record(newest)
+        if record is None:
+            if newest.run_id == self.facts.run_id and newest.kind in _BY_A_BATCH:
+                self._other = self._begin()
+            return None
+        self._seal_if_resting(newest, record.batch)
+        return newest
+
+    def _seal_if_resting(self, newest: CheckpointManifest, batch: int) -> None:
+        """Seal when no next batch has begun, or when nothing has moved since the last look."""
+        is_same, self._seen = self._seen == newest.checkpoint_id, newest.checkpoint_id
+        if not is_same and max(self._location.listing("offsets/").offsets, default=-1) > batch:
+            return
+        try:
+            seal_head(self._table, self._location)
+        except CheckpointError as error:
+            _LOG.info("query %s: its newest checkpoint is not sealed: %s", self.facts.query.id, error)
+
+
+def watch_query(
+    facts: QueryFacts,
+    location: CheckpointLocation,
+    options: Mapping[str, str] | None,
+    begin: Callable[[], Captures],
+) -> Captures:
+    """What captures a query: ``begin``, or, for a ckpt-sink, what watches its table first."""
+    url = sink_store_url(facts.sink)
+    if url is None:
+        return begin()
+    return TableQuery(facts, location, CheckpointStore.open(url, options), begin)
+
+
+def find_table_checkpoint(
+    table_url: str, query_id: str, options: Mapping[str, str] | None
+) -> CheckpointManifest | None:
+    """The newest checkpoint of a table that has the state of this query; None if it has none."""
+    newest = CheckpointStore.open(table_url, options).load_latest()
+    if newest is None or newest.query.id != query_id or find_state_record(newest) is None:
+        return None
+    return newest

@@ -1,0 +1,207 @@
+"""A query that starts from a location that must not go on: noticed, and stopped before its first batch.
+
+What cannot be looked at stops no query. It is looked at again before the first capture, with what the
+location had when the query started.
+
+A location is replaced only while its query waits for us. ``QueryHold`` answers for that: a query that did
+not wait, or whose location could not be replaced for any reason, is stopped.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Mapping
+from typing import Protocol
+
+from pyspark.sql import SparkSession
+
+from pyspark_checkpoint.checkpoint.location_status import Standing
+from pyspark_checkpoint.checkpoint.manifest_builder import QueryFacts, sink_store_url
+from pyspark_checkpoint.clock import Clock
+from pyspark_checkpoint.errors import CheckpointError, FormatError, RefusedError, StoreError
+from pyspark_checkpoint.format.manifest import CheckpointManifest
+from pyspark_checkpoint.history.checkpoint_store import CheckpointStore
+from pyspark_checkpoint.listener.policy import RESTORE, WARN
+from pyspark_checkpoint.listener.sink_watcher import find_table_checkpoint
+from pyspark_checkpoint.spark.jvm import stop_query, stop_starting_query
+from pyspark_checkpoint.spark_files.location import CheckpointLocation, LocationSpec
+
+_LOG = logging.getLogger(__name__)
+
+
+class QueryHold(Protocol):
+    """Who holds a query at its start, and for how long."""
+
+    def restores(self, run_id: str) -> bool:
+        """Told that the query's location is stale; whether the query waits until it is restored."""
+
+    def replaces(self, run_id: str) -> bool:
+        """Asked before the first rename; yes means that the query waits until all of it is done."""
+
+
+class Replacement(Protocol):
+    """A stale location that was replaced."""
+
+    @property
+    def batch(self) -> int:
+        """The batch that the new one ends with."""
+
+    @property
+    def set_aside(self) -> str:
+        """Where the stale one is kept."""
+
+
+class Restorer(Protocol):
+    """What restores locations. Passed in: the features of this package do not import each other."""
+
+    def find_interrupted(self, location: CheckpointLocation) -> str | None:
+        """The query id of a restore into this location that was not finished; None if there is none."""
+
+    def replace_location(
+        self,
+        url: str,
+        spec: LocationSpec,
+        options: Mapping[str, str] | None,
+        *,
+        may_replace: Callable[[], bool],
+        clock: Clock,
+    ) -> Replacement:
+        """Put the newest checkpoint of the history at ``url`` in the place of the location ``spec``."""
+
+
+class CallbackHold:
+    """Spark itself: a query waits for the callback of a listener, however long that takes."""
+
+    def restores(self, run_id: str) -> bool:  # noqa: ARG002 - holds for every run
+        """Yes."""
+        return True
+
+    def replaces(self, run_id: str) -> bool:  # noqa: ARG002 - holds for every run
+        """Yes."""
+        return True
+
+
+class Start:
+    """One start of a query. ``stale`` says what happens if its location is behind its history."""
+
+    def __init__(
+        self,
+        spark: SparkSession,
+        facts: QueryFacts,
+        location: LocationSpec,
+        *,
+        url: str,
+        stale: str,
+        options: Mapping[str, str],
+        clock: Clock,
+        restorer: Restorer,
+        hold: QueryHold | None = None,
+    ) -> None:
+        """``url`` is the query's own store. ``hold`` says whether the query waits for us."""
+        self._spark = spark
+        self._facts = facts
+        self._location = location
+        self._url = url
+        self._stale = stale
+        self._options = options
+        self._clock = clock
+        self._restorer = restorer
+        self._hold = hold or CallbackHold()
+        self._standing: Standing | None = None
+        self._is_settled = False
+
+    def allow(self, open_history: Callable[[], CheckpointStore]) -> bool:
+        """Whether the query may run; if not, it is stopped. Its ``start()`` has not returned yet."""
+        try:
+            opened = self._location.open()
+            if self._is_unfinished(opened):
+                return self._stop("a restore into its location was not finished: repeat it")
+            self._standing = Standing.of(opened)
+            problem = None
+            if not self._has_state_in_table():
+                history = open_history()
+                problem = self._find_problem(self._standing, history, history.load_latest())
+        except (StoreError, FormatError) as error:
+            _LOG.warning("query %s: its history cannot be read yet: %s", self._facts.query.id, error)
+            return True
+        self._is_settled = True
+        if problem is None:
+            return True
+        if self._stale == WARN:
+            _LOG.warning("query %s: %s", self._facts.query.id, problem)
+            return True
+        if self._stale == RESTORE:
+            return self._replace(problem)
+        return self._stop(f"{problem}. Run ckpt restore, or set stale=restore or stale=warn")
+
+    def _find_problem(
+        self, standing: Standing, history: CheckpointStore, newest: CheckpointManifest | None
+    ) -> str | None:
+        run_id = self._facts.run_id
+        return standing.find_problem(newest, run_id) or standing.find_rolled_back(history, newest, run_id)
+
+    def check_again(self, history: CheckpointStore, newest: CheckpointManifest | None) -> None:
+        """Before the first capture: somebody else may have gone on, or the start could not be looked at.
+
+        Refused, and the query stopped, if its location was behind when it started.
+        """
+        if self._standing is None or (self._is_settled and self._stale == WARN):
+            return
+        problem = self._find_problem(self._standing, history, newest)
+        if problem is None:
+            return
+        if self._stale == WARN:
+            self._is_settled = True
+            _LOG.warning("query %s: %s", self._facts.query.id, problem)
+            return
+        _LOG.error("query %s is stopped: %s", self._facts.query.id, problem)
+        stop_query(self._spark, self._facts.query.id)
+        raise RefusedError(problem, hint="run ckpt restore, or set stale=warn")
+
+    def _has_state_in_table(self) -> bool:
+        """Whether the sink itself refuses a batch that its table is ahead of."""
+        table = sink_store_url(self._facts.sink)
+        return bool(table and find_table_checkpoint(table, self._facts.query.id, self._options))
+
+    def _replace(self, problem: str) -> bool:
+        """Bring the location up to date while its query waits for this callback and has read nothing."""
+        run_id = self._facts.run_id
+        try:
+            if not self._hold.restores(run_id):
+                return self._stop(
+                    f"{problem}. It began before that was known, and its location is not replaced under "
+                    "it. Start it again, or run ckpt restore"
+                )
+            done = self._restorer.replace_location(
+                self._url,
+                self._location,
+                self._options,
+                may_replace=lambda: self._hold.replaces(run_id),
+                clock=self._clock,
+            )
+            self._standing = Standing.of(self._location.open())
+        except CheckpointError as error:
+            return self._stop(f"{problem}. It could not be restored: {error}")
+        except Exception as error:  # noqa: BLE001 - whatever it was: the query must not run from a stale location
+            return self._stop(f"{problem}. It could not be restored: {type(error).__name__}")
+        _LOG.warning(
+            "query %s: %s. It was restored at batch %s; the stale one is kept as %s",
+            self._facts.query.id,
+            problem,
+            done.batch,
+            done.set_aside,
+        )
+        return True
+
+    def _stop(self, reason: str) -> bool:
+        """Stop a query before its first batch. Its start has not returned yet."""
+        _LOG.error("query %s is stopped: %s", self._facts.query.id, reason)
+        if not stop_starting_query(self._spark, self._facts.query.id, self._clock):
+            _LOG.error("query %s does not stop", self._facts.query.id)
+        return False
+
+    def _is_unfinished(self, location: CheckpointLocation) -> bool:
+        try:
+            return self._restorer.find_interrupted(location) is not None
+        except FormatError:
+            return True  # a mark that cannot be read is a mark

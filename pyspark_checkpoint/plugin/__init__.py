@@ -1,0 +1,1 @@
+"""The driver plugin: its settings, its Python processes, automatic restore."""

@@ -1,0 +1,235 @@
+"""``spark.ckpt.*``: every setting of the plugin in one table; from Spark's confs to frozen settings. Pure.
+
+The file manager's and the time limits of the driver are obeyed on the JVM's side; they are listed here so
+that there is one table, and so that a name that nobody knows is noticed.
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from fnmatch import fnmatchcase
+
+from pyspark_checkpoint.errors import SettingsError
+from pyspark_checkpoint.listener.policy import INTERVAL_SECONDS, STALE_CHOICES
+from pyspark_checkpoint.store.options import HIDDEN, KNOWN, is_store_option
+
+PREFIX = "spark.ckpt."
+OPTION_PREFIX = f"{PREFIX}option."
+SECRET_PREFIX = f"{PREFIX}secret."
+NEVER = "never"
+MISSING = "missing"
+HISTORY_OPTION = "encryptionKeyFile"
+_HADOOP = ("spark.hadoop.fs.", "spark.hadoop.google.")
+_FLAGS = {"true": True, "false": False}
+_SECRETS = {name.lower(): name for name in HIDDEN if name not in ("credentialsFile", "anonymous")}
+"""Options whose values nobody may see; a file's name, and that there is nothing to see, are none."""
+
+
+@dataclass(frozen=True, slots=True)
+class Setting:
+    """One row of the table in docs/plugin.md. ``argument`` is its name in ``configure``."""
+
+    name: str
+    argument: str
+    default: str
+    meaning: str
+
+
+SETTINGS = (
+    Setting("url", "url", "", "where checkpoints go; without it only the file manager is set"),
+    Setting("app", "app", "spark.app.name", "whose checkpoints they are, for the restore"),
+    Setting(
+        "restore",
+        "restore",
+        NEVER,
+        "never, missing, a checkpoint's number or a savepoint's name: what a checkpoint location that is "
+        "not there is restored from before the application begins",
+    ),
+    Setting("restoreTimeoutSeconds", "restore_timeout_seconds", "1800", "how long that may take"),
+    Setting("queries", "queries", "*", "names of the queries that are checkpointed, with * and commas"),
+    Setting("intervalSeconds", "interval_seconds", "1", "at least so long between two captures of a query"),
+    Setting("pollSeconds", "poll_seconds", "10", "how often to look for batches whose events were dropped"),
+    Setting("retain", "retain", "20", "epochs kept at least; savepoints are kept beside them"),
+    Setting(
+        "stale", "stale", "fail", "fail, warn or restore: a query whose location is behind its history"
+    ),
+    Setting("stopWhenFenced", "stop_when_fenced", "false", "stop a query whose history was taken over"),
+    Setting(
+        "startTimeoutSeconds",
+        "start_timeout_seconds",
+        "30",
+        "how long the start of a query waits for the look at its history; with stale=restore it is "
+        "restoreTimeoutSeconds",
+    ),
+    Setting(
+        "stopTimeoutSeconds",
+        "stop_timeout_seconds",
+        "5",
+        "how long the end of the application waits for the last checkpoints",
+    ),
+    Setting(
+        "fileManager",
+        "file_manager",
+        "auto",
+        "auto or off: our file manager for object stores and local disks",
+    ),
+    Setting(
+        "fileManager.allowUnfenced",
+        "file_manager_allow_unfenced",
+        "false",
+        "run on a store without conditional create",
+    ),
+    Setting(
+        "fileManager.memoryBytes",
+        "file_manager_memory_bytes",
+        "64m",
+        "what open files of one JVM hold in memory",
+    ),
+    Setting(
+        "fileManager.spoolDirectory",
+        "file_manager_spool_directory",
+        "Spark's local directory",
+        "where the rest waits",
+    ),
+)
+"""Everything but the store's options, which are ``spark.ckpt.option.X`` and ``spark.ckpt.secret.X``."""
+
+
+@dataclass(frozen=True, slots=True)
+class PluginSettings:
+    """What the side process and the automatic restore obey. Options may hold secrets; never printed."""
+
+    url: str
+    app: str
+    restore: str = NEVER
+    queries: tuple[str, ...] = ("*",)
+    interval_seconds: float = INTERVAL_SECONDS
+    poll_seconds: float = 10.0
+    retain: int = 20
+    stale: str = "fail"
+    stop_when_fenced: bool = False
+    options: Mapping[str, str] = field(default_factory=dict, repr=False)
+    hadoop: Mapping[str, str] = field(default_factory=dict, repr=False)
+
+    def wants(self, query_name: str) -> bool:
+        """Whether a query of this name is meant."""
+        return any(fnmatchcase(query_name, pattern) for pattern in self.queries)
+
+
+def parse_plugin_settings(confs: Mapping[str, str], app: str) -> PluginSettings:
+    """Read Spark's confs. Raises ``SettingsError`` for a value that cannot be; see ``unknown_settings``."""
+    values = {
+        name.removeprefix(PREFIX): value.strip() for name, value in confs.items() if name.startswith(PREFIX)
+    }
+    url = values.get("url", "")
+    if not url:
+        raise SettingsError(f"{PREFIX}url is not set", hint="for example s3://bucket/checkpoints")
+    if url.lower().startswith("memory:"):
+        raise SettingsError(f"{PREFIX}url is memory of the side process, which ends with the application")
+    stale = values.get("stale", "fail").lower()
+    if stale not in STALE_CHOICES:
+        raise SettingsError(f"{PREFIX}stale is one of {', '.join(STALE_CHOICES)}, not {stale!r}")
+    _check_secrets(confs)
+    patterns = tuple(part.strip() for part in values.get("queries", "*").split(",") if part.strip())
+    if not patterns:
+        raise SettingsError(f"{PREFIX}queries names no query", hint="leave it out to checkpoint all")
+    return PluginSettings(
+        url=url,
+        app=values.get("app") or app,
+        restore=values.get("restore") or NEVER,
+        queries=patterns,
+        interval_seconds=_number(values, "intervalSeconds", INTERVAL_SECONDS, 0.0),
+        poll_seconds=_number(values, "pollSeconds", 10.0, 0.1),
+        retain=int(_number(values, "retain", 20, 1)),
+        stale=stale,
+        stop_when_fenced=_flag(values, "stopWhenFenced"),
+        options=_store_options(confs),
+        hadoop={name: value for name, value in confs.items() if name.startswith(_HADOOP)},
+    )
+
+
+def unknown_settings(confs: Mapping[str, str]) -> list[str]:
+    """A sentence for each setting that nobody knows, with the nearest that somebody does."""
+    known = [f"{PREFIX}{setting.name}" for setting in SETTINGS]
+    options = [f"{OPTION_PREFIX}{name}" for name in (*KNOWN, HISTORY_OPTION)]
+    by_lower = {name.lower(): name for name in (*known, *options)}
+    sentences = []
+    for name in sorted(confs):
+        if not name.startswith(PREFIX) or name in known or _is_option(name):
+            continue
+        near = difflib.get_close_matches(name.lower(), by_lower, n=1, cutoff=0.6)
+        hint = f"; did you mean {by_lower[near[0]]}?" if near else ""
+        sentences.append(f"nobody knows the setting {name}{hint}")
+    return sentences
+
+
+def conf_of(argument: str, value: object) -> tuple[str, str]:
+    """The conf for an argument of ``configure``. Raises ``SettingsError`` for one that nobody knows."""
+    text = str(value).lower() if isinstance(value, bool) else str(value)
+    for setting in SETTINGS:
+        if setting.argument == argument:
+            return f"{PREFIX}{setting.name}", text
+    near = difflib.get_close_matches(argument, [setting.argument for setting in SETTINGS], n=1)
+    raise SettingsError(
+        f"configure has no setting {argument!r}",
+        hint=f"did you mean {near[0]}?" if near else "docs/plugin.md lists them",
+    )
+
+
+def option_conf(name: str, value: str) -> tuple[str, str]:
+    """The conf for a store's option: a credential gets a name that Spark hides everywhere."""
+    if name != HISTORY_OPTION and not is_store_option(name):
+        raise SettingsError(f"unknown store option {name}", hint=f"known: {', '.join(KNOWN)}")
+    if name.startswith("spark."):
+        return name, value
+    hidden = name.lower() in {credential.lower() for credential in HIDDEN}
+    return f"{SECRET_PREFIX if hidden else OPTION_PREFIX}{name}", value
+
+
+def _is_option(name: str) -> bool:
+    for prefix in (OPTION_PREFIX, SECRET_PREFIX):
+        if name.startswith(prefix):
+            option = name.removeprefix(prefix)
+            return option == HISTORY_OPTION or is_store_option(option)
+    return False
+
+
+def _check_secrets(confs: Mapping[str, str]) -> None:
+    """Spark logs and shows what it does not know for a secret before the plugin can take it away."""
+    for name in sorted(confs):
+        option = _SECRETS.get(name.removeprefix(OPTION_PREFIX).lower())
+        if option is not None and name.startswith(OPTION_PREFIX):
+            raise SettingsError(
+                f"{name} is a credential, and Spark may have logged it by that name",
+                hint=f"give it as {SECRET_PREFIX}{option}, which Spark hides everywhere",
+            )
+
+
+def _store_options(confs: Mapping[str, str]) -> dict[str, str]:
+    found = {}
+    for name, value in confs.items():
+        if name.startswith((OPTION_PREFIX, SECRET_PREFIX)) and _is_option(name):
+            found[name.removeprefix(OPTION_PREFIX).removeprefix(SECRET_PREFIX)] = value
+    return found
+
+
+def _number(values: Mapping[str, str], name: str, default: float, minimum: float) -> float:
+    text = values.get(name)
+    if text is None:
+        return default
+    try:
+        number = float(text)
+    except ValueError:
+        number = float("nan")
+    if not minimum <= number < float("inf"):
+        raise SettingsError(f"{PREFIX}{name} is a number of at least {minimum:g}, not {text!r}")
+    return number
+
+
+def _flag(values: Mapping[str, str], name: str) -> bool:
+    text = values.get(name, "false").lower()
+    if text not in _FLAGS:
+        raise SettingsError(f"{PREFIX}{name} is true or false, not {text!r}")
+    return _FLAGS[text]

@@ -1,0 +1,201 @@
+"""The Python process beside a driver: a listener for every query of every session. Started by the plugin.
+
+It attaches to the running SparkContext, takes the events of all queries from the plugin's door, and runs
+the same ``CheckpointListener`` that a Python application would register. It ends with the driver.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import sys
+from collections.abc import Mapping
+from types import SimpleNamespace
+from typing import NoReturn
+
+from pyspark_checkpoint.errors import CheckpointError
+from pyspark_checkpoint.listener.listener import PLUGIN
+from pyspark_checkpoint.listener.worker import CaptureStatus
+from pyspark_checkpoint.plugin.plugin_settings import PluginSettings, unknown_settings
+from pyspark_checkpoint.plugin.process_input import (
+    end_with_driver,
+    free_children,
+    leave_signals_to_driver,
+    log_to_driver,
+    read_plugin_input,
+)
+from pyspark_checkpoint.session import CheckpointListener
+from pyspark_checkpoint.spark.jvm import SideDoor
+
+_LOG = logging.getLogger("pyspark_checkpoint.plugin.process")
+TICK_SECONDS = 1.0
+STOP = "stop"
+MAX_ENDED = 100
+"""How many runs that have ended are tried again for as long as their captures fail."""
+SETTINGS_STATUS = 2
+"""The exit status that says: another start would not help."""
+
+
+class SideCar:
+    """Turns events of the door into calls of listeners: one for each run, in the session that has it."""
+
+    def __init__(self, door: SideDoor, settings: PluginSettings) -> None:
+        self._door = door
+        self._settings = settings
+        self._listeners: dict[str, CheckpointListener] = {}
+        self._reported: dict[str, CaptureStatus] = {}
+        self._given_up: set[str] = set()
+
+    def run(self) -> None:
+        """Work until the driver says stop; then capture what is left."""
+        while True:
+            event = self._door.next_event(TICK_SECONDS)
+            if event is not None and event["kind"] == STOP:
+                break
+            if event is not None:
+                self._handle(event)
+            self._report()
+            self._forget_ended()
+        self._finish()
+
+    def _finish(self) -> None:
+        """Capture what is left of all queries at the same time, and say of which it could not be."""
+        for listener in self._listeners.values():
+            listener.close(0.0)
+        for listener in self._listeners.values():
+            listener.close()
+            for status in listener.statuses:
+                if status.last_error is not None and not (status.fenced or status.aside):
+                    _LOG.warning(
+                        "query %s: its last batches are not checkpointed: %s",
+                        status.query_id,
+                        status.last_error,
+                    )
+        self._report()
+
+    def _forget_ended(self) -> None:
+        """An application may start queries for months; what has ended and was reported is over.
+
+        What could not be captured is tried again, but not of any number of runs: the oldest give up.
+        """
+        left = [
+            run_id
+            for run_id, one in self._listeners.items()
+            if one.has_ended and not one.is_done and any(status.last_error for status in one.statuses)
+        ]
+        for run_id in left[:-MAX_ENDED]:
+            if run_id not in self._given_up:
+                self._given_up.add(run_id)
+                _LOG.warning("run %s has ended, and its last batches could not be checkpointed", run_id)
+                self._listeners[run_id].close(0.0)
+        for run_id in [run_id for run_id, listener in self._listeners.items() if listener.is_done]:
+            self._report()
+            del self._listeners[run_id]
+            self._given_up.discard(run_id)
+            self._reported.pop(run_id, None)
+
+    def _handle(self, event: Mapping[str, str]) -> None:
+        run_id = event["run_id"]
+        if event["kind"] == "started":
+            self._started(event)
+            return
+        listener = self._listeners.get(run_id)
+        if listener is None:
+            return
+        if event["kind"] == "progress":
+            listener.onQueryProgress(SimpleNamespace(progress=_progress(event)))
+        elif event["kind"] == "idle":
+            listener.onQueryIdle(SimpleNamespace(runId=run_id))
+        elif event["kind"] == "terminated":
+            listener.onQueryTerminated(SimpleNamespace(runId=run_id))
+
+    def _started(self, event: Mapping[str, str]) -> None:
+        run_id, query_id = event["run_id"], event["id"]
+        is_watched = False
+        try:
+            session = self._door.session(run_id)
+            if session is not None and run_id not in self._listeners:
+                settings = self._settings
+                listener = CheckpointListener(
+                    session,
+                    settings.url,
+                    interval_seconds=settings.interval_seconds,
+                    retain=settings.retain,
+                    queries=settings.wants,
+                    stale=settings.stale,
+                    stop_when_fenced=settings.stop_when_fenced,
+                    options=settings.options,
+                    poll_seconds=settings.poll_seconds,
+                    producer=PLUGIN,
+                    hold=self._door,
+                )
+                listener.onQueryStarted(SimpleNamespace(id=query_id, runId=run_id, name=event["name"]))
+                self._listeners[run_id] = listener
+            is_watched = run_id in self._listeners and bool(self._listeners[run_id].statuses)
+        except CheckpointError as error:
+            _LOG.error("query %s is not checkpointed: %s", query_id, error)
+        except Exception as error:  # noqa: BLE001 - the other queries go on; texts may hold credentials
+            _LOG.error("query %s is not checkpointed: %s", query_id, type(error).__name__)
+        finally:
+            self._door.looked(run_id, is_watched=is_watched)
+
+    def _report(self) -> None:
+        """Tell the driver what is new since it was last told. The sums are kept there: it outlives us."""
+        for run_id, listener in self._listeners.items():
+            for status in listener.statuses:
+                before = self._reported.get(run_id, CaptureStatus(status.query_id, status.query_name))
+                if before != status:
+                    self._reported[run_id] = status
+                    self._door.report(
+                        status.query_id,
+                        captured_ms=status.captured_ms,
+                        seconds=status.last_seconds,
+                        captures=status.captures - before.captures,
+                        failures=status.failures - before.failures,
+                        size_bytes=status.total_bytes - before.total_bytes,
+                        requests=status.total_requests - before.total_requests,
+                    )
+
+
+def _progress(event: Mapping[str, str]) -> SimpleNamespace:
+    """What the listener reads of a progress event."""
+    fields = json.loads(event["progress"])
+    return SimpleNamespace(
+        runId=event["run_id"],
+        batchId=fields["batchId"],
+        sources=[SimpleNamespace(description=source["description"]) for source in fields["sources"]],
+        sink=SimpleNamespace(description=fields["sink"]["description"]),
+    )
+
+
+def main() -> NoReturn:
+    """Serve the driver that has started this process, until it ends."""
+    log_to_driver()
+    free_children()
+    leave_signals_to_driver()
+    status = 1
+    try:
+        given = read_plugin_input(sys.stdin)
+        end_with_driver(sys.stdin)
+        for sentence in unknown_settings(given.confs):
+            _LOG.warning("%s", sentence)
+        settings = given.settings()
+        door = SideDoor(settings.app, given.jar)
+        leave_signals_to_driver()  # once more: PySpark cancels all jobs of the driver on Ctrl-C
+        SideCar(door, settings).run()
+        status = 0
+    except CheckpointError as error:
+        status = SETTINGS_STATUS
+        _LOG.error("queries are not checkpointed: %s", error)
+    except Exception as error:  # noqa: BLE001 - told to the driver's log; the plugin starts a new process
+        _LOG.error("the side process ends: %s", type(error).__name__)
+        _LOG.debug("where", exc_info=True)
+    finally:
+        sys.stderr.flush()
+        # No clean-up of Python's: it would stop the driver's own SparkContext.
+        os._exit(status)
+
+
+if __name__ == "__main__":
+    main()

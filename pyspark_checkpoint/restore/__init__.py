@@ -1,0 +1,1 @@
+"""A checkpoint location from a checkpoint: plan, execute, preflight."""

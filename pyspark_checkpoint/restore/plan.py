@@ -1,0 +1,205 @@
+"""Which files a restore writes, in which order, and what is changed in them on the way. Pure.
+
+Operators are named ``{number}-{Spark's name}`` in a manifest and their artifacts by the path below
+``state/{number}/{partition}/``; everything else is in ``files`` under its path in the directory.
+"""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from pyspark_checkpoint.errors import FormatError, RefusedError
+from pyspark_checkpoint.format.artifact import ArtifactRef
+from pyspark_checkpoint.format.keys import CONTROL_KEY
+from pyspark_checkpoint.format.manifest import CheckpointManifest
+from pyspark_checkpoint.spark_files.logs import decode_commit_log
+from pyspark_checkpoint.spark_files.names import METADATA, is_operator_setup, parse_log
+from pyspark_checkpoint.spark_files.restore_points import RestorePoint, select_state
+from pyspark_checkpoint.spark_files.state_artifacts import check_location_path, state_artifacts
+from pyspark_checkpoint.spark_files.state_record import StateRecord, batch_of, find_state_record
+
+RESTORE_MARKER = "_ckpt_restoring.json"
+IN_USE = (METADATA, "offsets/", "commits/", "state/", "sources/")
+
+
+class Rewrite(enum.Enum):
+    """What changes in a file between store and location."""
+
+    NOTHING = "nothing"
+    QUERY_ID = "query id"
+    SCHEMA_PATHS = "schema paths"
+
+
+class Stage(enum.IntEnum):
+    """The order in which files become visible: a location without ``commits`` is not finished."""
+
+    STATE = 0
+    SETUP = 1
+    SOURCES = 2
+    METADATA = 3
+    OFFSETS = 4
+    COMMITS = 5
+
+
+@dataclass(frozen=True, slots=True)
+class RestoredFile:
+    """One file to write."""
+
+    path: str
+    ref: ArtifactRef
+    stage: Stage
+    rewrite: Rewrite = Rewrite.NOTHING
+
+
+@dataclass(frozen=True, slots=True)
+class RestorePlan:
+    """All files of a restore in the order of their stages."""
+
+    checkpoint_id: int
+    epoch: int
+    query_id: str
+    files: tuple[RestoredFile, ...]
+    batch: int
+    """Spark's number for it, which is not a table's epoch where a query has taken the table over."""
+    point: RestorePoint = RestorePoint.AFTER
+
+    @property
+    def total_bytes(self) -> int:
+        """Stored bytes to read."""
+        return sum(file.ref.size_bytes for file in self.files)
+
+
+def plan_restore(
+    manifest: CheckpointManifest,
+    *,
+    query_id: str | None = None,
+    point: RestorePoint | None = None,
+    commit: bytes | None = None,
+) -> RestorePlan:
+    """Plan to resume from the manifest's epoch; with ``query_id`` as a fork under that id.
+
+    A manifest of rows and state can be restored before or after its batch. ``commit`` is what Spark
+    wrote to ``commits/N`` later, if that is known: then the default is after, else before. The rows of
+    a table are not part of a checkpoint location.
+    """
+    record = find_state_record(manifest)
+    chosen = _choose_point(manifest, record, point, commit)
+    files = [*_state_files(manifest), *_loose_files(manifest, is_fork=query_id is not None)]
+    batch = batch_of(manifest)
+    if record is not None:
+        files = _files_of_point(files, manifest, record, chosen, commit)
+    _check_files(manifest, [file.path for file in files], batch, chosen)
+    return RestorePlan(
+        checkpoint_id=manifest.checkpoint_id,
+        epoch=manifest.epoch,
+        query_id=query_id or manifest.query.id,
+        files=tuple(sorted(files, key=lambda file: (file.stage, file.path))),
+        batch=batch,
+        point=chosen,
+    )
+
+
+def _choose_point(
+    manifest: CheckpointManifest,
+    record: StateRecord | None,
+    point: RestorePoint | None,
+    commit: bytes | None,
+) -> RestorePoint:
+    if record is None:
+        if point is RestorePoint.BEFORE:
+            raise RefusedError(
+                f"checkpoint {manifest.checkpoint_id} holds the state after its batch only",
+                hint="restore the checkpoint of the epoch before",
+            )
+        return RestorePoint.AFTER
+    if point is RestorePoint.AFTER and commit is None:
+        raise RefusedError(
+            f"whether Spark finished batch {record.batch} is not known to checkpoint "
+            f"{manifest.checkpoint_id}: it was neither sealed nor followed by another one",
+            hint="restore before it: Spark then runs the batch again, and the table replaces its rows",
+        )
+    return point or (RestorePoint.BEFORE if commit is None else RestorePoint.AFTER)
+
+
+def _files_of_point(
+    files: Sequence[RestoredFile],
+    manifest: CheckpointManifest,
+    record: StateRecord,
+    point: RestorePoint,
+    commit: bytes | None,
+) -> list[RestoredFile]:
+    name = f"commits/{record.batch}"
+    log = None if commit is None else decode_commit_log(commit, name)
+    state = [file.path for file in files if file.stage is Stage.STATE]
+    wanted = select_state(record, state, point, log)
+    chosen = [file for file in files if file.stage is not Stage.STATE or file.path in wanted]
+    if point is RestorePoint.AFTER and commit is not None:
+        ref = ArtifactRef.of_inline(commit, is_delta=False, epoch=manifest.epoch, name=name)
+        chosen.append(RestoredFile(name, ref, Stage.COMMITS))
+    return chosen
+
+
+def _check_files(
+    manifest: CheckpointManifest, paths: Sequence[str], batch: int, point: RestorePoint
+) -> None:
+    if len(set(paths)) != len(paths):
+        raise FormatError(f"checkpoint {manifest.checkpoint_id} names a file twice")
+    needed = {METADATA, f"offsets/{batch}"}
+    if batch > 0:
+        needed.add(f"offsets/{batch - 1}")
+    if point is RestorePoint.AFTER:
+        needed.add(f"commits/{batch}")
+    elif batch > 0:
+        needed.add(f"commits/{batch - 1}")
+    missing = needed - set(paths)
+    if missing:
+        raise RefusedError(
+            f"checkpoint {manifest.checkpoint_id} does not hold {sorted(missing)[0]}",
+            hint="it is not a checkpoint of a streaming query's own state"
+            if manifest.table is None
+            else "it holds a table's rows only: the sink wrote it with state=off, or could not read the "
+            "checkpoint location",
+        )
+
+
+def check_fresh(keys: Sequence[str], *, is_ours: bool) -> None:
+    """Refuse a location that a query uses. ``is_ours``: our marker of an unfinished restore is there."""
+    taken = sorted(key for key in keys if key.startswith(IN_USE))
+    if taken and not is_ours:
+        raise RefusedError(
+            f"the location is in use: it has {taken[0]}",
+            hint="restore into a fresh location; nothing was written",
+        )
+    if CONTROL_KEY in keys:
+        raise RefusedError(
+            "the location is a store of checkpoints, not a place for a query",
+            hint="restore into a fresh location; nothing was written",
+        )
+
+
+def _state_files(manifest: CheckpointManifest) -> Iterator[RestoredFile]:
+    for found in state_artifacts(manifest):
+        yield RestoredFile(found.path, found.ref, Stage.STATE)
+
+
+def _loose_files(manifest: CheckpointManifest, *, is_fork: bool) -> Iterator[RestoredFile]:
+    for ref in manifest.files:
+        path = check_location_path(ref.name, ref)
+        if path == METADATA:
+            rewrite = Rewrite.QUERY_ID if is_fork else Rewrite.NOTHING
+            yield RestoredFile(path, ref, Stage.METADATA, rewrite)
+        elif (log := parse_log(path)) is not None:
+            yield RestoredFile(path, ref, Stage.OFFSETS if log[0] == "offsets" else Stage.COMMITS)
+        elif path.startswith("sources/"):
+            yield RestoredFile(path, ref, Stage.SOURCES)
+        elif is_operator_setup(path):
+            has_paths = "/_metadata/v2/" in path
+            yield RestoredFile(
+                path, ref, Stage.SETUP, Rewrite.SCHEMA_PATHS if has_paths else Rewrite.NOTHING
+            )
+        else:
+            raise FormatError(
+                f"checkpoint {manifest.checkpoint_id} names {path!r}, which Spark does not write"
+            )

@@ -1,0 +1,244 @@
+"""The driver's part of a batch: planning it before the tasks, committing it after them."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Sequence
+from dataclasses import replace
+from itertools import chain
+
+from pyspark_checkpoint.clock import SYSTEM_CLOCK
+from pyspark_checkpoint.errors import CheckpointError, RefusedError
+from pyspark_checkpoint.format.keys import CheckpointId, parse_attempt_key
+from pyspark_checkpoint.format.manifest import CheckpointManifest
+from pyspark_checkpoint.format.summary import summarize_manifest
+from pyspark_checkpoint.history.head import Head
+from pyspark_checkpoint.history.live_set import SummaryCache
+from pyspark_checkpoint.history.manifest_reader import exists
+from pyspark_checkpoint.history.retention import execute_prune, forget_below, plan_prune, read_recent
+from pyspark_checkpoint.history.rules import check_encryption, choose_kind
+from pyspark_checkpoint.history.run import Run
+from pyspark_checkpoint.history.settle import settle_parts
+from pyspark_checkpoint.sink.batch_manifest import (
+    Batch,
+    add_state,
+    draft_manifest,
+    gather,
+    has_gap,
+    is_of_last_batch,
+    query_info,
+)
+from pyspark_checkpoint.sink.batch_plan import SinkPlan, check_owner, other_owner, plan_sink
+from pyspark_checkpoint.sink.location_check import only_split_since
+from pyspark_checkpoint.sink.offset_log import read_offsets
+from pyspark_checkpoint.sink.query import QueryFacts
+from pyspark_checkpoint.sink.state_choice import choose_state, seal_before_claim
+from pyspark_checkpoint.sink.state_commit import commit_state
+from pyspark_checkpoint.sink.state_task import open_location
+from pyspark_checkpoint.sink.table_options import WriteOptions
+from pyspark_checkpoint.sink.worker_cache import (
+    OpenTable,
+    ProcessCache,
+    catch_up,
+    open_for_writing,
+    open_run,
+    open_to_plan,
+    remember_head,
+    store_key,
+)
+from pyspark_checkpoint.store.base import ObjectStore
+from pyspark_checkpoint.table.info import TableMode
+from pyspark_checkpoint.table.schema import TableSchema
+
+_LOG = logging.getLogger(__name__)
+_PRUNED: ProcessCache[SummaryCache] = ProcessCache()
+_PRUNING = threading.Lock()
+
+
+def plan_batch(options: WriteOptions, schema: TableSchema, *, streaming: bool, overwrite: bool) -> SinkPlan:
+    """Plan the next batch on the newest head; a run that is new, and is not refused, claims the table."""
+    opened, head = open_to_plan(
+        options.shared,
+        begun=options.facts.begun,
+        is_last=lambda made: is_of_last_batch(made, options.facts),
+    )
+    check_encryption(head, None if opened.cipher is None else opened.cipher.key_id)
+
+    def plan_on(head: Head | None) -> SinkPlan:
+        return _plan_on(head, options, schema, opened, streaming=streaming, overwrite=overwrite)
+
+    run = _find_claimant(options, opened, head, streaming=streaming)
+    plan = plan_on(head)
+    if run is None or head is None:
+        return plan
+
+    def look_at(now: Head) -> None:
+        """What the run before has committed since is looked at as the head before it was."""
+        if now.sha256 != head.sha256:
+            check_owner(now, options, streaming=streaming)
+            plan_on(now)
+        seal_before_claim(options, now.manifest)
+
+    run.claim(look_at)
+    remember_head(options.shared, run.head)
+    return plan_on(run.head)
+
+
+def _plan_on(
+    head: Head | None,
+    options: WriteOptions,
+    schema: TableSchema,
+    opened: OpenTable,
+    *,
+    streaming: bool,
+    overwrite: bool,
+) -> SinkPlan:
+    plan = plan_sink(
+        head, options, schema, streaming=streaming, overwrite=overwrite, store_id=opened.store_id
+    )
+    tasks = options.facts.tasks or (plan.table.partitions if plan.table.routed else 0)
+    manifest = head.manifest if head is not None and plan.follows else None
+    plan = replace(plan, state=choose_state(options, manifest, streaming=streaming, tasks=tasks))
+    if opened.cipher is not None:
+        held = () if plan.state is None else plan.state.held.values()
+        refs = chain(chain.from_iterable(plan.chains.values()), held)
+        keys = {ref.data_key_id for ref in refs if ref.data_key_id}
+        plan = replace(plan, cipher=opened.cipher.task_cipher(sorted(keys)))
+    return plan if plan.state is None else replace(plan, state=plan.state.packed())
+
+
+def _find_claimant(
+    options: WriteOptions, opened: OpenTable, head: Head | None, *, streaming: bool
+) -> Run | None:
+    """Rule 6: the run that has to claim the table; ``FencedError`` if another one has taken it over.
+
+    None if the run is not known yet, or has claimed it. A query that takes over another one's table does
+    so by its first commit, in which its epochs begin.
+    """
+    facts = options.facts
+    if head is None or not streaming or not facts.run_id or head.manifest.run_id == facts.run_id:
+        return None
+    if check_owner(head, options, streaming=streaming):
+        return None
+    run = open_run(
+        options.shared,
+        opened,
+        facts.run_id,
+        replace(query_info(facts, batch=False), conf=head.manifest.query.conf),
+        begun=facts.begun,
+        adopt=options.take_over,
+    )
+    run.refresh()
+    return run
+
+
+def commit_batch(
+    options: WriteOptions, messages: Sequence[object], *, run_id: str | None = None
+) -> CheckpointManifest:
+    """Publish what the tasks of a batch have staged: two PUTs and one GET when nothing is unusual."""
+    batch = gather(messages, options.facts)
+    if run_id is not None:
+        batch = replace(batch, facts=replace(batch.facts, run_id=run_id))
+    batch = replace(batch, facts=_with_offsets(batch))
+    opened = open_for_writing(options.shared, store_id=batch.plan.store_id)
+    query = query_info(batch.facts, batch=batch.plan.table.batch)
+    run = open_run(
+        options.shared,
+        opened,
+        batch.facts.run_id,
+        query,
+        begun=batch.facts.begun,
+        adopt=options.take_over,
+    )
+    catch_up(run, batch.plan.number - 1, batch.plan.parent_sha256)
+    _refuse_other_owner(run, query.id, options)
+    _refuse_unseen(opened.store, batch)
+    draft = draft_manifest(batch, run.head, is_split=_is_split(run, batch))
+    choose_kind(draft, run.head)
+    attempt = CheckpointId(batch.plan.number, SYSTEM_CLOCK.uuid7())
+    if batch.plan.table.mode is TableMode.APPEND:
+        draft = settle_parts(run.store, draft, batch.plan.table.operator, attempt, run.clock)
+    draft = add_state(draft, commit_state(run, batch))
+    manifest = run.publish(draft, attempt)
+    if options.retain is not None:
+        known = _summaries(options, opened.store_id)
+        known[manifest.checkpoint_id] = summarize_manifest(manifest)
+        forget_below(known, 0 if run.head is None else run.head.control.floor)
+    prune_if_due(options, run)
+    return manifest
+
+
+def _is_split(run: Run, batch: Batch) -> bool:
+    """Whether there are batches between the head and this one that only split the state anew."""
+    manifest = None if run.head is None else run.head.manifest
+    if manifest is None or batch.plan.state is None or not has_gap(batch, manifest):
+        return False
+    return only_split_since(manifest, batch, open_location(batch.plan.state.location, run.run_id).logs)
+
+
+def _refuse_other_owner(run: Run, query_id: str, options: WriteOptions) -> None:
+    """Without the jar it is only now known which query this is."""
+    owner = "" if run.head is None else run.head.manifest.query.id
+    if owner and query_id and owner != query_id and not options.take_over:
+        raise other_owner(owner, query_id)
+
+
+def _refuse_unseen(store: ObjectStore, batch: Batch) -> None:
+    """A directory that is not shared by all machines would give a table full of holes."""
+    if "://" in store.url and not store.url.startswith("file:"):
+        return
+    for part in batch.parts:
+        refs = [part.ref, part.rewritten.ref if part.rewritten else None]
+        refs += [file.ref for file in part.state]
+        for path in {ref.path for ref in refs if ref is not None and ref.path is not None}:
+            attempt = parse_attempt_key(path)
+            if attempt is not None and attempt[0].number == batch.plan.number and not exists(store, path):
+                raise RefusedError(
+                    f"the driver does not see {path}, which a task has written below {store.url}",
+                    hint="on several machines the path must be on a disk that all of them share, or in an "
+                    "object store",
+                )
+
+
+def _with_offsets(batch: Batch) -> QueryFacts:
+    facts = batch.facts
+    if facts.offsets or batch.batch_id < 0 or not facts.checkpoint_location:
+        return facts
+    return replace(facts, offsets=read_offsets(facts.checkpoint_location, batch.batch_id))
+
+
+def prune_if_due(options: WriteOptions, run: Run) -> None:
+    """Remove old epochs now and then, beside the query; at once if far too many have gathered.
+
+    A failure to prune never fails a batch: the next prune finishes what this one left.
+    """
+    head = run.head
+    if head is None or options.retain is None:
+        return
+    length = head.number - head.control.floor + 1
+    slack = max(10, options.retain // 2)
+    if length <= options.retain + slack:
+        return
+    if length > 3 * (options.retain + slack):
+        _prune(options, run, head)
+    elif _PRUNING.acquire(blocking=False):
+        _PRUNING.release()
+        threading.Thread(target=_prune, args=(options, run, head), daemon=True).start()
+
+
+def _summaries(options: WriteOptions, store_id: str) -> SummaryCache:
+    """What this process knows of the manifests that a prune looks at."""
+    return _PRUNED.get((*store_key(options.shared), store_id), dict)
+
+
+def _prune(options: WriteOptions, run: Run, head: Head) -> None:
+    with _PRUNING:
+        cache = _summaries(options, head.control.store_id)
+        try:
+            recent = read_recent(run.store, head, keep=options.retain, cache=cache)
+            plan = plan_prune(recent, head.control, keep=options.retain)
+            execute_prune(run.store, plan, run.clock, cache=cache)
+        except CheckpointError as error:
+            # Old epochs stay a little longer; the table is whole, and so the query goes on.
+            _LOG.warning("pruning %s failed: %s", options.shared.path, error)

@@ -1,0 +1,242 @@
+"""From the messages of the tasks to the manifest of the batch. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from pyspark_checkpoint.errors import RefusedError, StaleAttempt
+from pyspark_checkpoint.format.artifact import ArtifactRef
+from pyspark_checkpoint.format.manifest import (
+    COURSE_FIELD,
+    DEFAULT_VNODE_COUNT,
+    CheckpointManifest,
+    ConnectorCheckpoint,
+    OperatorSnapshotEntry,
+    PartitionSnapshotEntry,
+    QueryInfo,
+    RequestCount,
+)
+from pyspark_checkpoint.format.settled import ListRef
+from pyspark_checkpoint.history.head import Head
+from pyspark_checkpoint.sink.batch_plan import BATCH_QUERY_ID, SinkPlan
+from pyspark_checkpoint.sink.messages import DriverFacts, StagedPartition
+from pyspark_checkpoint.sink.query import QueryFacts
+from pyspark_checkpoint.sink.state_plan import BY_A_BATCH
+from pyspark_checkpoint.spark_files.logs import decode_offset_log
+from pyspark_checkpoint.spark_files.state_record import STATE_FIELD, StateRecord
+from pyspark_checkpoint.table.info import TABLE_KIND
+from pyspark_checkpoint.table.lineage import Course, find_course, next_course
+
+
+@dataclass(frozen=True, slots=True)
+class Batch:
+    """All messages of one batch, checked to belong together."""
+
+    plan: SinkPlan
+    facts: QueryFacts
+    epoch: int
+    batch_id: int
+    parts: tuple[StagedPartition, ...]
+
+
+def gather(messages: Sequence[object], known: QueryFacts) -> Batch:
+    """Join the messages of a batch with what is known of its query."""
+    parts = tuple(m for m in messages if isinstance(m, StagedPartition))
+    if len(parts) != sum(1 for m in messages if not isinstance(m, DriverFacts)):
+        raise RefusedError("a task's message is missing, so that its rows would be lost")
+    plan = next((part.plan for part in parts if part.plan is not None), None)
+    if plan is None:
+        raise RefusedError("no task sent the plan of its batch")
+    facts = next((m.facts for m in messages if isinstance(m, DriverFacts)), known)
+    task = parts[0].task
+    facts = replace(facts, query_id=facts.query_id or task.query_id, run_id=facts.run_id or task.run_id)
+    if any(part.parent_sha256 != plan.parent_sha256 or part.epoch != parts[0].epoch for part in parts):
+        raise RefusedError("tasks of different batches were committed together")
+    return Batch(plan, facts, parts[0].epoch, task.batch_id, parts)
+
+
+@dataclass(frozen=True, slots=True)
+class CommittedState:
+    """What a manifest names besides the table's rows, all of it durable: Spark's own state and logs."""
+
+    operators: Mapping[str, OperatorSnapshotEntry]
+    files: tuple[ArtifactRef, ...]
+    record: StateRecord
+    conf: Mapping[str, str]
+    pipeline_hash: int
+    requests: RequestCount
+    location: str
+
+
+def draft_manifest(batch: Batch, head: Head | None, *, is_split: bool = False) -> CheckpointManifest:
+    """The manifest that commits a batch on top of ``head``; ``Run.publish`` stamps the rest.
+
+    ``is_split``: the batches between the two have only split the state anew, and had no rows.
+    ``StaleAttempt`` if the batch was planned on another head: what its tasks rewrote is not the head's.
+    """
+    plan, manifest = batch.plan, None if head is None else head.manifest
+    if plan.parent_sha256 != ("" if head is None else head.sha256):
+        raise StaleAttempt(
+            "the table has moved on while the batch ran", hint="start the query again; it plans anew"
+        )
+    if has_gap(batch, manifest) and not is_split:
+        raise _gap(batch, manifest)
+    operator = OperatorSnapshotEntry(
+        _partitions(batch, manifest), TABLE_KIND, _base_settled(batch, manifest)
+    )
+    table = replace(plan.table, replaces=plan.replaces)
+    if not plan.follows and batch.batch_id >= 0:
+        table = replace(table, first_epoch=batch.epoch - batch.batch_id)
+    course = _course(batch, manifest)
+    sources, watermark = _sources(batch, manifest)
+    return CheckpointManifest(
+        checkpoint_id=plan.number,
+        epoch=batch.epoch,
+        query=query_info(batch.facts, batch=plan.table.batch),
+        operators={plan.table.operator: operator},
+        source_offsets=sources,
+        source_names=tuple(sorted(sources)),
+        watermark=watermark,
+        sink_names=(plan.table.operator,),
+        sink_epochs={plan.table.operator: batch.epoch},
+        vnode_count=plan.table.vnodes or DEFAULT_VNODE_COUNT,
+        partition_count=len(operator.partitions),
+        table={**table.to_json(), COURSE_FIELD: course.to_json()},
+        requests=_requests(batch.parts),
+    )
+
+
+def add_state(draft: CheckpointManifest, state: CommittedState | None) -> CheckpointManifest:
+    """The draft with Spark's own state beside the table's rows."""
+    if state is None:
+        return draft
+    clash = draft.operators.keys() & state.operators.keys()
+    if clash:
+        raise RefusedError(
+            f"the table is called {clash.pop()!r}, and so is an operator of the query",
+            hint="choose another name with the option operator, or set the option state to off",
+        )
+    cost, more = draft.requests, state.requests
+    return replace(
+        draft,
+        query=replace(
+            draft.query,
+            conf=dict(state.conf),
+            checkpoint_location=draft.query.checkpoint_location or state.location,
+        ),
+        operators={**draft.operators, **state.operators},
+        files=state.files,
+        table={**(draft.table or {}), STATE_FIELD: state.record.to_json()},
+        pipeline_hash=state.pipeline_hash,
+        requests=RequestCount(cost.puts + more.puts, cost.gets + more.gets, cost.bytes + more.bytes),
+    )
+
+
+def query_info(facts: QueryFacts, *, batch: bool) -> QueryInfo:
+    """Who writes, for the manifest."""
+    return QueryInfo(
+        id=BATCH_QUERY_ID if batch else facts.query_id,
+        name=facts.query_name,
+        checkpoint_location=facts.checkpoint_location,
+        spark_version=facts.spark_version,
+        app_name=facts.app_name,
+    )
+
+
+def is_of_last_batch(manifest: CheckpointManifest, facts: QueryFacts) -> bool:
+    """Whether a checkpoint is of the batch before the one that is planned, by this very run.
+
+    A run commits its batches in their order, each once: nothing of it can come after such a checkpoint.
+    """
+    if facts.batch <= 0 or manifest.run_id != facts.run_id or manifest.kind not in BY_A_BATCH:
+        return False
+    first_epoch = int((manifest.table or {}).get("first_epoch", 0))
+    return manifest.epoch == first_epoch + facts.batch - 1
+
+
+def has_gap(batch: Batch, manifest: CheckpointManifest | None) -> bool:
+    """Whether there are epochs between the table's newest and this one."""
+    return manifest is not None and batch.plan.follows and batch.epoch > manifest.epoch + 1
+
+
+def _gap(batch: Batch, manifest: CheckpointManifest | None) -> RefusedError:
+    """Rows of an epoch that never reached the table would be missing for good."""
+    newest = -1 if manifest is None else manifest.epoch
+    return RefusedError(
+        f"the table ends with epoch {newest}, and this batch is epoch {batch.epoch}: the rows in "
+        "between are not in the table",
+        hint="the checkpoint location is ahead of the store; restore it to the store's epoch with "
+        "ckpt restore, or write to another path",
+    )
+
+
+def _partitions(batch: Batch, manifest: CheckpointManifest | None) -> tuple[PartitionSnapshotEntry, ...]:
+    chains = _base_chains(batch, manifest)
+    for part in batch.parts:
+        chain = chains.get(part.task.partition, ())
+        if part.rewritten is not None:
+            new = part.rewritten
+            chain = (*chain[: new.first], new.ref, *chain[new.end :])
+        if part.ref is not None:
+            chain = (*chain, part.ref)
+        chains[part.task.partition] = chain
+    return tuple(PartitionSnapshotEntry(number, chains[number]) for number in sorted(chains))
+
+
+def _base_chains(batch: Batch, manifest: CheckpointManifest | None) -> dict[int, tuple[ArtifactRef, ...]]:
+    """What the batch adds to: the head's chains without this epoch's own rows, which it replaces."""
+    plan = batch.plan
+    if manifest is None or plan.replaces or plan.old_partitions is not None:
+        return {}
+    entry = manifest.operators.get(plan.table.operator)
+    return {
+        part.partition_id: tuple(ref for ref in part.artifacts if ref.epoch < batch.epoch)
+        for part in (entry.partitions if entry is not None else ())
+    }
+
+
+def _base_settled(batch: Batch, manifest: CheckpointManifest | None) -> tuple[ListRef, ...]:
+    """The lists of settled parts that the batch adds to; they have no rows of its own epoch."""
+    plan = batch.plan
+    if manifest is None or plan.replaces or plan.old_partitions is not None:
+        return ()
+    entry = manifest.operators.get(plan.table.operator)
+    return entry.settled if entry is not None else ()
+
+
+def _course(batch: Batch, manifest: CheckpointManifest | None) -> Course:
+    """Which epochs the batch's rows follow on."""
+    parent = find_course(None if manifest is None else manifest.table)
+    rows = [(part.task.partition, part.ref.sha256) for part in batch.parts if part.ref is not None]
+    return next_course(parent, batch.plan.number, batch.epoch, rows, replaces=batch.plan.replaces)
+
+
+def _sources(
+    batch: Batch, manifest: CheckpointManifest | None
+) -> tuple[dict[str, ConnectorCheckpoint], int | None]:
+    """Where the sources stand after this batch, and the watermark that it used, as far as known.
+
+    When they are known on one side only, a repeated epoch is taken to be the same by its query and
+    number alone: the other side's offsets, or none, are taken over.
+    """
+    again = manifest is not None and manifest.epoch == batch.epoch and batch.plan.follows
+    if manifest is not None and again and (not batch.facts.offsets or not manifest.source_offsets):
+        return dict(manifest.source_offsets), manifest.watermark
+    if not batch.facts.offsets:
+        return {}, None
+    log = decode_offset_log(batch.facts.offsets.encode("utf-8"), f"offsets/{batch.batch_id}")
+    sources = {
+        f"source-{at}": ConnectorCheckpoint({"offset": offset}, epoch=batch.epoch)
+        for at, offset in enumerate(log.offsets)
+        if offset is not None
+    }
+    return sources, log.watermark_ms
+
+
+def _requests(parts: Sequence[StagedPartition]) -> RequestCount:
+    return RequestCount(
+        puts=sum(part.requests.puts for part in parts),
+        gets=sum(part.requests.gets for part in parts),
+        bytes=sum(part.requests.bytes for part in parts),
+    )

@@ -1,0 +1,246 @@
+"""The changes of a table as a stream: what each final epoch did, in order, once.
+
+An offset is the checkpoint and the epoch that were served last. A consumer that starts gets the table
+as it is at the newest final epoch and then every later epoch, or it names the epoch to start with.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
+
+from pyspark_checkpoint.errors import RefusedError, SettingsError
+from pyspark_checkpoint.history.artifact_reader import ArtifactReader
+from pyspark_checkpoint.history.lookup import find_checkpoint
+from pyspark_checkpoint.sink.change_history import FeedHistory
+from pyspark_checkpoint.sink.partition import Chain, ChainReader
+from pyspark_checkpoint.sink.table_lookup import FoundTable, found_table, open_table, read_table
+from pyspark_checkpoint.sink.table_options import ReadOptions
+from pyspark_checkpoint.sink.table_reader import TableSplit, as_batches, read_split, table_splits
+from pyspark_checkpoint.sink.worker_cache import open_store
+from pyspark_checkpoint.table.feed import (
+    NOTHING_SERVED,
+    PRUNED_HINT,
+    START_OVER,
+    FeedPosition,
+    plan_feed,
+)
+from pyspark_checkpoint.table.info import TableInfo, TableMode
+from pyspark_checkpoint.table.lineage import find_course
+from pyspark_checkpoint.table.schema import DELETED_COLUMN, raw_arrow_schema
+
+CHANGE_TYPE_COLUMN = "_change_type"
+EPOCH_COLUMN = "_epoch"
+INSERT, UPSERT, DELETE, REPLACE = "insert", "upsert", "delete", "replace"
+STARTS = ("snapshot", "earliest", "latest")
+
+
+@dataclass
+class ChangeSplit(InputPartition):
+    """What one task reads: what one epoch did to one partition, or all rows to begin with."""
+
+    split: TableSplit
+    epoch: int
+    whole: bool
+
+
+class ChangeReader(DataSourceStreamReader):
+    """Serves final epochs only, so that an epoch that is replaced never reaches a consumer twice."""
+
+    def __init__(self, options: ReadOptions, schema: Mapping[str, Any]) -> None:
+        self._options = options
+        self._schema = dict(schema)
+        self._start = check_start(options.starting_epoch)
+        self._history: FeedHistory | None = None
+        self._last: dict[str, Any] | None = None
+        _check_options(options, self._schema)
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "_history": None}
+
+    def initialOffset(self) -> dict[str, Any]:
+        """Where a new consumer begins."""
+        if self._start == "latest":
+            return self._encoded(self._newest_known())
+        if self._start in ("snapshot", "earliest"):
+            return {**encode_offset(NOTHING_SERVED), "start": self._start}
+        return encode_offset(FeedPosition(0, int(self._start) - 1))
+
+    def latestOffset(self, start: Any = None, limit: Any = None) -> dict[str, Any]:  # noqa: ARG002
+        """The newest final epoch, but never one before ``start``.
+
+        Spark before 4.2 gives neither start nor limit: there, what this reader was asked for last counts.
+        """
+        told = start or self._last
+        known = told or self.initialOffset()
+        self._refuse_another_table(known)
+        newest, given = self._newest() if told else self._newest_known(), decode_offset(known)
+        if newest != NOTHING_SERVED and not newest.is_behind(given):
+            return self._encoded(newest)
+        if given.checkpoint_id:
+            plan_feed(self._feed().entries(given), given)  # says so if the table went back
+        return dict(known)
+
+    def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
+        """The changes after ``start`` up to ``end``."""
+        self._last = end
+        self._refuse_another_table(start)
+        self._refuse_another_table(end)
+        upto = decode_offset(end)
+        if start.get("start") == "snapshot":
+            if upto == NOTHING_SERVED:
+                return []
+            found = self._found_at(upto)
+            if found is None:
+                return []
+            return [ChangeSplit(split, upto.epoch, True) for split in table_splits(found, None)]
+        after = decode_offset(start)
+        oldest_left = start.get("start") == "earliest"
+        return [
+            split
+            for entry in plan_feed(self._feed().entries(after), after, upto, oldest_left=oldest_left)
+            for split in epoch_splits(self._found(entry.checkpoint_id, entry.epoch), entry.epoch)
+        ]
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        """The rows of one split, each with what happened to it and when."""
+        if not isinstance(partition, ChangeSplit):
+            return iter(())
+        split, shared = partition.split, self._options.shared
+        if partition.whole:
+            rows = read_split(shared, split)
+        else:
+            artifacts = ArtifactReader(open_store(shared), store_id=split.store_id, cipher=split.cipher)
+            rows = pa.concat_tables(
+                ChainReader(artifacts, split.table).parts(split.chain), promote_options="default"
+            )
+        replaces = split.table.replaces and not partition.whole
+        rows = with_change_columns(rows, split.table, partition.epoch, replaces=replaces)
+        return iter(as_batches(rows, raw_arrow_schema(self._schema)))
+
+    def commit(self, end: dict[str, Any]) -> None:
+        """Nothing to do: the store keeps epochs by its own rule."""
+
+    def stop(self) -> None:
+        """Nothing to release."""
+
+    def _feed(self) -> FeedHistory:
+        if self._history is None or not self._history.begun:
+            self._history = FeedHistory(open_table(self._options.shared))
+        return self._history
+
+    def _newest(self) -> FeedPosition:
+        return self._feed().newest()
+
+    def _newest_known(self) -> FeedPosition:
+        """The newest final epoch, also one that is pruned, if a consumer that begins can do without it.
+
+        Who is not told where it is may have been given that epoch before it was started again. One that
+        wants the oldest epoch left waits until there is one.
+        """
+        newest = self._newest()
+        if newest == NOTHING_SERVED and self._start != "earliest":
+            return self._feed().before_newest() or newest
+        return newest
+
+    def _encoded(self, position: FeedPosition) -> dict[str, Any]:
+        return encode_offset(position, self._feed().store_id if position.checkpoint_id else "")
+
+    def _refuse_another_table(self, offset: Mapping[str, Any]) -> None:
+        table = offset.get("table")
+        if table and table != self._feed().store_id:
+            raise RefusedError(
+                f"the table at {self._options.shared.path} was removed and made anew since this stream was "
+                f"given epoch {offset['epoch']} of the old one",
+                hint=START_OVER,
+            )
+
+    def _found_at(self, position: FeedPosition) -> FoundTable | None:
+        """The table as it was after an epoch; if that is pruned, by what the newest one has kept of it.
+
+        None if the newest one has replaced all rows: they come when it is served.
+        """
+        opened = open_table(self._options.shared)
+        if find_checkpoint(opened.store, position.checkpoint_id, mac=opened.mac) is None:
+            newest = read_table(self._options)
+            course = find_course(newest.manifest.table)
+            if course is not None and course.before == position:
+                return None if newest.table.replaces else replace(newest, own_epoch=False)
+        return self._found(position.checkpoint_id, position.epoch)
+
+    def _found(self, number: int, epoch: int) -> FoundTable:
+        opened = open_table(self._options.shared)
+        loaded = find_checkpoint(opened.store, number, mac=opened.mac)
+        if loaded is None:
+            raise RefusedError(f"epoch {epoch} was pruned with checkpoint {number}", hint=PRUNED_HINT)
+        return found_table(opened, loaded.manifest, self._options.shared)
+
+
+def epoch_splits(found: FoundTable, epoch: int) -> Iterator[ChangeSplit]:
+    """What an epoch itself wrote, per partition: never what was merged or rolled beside it."""
+    own = [
+        Chain(chain.partition, tuple(ref for ref in chain.refs if ref.epoch == epoch and not ref.name))
+        for chain in found.newest_chains()
+    ]
+    for chain in own:
+        if chain.refs:
+            opened = found.opened
+            ids = {ref.data_key_id for ref in chain.refs if ref.data_key_id}
+            cipher = None if opened.cipher is None else opened.cipher.task_cipher(sorted(ids))
+            split = TableSplit(chain, found.table, opened.store_id, cipher, None)
+            yield ChangeSplit(split, epoch, False)
+
+
+def with_change_columns(rows: pa.Table, table: TableInfo, epoch: int, *, replaces: bool) -> pa.Table:
+    """Add what happened and when; the mark of deleted rows becomes words."""
+    if replaces:
+        kinds: Any = pa.repeat(pa.scalar(REPLACE), rows.num_rows)
+    elif table.mode is not TableMode.UPSERT:
+        kinds = pa.repeat(pa.scalar(INSERT), rows.num_rows)
+    elif DELETED_COLUMN in rows.column_names:
+        kinds = pc.if_else(rows.column(DELETED_COLUMN), DELETE, UPSERT)
+        rows = rows.drop_columns([DELETED_COLUMN])
+    else:
+        kinds = pa.repeat(pa.scalar(UPSERT), rows.num_rows)
+    rows = rows.append_column(CHANGE_TYPE_COLUMN, kinds)
+    return rows.append_column(EPOCH_COLUMN, pa.repeat(pa.scalar(epoch, pa.int64()), rows.num_rows))
+
+
+def encode_offset(position: FeedPosition, table: str = "") -> dict[str, Any]:
+    """A position in the ``table`` of that id, as Spark writes it into its log."""
+    offset: dict[str, Any] = {"checkpoint_id": position.checkpoint_id, "epoch": position.epoch}
+    more = {"table": table, "course": position.course}
+    return {**offset, **{name: value for name, value in more.items() if value}}
+
+
+def decode_offset(offset: Mapping[str, Any]) -> FeedPosition:
+    """Read a position back."""
+    return FeedPosition(int(offset["checkpoint_id"]), int(offset["epoch"]), str(offset.get("course") or ""))
+
+
+def check_start(text: str | None) -> str:
+    """Where to begin: the table as it is, the oldest epoch left, only what comes, or an epoch."""
+    start = (text or "snapshot").strip().lower()
+    if start not in STARTS and not start.isdecimal():
+        raise SettingsError(f"startingEpoch is {', '.join(STARTS)} or the number of an epoch, not {text!r}")
+    return start
+
+
+def _check_options(options: ReadOptions, schema: Mapping[str, Any]) -> None:
+    points = (options.checkpoint_id, options.epoch, options.savepoint, options.timestamp, options.vnodes)
+    if any(point is not None for point in points):
+        raise SettingsError(
+            "checkpointId, epoch, savepoint, timestampAsOf and vnodes are for spark.read",
+            hint="a stream takes startingEpoch",
+        )
+    names = [field["name"] for field in schema["fields"]]
+    if CHANGE_TYPE_COLUMN not in names or EPOCH_COLUMN not in names:
+        raise SettingsError(
+            f"a stream of changes has the columns {CHANGE_TYPE_COLUMN} and {EPOCH_COLUMN}",
+            hint='without the jar, add .option("changes", "true")',
+        )

@@ -1,0 +1,116 @@
+"""``ckpt-sink``, as Spark sees it: one class from which everything else is made."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import MutableMapping
+
+from pyspark.sql.datasource import (
+    DataSource,
+    DataSourceArrowWriter,
+    DataSourceReader,
+    DataSourceStreamArrowWriter,
+    DataSourceStreamReader,
+)
+from pyspark.sql.types import LongType, StringType, StructField, StructType
+
+from pyspark_checkpoint.clock import SYSTEM_CLOCK
+from pyspark_checkpoint.sink.batch_commit import plan_batch
+from pyspark_checkpoint.sink.batch_plan import plan_sink
+from pyspark_checkpoint.sink.change_reader import CHANGE_TYPE_COLUMN, EPOCH_COLUMN, ChangeReader
+from pyspark_checkpoint.sink.query import FACT_PREFIX
+from pyspark_checkpoint.sink.table_lookup import read_table
+from pyspark_checkpoint.sink.table_options import parse_read_options, parse_write_options
+from pyspark_checkpoint.sink.table_reader import FilteringTableReader, TableReader
+from pyspark_checkpoint.sink.worker_cache import open_to_plan
+from pyspark_checkpoint.sink.writers import BatchWriter, StreamWriter
+from pyspark_checkpoint.table.schema import TableSchema
+
+_COMMIT_WORKER = "python_streaming_sink_runner"
+_FILTER_WORKER = "data_source_pushdown_filters"
+
+
+class CheckpointSinkSource(DataSource):
+    """A table in a store: written exactly once by streams and batches, read at a checkpoint, or as changes.
+
+    The same class serves with and without the jar; what needs the jar says so.
+    """
+
+    def __init__(self, options: MutableMapping[str, str]) -> None:
+        super().__init__(options)
+        self.options = options
+
+    @classmethod
+    def name(cls) -> str:
+        """What users type in ``format(...)``."""
+        return "ckpt-sink"
+
+    def schema(self) -> StructType:
+        """The columns of the table at the checkpoint that is read; of a stream, those of the changes."""
+        if self.options.get(f"{FACT_PREFIX}ask") == "layout":
+            return self._layout()
+        options = parse_read_options(self.options)
+        found = read_table(options)
+        schema = StructType.fromJson(found.table.schema.to_json())
+        if options.changes:
+            schema = schema.add(CHANGE_TYPE_COLUMN, StringType(), False).add(
+                EPOCH_COLUMN, LongType(), False
+            )
+        return schema
+
+    def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamArrowWriter:
+        """Plan the next batch; in the process that commits there is nothing to plan."""
+        options = parse_write_options(self.options)
+        if runs_as(_COMMIT_WORKER):
+            return StreamWriter(options, None)
+        return StreamWriter(
+            options, plan_batch(options, _table_schema(schema), streaming=True, overwrite=overwrite)
+        )
+
+    def writer(self, schema: StructType, overwrite: bool) -> DataSourceArrowWriter:
+        """Plan a batch job's epoch."""
+        options = parse_write_options(self.options)
+        plan = plan_batch(options, _table_schema(schema), streaming=False, overwrite=overwrite)
+        return BatchWriter(options, plan, SYSTEM_CLOCK.uuid7())
+
+    def reader(self, schema: StructType) -> DataSourceReader:
+        """Read the table at one checkpoint.
+
+        A reader that takes filters is an error for Spark where it hands none down, so it is given only
+        to the process that does. And only to the jar: Spark's own wrapper keeps the reader of the first
+        query over a DataFrame for all that follow, so that they would lack what the first left out.
+        """
+        filters = runs_as(_FILTER_WORKER) and self.options.get(f"{FACT_PREFIX}scan") == "own"
+        kind = FilteringTableReader if filters else TableReader
+        return kind(parse_read_options(self.options), json.loads(schema.json()))
+
+    def streamReader(self, schema: StructType) -> DataSourceStreamReader:
+        """Read the changes of the table, epoch by epoch."""
+        return ChangeReader(parse_read_options(self.options), json.loads(schema.json()))
+
+    def _layout(self) -> StructType:
+        """What the jar asks before it plans: the answer is the metadata of a column."""
+        options = parse_write_options(self.options)
+        opened, head = open_to_plan(options.shared, begun=options.facts.begun)
+        plan = plan_sink(
+            head,
+            options,
+            TableSchema.from_json(json.loads(self.options[f"{FACT_PREFIX}schema"])),
+            streaming=bool(options.facts.query_id),
+            overwrite=options.facts.output_mode == "complete",
+            store_id=opened.store_id,
+        )
+        metadata = {"partitions": plan.table.partitions, "vnodes": plan.table.vnodes}
+        return StructType([StructField("layout", StringType(), True, metadata)])
+
+
+def _table_schema(schema: StructType) -> TableSchema:
+    return TableSchema.from_json(json.loads(schema.json()))
+
+
+def runs_as(worker: str) -> bool:
+    """Whether this process is Spark's worker of that name: Spark has one program per purpose."""
+    main = getattr(sys.modules.get("__main__"), "__spec__", None)
+    names = [*sys.modules, main.name if main is not None else ""]
+    return any(name.rpartition(".")[2] == worker for name in names)

@@ -1,0 +1,116 @@
+"""Whether a location belongs to the head of its table: asked before a run publishes its first batch."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from pyspark_checkpoint.errors import RefusedError
+from pyspark_checkpoint.format.artifact import ArtifactRef
+from pyspark_checkpoint.format.manifest import CheckpointManifest
+from pyspark_checkpoint.history.artifact_reader import ArtifactReader, WantedArtifact
+from pyspark_checkpoint.history.run import Run
+from pyspark_checkpoint.sink.batch_manifest import Batch
+from pyspark_checkpoint.sink.state_plan import StatePlan
+from pyspark_checkpoint.sink.state_share import StateReading
+from pyspark_checkpoint.spark_files.divergence import (
+    decisive_files,
+    find_divergence,
+    find_other_ids,
+    parsed_files,
+)
+from pyspark_checkpoint.spark_files.location import FileGone
+from pyspark_checkpoint.spark_files.log_reader import LocationLogs
+from pyspark_checkpoint.spark_files.logs import decode_offset_log
+from pyspark_checkpoint.spark_files.repartition_batches import only_split
+from pyspark_checkpoint.spark_files.state_artifacts import state_owners
+from pyspark_checkpoint.spark_files.state_record import StateRecord, find_state_record
+
+
+def refuse_divergence(
+    run: Run, batch: Batch, head: StatePlan, reading: StateReading, refs: Mapping[str, ArtifactRef]
+) -> None:
+    """Rule 7 for state: a location that went another way than the table must not go on with it."""
+    if head.record is None or head.head_run == run.run_id or run.head is None:
+        return
+    version = _decided_by(head.record, batch)
+    found = {**refs, **_unneeded(run, version, head, reading, refs)}
+    _refuse(find_divergence(version, head.held, found, head.record.operators(), reading.commits))
+
+
+def refuse_other_attempts(run: Run, batch: Batch, head: StatePlan, logs: LocationLogs) -> None:
+    """The same in format version 2, before the state is looked for: names tell, and another attempt's
+    would only be missing."""
+    if head.record is None or head.head_run == run.run_id:
+        return
+    version = _decided_by(head.record, batch)
+    files = [file for file in parsed_files(head.held).values() if file.uid and file.version == version]
+    if files:
+        commits = logs.read_commits([version - 1])
+        _refuse(find_other_ids(version, files, head.record.operators(), commits))
+
+
+def refuse_other_offsets(run: Run, batch: Batch, head: StatePlan, logs: LocationLogs) -> None:
+    """The same for the input: where the batch before ended elsewhere than the table says, rows would be
+    left out or come twice. Of a query without state nothing else tells."""
+    if head.record is None or head.head_run == run.run_id or run.head is None:
+        return
+    name = f"offsets/{batch.batch_id - 1}"
+    ref = next((ref for ref in run.head.manifest.files if ref.name == name), None)
+    if ref is None:
+        return
+    recorded = decode_offset_log(_reader(run).read(ref), name)
+    try:
+        found = logs.offsets(batch.batch_id - 1)
+    except FileGone:
+        return  # what a batch needs and is not there is refused where it is looked for
+    _refuse(None if found.offsets == recorded.offsets else f"{name} has other offsets")
+
+
+def _reader(run: Run) -> ArtifactReader:
+    return ArtifactReader(run.store, store_id=run.store_id or "", cipher=run.cipher)
+
+
+def _decided_by(record: StateRecord, batch: Batch) -> int:
+    """The version that tells the ways apart; after a batch that split the state, what it was split from."""
+    return min(batch.batch_id, record.batch + 1)
+
+
+def _refuse(told: str | None) -> None:
+    if told is not None:
+        raise RefusedError(
+            f"the checkpoint location is not the one that this table was written from: {told}",
+            hint="run ckpt restore: the table's newest checkpoint has the state that belongs to its rows",
+        )
+
+
+def only_split_since(manifest: CheckpointManifest, batch: Batch, logs: LocationLogs) -> bool:
+    """Whether the batches between a checkpoint and ``batch`` only split the state anew, by their logs."""
+    record = find_state_record(manifest)
+    if record is None:
+        return False
+    try:
+        found = [logs.offsets(number) for number in range(record.batch, batch.batch_id)]
+    except FileGone:
+        return False
+    recorded = [source.offsets.get("offset") for _, source in sorted(manifest.source_offsets.items())]
+    logged = [offset for offset in found[0].offsets if offset is not None]
+    return sorted(filter(None, recorded)) == sorted(logged) and only_split(found)
+
+
+def _unneeded(
+    run: Run, version: int, head: StatePlan, reading: StateReading, refs: Mapping[str, ArtifactRef]
+) -> dict[str, ArtifactRef]:
+    """The decisive files that the batch does not name, since a snapshot has made them superfluous."""
+    decisive = decisive_files(parsed_files(head.held), version)
+    paths = [path for path in decisive if path not in refs and path in reading.listing.facts]
+    if not paths or run.head is None:
+        return {}
+    owners = state_owners(run.head.manifest)
+    reader = _reader(run)
+    found: dict[str, ArtifactRef] = {}
+    for path in paths:
+        held, data = head.held[path], reading.location.read(path)
+        same = reader.has_bytes(WantedArtifact(held, *owners[path]), data)
+        other = ArtifactRef.of_inline(data, is_delta=held.is_delta, epoch=held.epoch, name=held.name)
+        found[path] = held if same else other
+    return found

@@ -1,0 +1,101 @@
+"""Chains of artifacts as rows: reading a partition, rewriting what has grown too long. No Spark here."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa
+
+from pyspark_checkpoint.format.artifact import ArtifactRef
+from pyspark_checkpoint.history.artifact_reader import ArtifactReader, WantedArtifact
+from pyspark_checkpoint.table.codec import decode_rows
+from pyspark_checkpoint.table.compaction import Link, RollPlan, parse_level, plan_roll
+from pyspark_checkpoint.table.conform import conform
+from pyspark_checkpoint.table.info import TableInfo, TableMode
+from pyspark_checkpoint.table.merge import apply_deltas, delta_schema, merge_deltas
+from pyspark_checkpoint.table.vnode import sources_of, vnodes_of
+
+
+@dataclass(frozen=True, slots=True)
+class Chain:
+    """The artifacts of one partition, in the order to apply, and whose they are."""
+
+    partition: int
+    refs: tuple[ArtifactRef, ...]
+
+    def before(self, epoch: int) -> Chain:
+        """The chain without what belongs to ``epoch``."""
+        return Chain(self.partition, tuple(ref for ref in self.refs if ref.epoch < epoch))
+
+
+def links(refs: Sequence[ArtifactRef]) -> list[Link]:
+    """What the rolling rule must know of artifacts."""
+    return [Link(ref.size_bytes, ref.is_delta, parse_level(ref.name), ref.decoded_bytes) for ref in refs]
+
+
+def plan_chain_roll(chain: Chain, table: TableInfo, epoch: int, max_deltas: int) -> RollPlan | None:
+    """Decide what of a chain is rewritten while ``epoch`` is written."""
+    keyed = table.mode is TableMode.UPSERT
+    return plan_roll(
+        links(chain.refs), keyed=keyed, partition=chain.partition, epoch=epoch, max_deltas=max_deltas
+    )
+
+
+class ChainReader:
+    """Reads chains of one table."""
+
+    def __init__(self, reader: ArtifactReader, table: TableInfo) -> None:
+        self._reader = reader
+        self._table = table
+        self._schema = table.schema.arrow()
+
+    def parts(self, chain: Chain) -> list[pa.Table]:
+        """The rows of each artifact, as they were written."""
+        wanted = [WantedArtifact(ref, self._table.operator, chain.partition) for ref in chain.refs]
+        data = self._reader.read_many(wanted)
+        return [
+            decode_rows(body, ref.path or "an inline artifact", ref.decoded_bytes)
+            for body, ref in zip(data, chain.refs, strict=True)
+        ]
+
+    def rows(self, chain: Chain) -> pa.Table:
+        """The rows of the partition, as the whole chain gives them."""
+        parts = self.parts(chain)
+        if self._table.mode is not TableMode.UPSERT:
+            tables = [conform(part, self._schema) for part in parts]
+            return pa.concat_tables(tables) if tables else self._schema.empty_table()
+        return apply_deltas(None, parts, self._table.keys, self._schema)
+
+    def merged(self, chain: Chain, plan: RollPlan) -> pa.Table:
+        """The rows that take the place of a part of the chain: all rows, or one delta for several."""
+        part = Chain(chain.partition, chain.refs[plan.first : plan.end])
+        if plan.level is None or self._table.mode is not TableMode.UPSERT:
+            return self.rows(part)
+        deltas = self.parts(part)
+        deletes = any("_ckpt_deleted" in delta.column_names for delta in deltas)
+        return merge_deltas(deltas, self._table.keys, delta_schema(self._schema, deletes=deletes))
+
+    def split_anew(self, chains: Sequence[Chain], partition: int, old_partitions: int) -> pa.Table:
+        """The rows of ``partition`` of a table that had another number of partitions before."""
+        wanted = sources_of(partition, self._table.partitions, old_partitions)
+        parts = [self.rows(chain) for chain in chains if chain.partition in wanted]
+        rows = pa.concat_tables(parts) if parts else self._schema.empty_table()
+        return rows_of_partition(rows, self._table, partition)
+
+
+def rows_of_partition(rows: pa.Table, table: TableInfo, partition: int) -> pa.Table:
+    """Those of ``rows`` that partition ``partition`` owns."""
+    if not rows.num_rows:
+        return rows
+    owners = vnodes_of([rows.column(key) for key in table.keys], table.vnodes) % table.partitions
+    return rows.filter(pa.array(owners == partition))
+
+
+def rows_of_vnodes(rows: pa.Table, table: TableInfo, wanted: Sequence[int]) -> pa.Table:
+    """Those of ``rows`` whose keys are of the vnodes ``wanted``."""
+    if not rows.num_rows:
+        return rows
+    found = vnodes_of([rows.column(key) for key in table.keys], table.vnodes)
+    return rows.filter(pa.array(np.isin(found, np.asarray(wanted, dtype=np.int64))))

@@ -1,0 +1,235 @@
+"""What a Python worker of the driver keeps between batches: open stores, the head, the run.
+
+Spark plans a batch in one process and commits it in another, and keeps both for the next batch. Both
+may be replaced at any time by a fresh fork, so nothing here is more than a cache: the store has the truth.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Generic, TypeVar
+
+from pyspark_checkpoint.clock import SYSTEM_CLOCK
+from pyspark_checkpoint.errors import FormatError
+from pyspark_checkpoint.format.envelope import Mac
+from pyspark_checkpoint.format.manifest import CheckpointManifest, QueryInfo
+from pyspark_checkpoint.history.control import ensure_control, find_control_or_new
+from pyspark_checkpoint.history.encryption import choose_cipher, read_with
+from pyspark_checkpoint.history.head import Head, find_head
+from pyspark_checkpoint.history.keyring import find_key_ring, load_key_ring
+from pyspark_checkpoint.history.manifest_reader import find_manifest
+from pyspark_checkpoint.history.run import Run
+from pyspark_checkpoint.history.store_cipher import StoreCipher
+from pyspark_checkpoint.sink.table_options import SharedOptions
+from pyspark_checkpoint.store.base import ObjectStore
+from pyspark_checkpoint.store.open import open_object_store, parse_store_settings
+from pyspark_checkpoint.store.probe import require_conditional_writes
+
+T = TypeVar("T")
+_MAX_CACHED = 64
+_MAX_CLIMB = 8
+_Key = tuple[object, ...]
+
+
+class ProcessCache(Generic[T]):
+    """Values by key, of this process only: what a parent process had before a fork is left alone."""
+
+    def __init__(self) -> None:
+        self._values: dict[_Key, T] = {}
+
+    def get(self, key: _Key, make: Callable[[], T]) -> T:
+        """The value of ``key``, made if this process has none."""
+        full = (os.getpid(), *key)
+        if full not in self._values:
+            if len(self._values) >= _MAX_CACHED:
+                self._values.pop(next(iter(self._values)))
+            self._values[full] = make()
+        return self._values[full]
+
+    def find(self, key: _Key) -> T | None:
+        """The value of ``key``, None if this process has none."""
+        return self._values.get((os.getpid(), *key))
+
+    def put(self, key: _Key, value: T) -> None:
+        """Remember a value."""
+        self._values[(os.getpid(), *key)] = value
+
+    def drop(self, key: _Key) -> None:
+        """Forget a value."""
+        self._values.pop((os.getpid(), *key), None)
+
+
+@dataclass(frozen=True, slots=True)
+class OpenTable:
+    """A store that is open here, its cipher if it is encrypted, and what manifests are read with."""
+
+    store: ObjectStore
+    store_id: str
+    cipher: StoreCipher | None
+    mac: Mac | None
+
+
+_STORES: ProcessCache[ObjectStore] = ProcessCache()
+_TABLES: ProcessCache[OpenTable] = ProcessCache()
+_HEADS: ProcessCache[Head | None] = ProcessCache()
+_RUNS: ProcessCache[Run] = ProcessCache()
+
+
+def store_key(shared: SharedOptions) -> _Key:
+    """What tells stores apart."""
+    return (shared.path, tuple(sorted(shared.store_options.items())), shared.key_file)
+
+
+def open_store(shared: SharedOptions) -> ObjectStore:
+    """The store, opened once per process."""
+    return _STORES.get(store_key(shared), lambda: open_object_store(shared.path, shared.store_options))
+
+
+def open_for_writing(shared: SharedOptions, *, store_id: str = "") -> OpenTable:
+    """The store, made if it is new, and known to keep two drivers apart.
+
+    ``store_id`` is what another process has found there: if this one remembers another store, that was
+    removed and made anew, and is opened again.
+    """
+    opened = _TABLES.get(store_key(shared), lambda: _open_for_writing(shared))
+    if store_id in ("", opened.store_id):
+        return opened
+    _forget_table(shared)
+    return _TABLES.get(store_key(shared), lambda: _open_for_writing(shared))
+
+
+IsLast = Callable[[CheckpointManifest], bool]
+"""Whether a checkpoint is that of the batch before the one that is planned, so that none comes after it."""
+
+
+def _never(_: CheckpointManifest) -> bool:
+    return False
+
+
+def open_to_plan(
+    shared: SharedOptions, *, begun: bool, is_last: IsLast = _never
+) -> tuple[OpenTable, Head | None]:
+    """The table, and the head to plan the next batch on.
+
+    A table that was removed since this process saw it last is a new one for a run that starts. For a
+    run that has committed to it (``begun``) that is an error.
+    """
+    remembered = _TABLES.find(store_key(shared)) is not None
+    opened = open_for_writing(shared)
+    try:
+        return opened, find_planning_head(shared, opened, is_last)
+    except FormatError:
+        if begun or not remembered:
+            raise
+    _forget_table(shared)
+    opened = open_for_writing(shared)
+    return opened, find_planning_head(shared, opened, is_last)
+
+
+def _forget_table(shared: SharedOptions) -> None:
+    _TABLES.drop(store_key(shared))
+    _HEADS.drop(store_key(shared))
+
+
+def _open_for_writing(shared: SharedOptions) -> OpenTable:
+    store = open_store(shared)
+    settings = parse_store_settings(shared.path, shared.store_options)
+    require_conditional_writes(store, settings.allow_unsafe_store)
+    store_id = ensure_control(store, SYSTEM_CLOCK).control.store_id
+    return _opened(shared, store, store_id, writing=True)
+
+
+def open_for_reading(shared: SharedOptions) -> OpenTable | None:
+    """The store if anything was ever committed to it. Writes nothing."""
+    store = open_store(shared)
+    state = find_control_or_new(store)
+    if state is None:
+        return None
+    return _opened(shared, store, state.control.store_id, writing=False)
+
+
+def _opened(shared: SharedOptions, store: ObjectStore, store_id: str, *, writing: bool) -> OpenTable:
+    ring = load_key_ring(shared.key_file) if shared.key_file else None
+    cipher = choose_cipher(store, store_id, ring, SYSTEM_CLOCK, writing=writing)
+    keyless = cipher is None and find_key_ring() is None
+    return OpenTable(store, store_id, cipher, None if keyless else read_with(cipher))
+
+
+def find_planning_head(shared: SharedOptions, opened: OpenTable, is_last: IsLast = _never) -> Head | None:
+    """The head to plan on, with one request when this run has committed one batch since the last plan.
+
+    Climbs from the head of the last plan while the next number exists, or until ``is_last`` knows that
+    none does; Spark may have planned batches in between in another process. That nothing is above is
+    settled by the commit, which creates the next number or loses it. If there is no next number at all,
+    the store is looked at as a whole: the numbers that this process knew may have been pruned, or the
+    table may have been removed.
+    """
+    key, mac = store_key(shared), opened.mac
+    head = _HEADS.find(key)
+    if head is not None:
+        run_id, known = head.manifest.run_id, head.number
+        for _ in range(_MAX_CLIMB):
+            found = find_manifest(opened.store, head.number + 1, mac=mac)
+            if found is None and head.number == known:
+                break
+            if found is None:
+                _HEADS.put(key, head)
+                return head
+            if found.manifest.run_id != run_id:
+                break
+            head = Head(found.manifest, found.sha256, head.control, found.data)
+            if is_last(found.manifest):
+                _HEADS.put(key, head)
+                return head
+    head = find_head(opened.store, cached=head, mac=mac, store_id=opened.store_id)
+    _HEADS.put(key, head)
+    return head
+
+
+def remember_head(shared: SharedOptions, head: Head | None) -> None:
+    """Plan the next batch on this head."""
+    _HEADS.put(store_key(shared), head)
+
+
+def open_run(
+    shared: SharedOptions, opened: OpenTable, run_id: str, query: QueryInfo, *, begun: bool, adopt: bool
+) -> Run:
+    """The run in this process; one that was taken over is fenced. ``begun``: it has committed before."""
+    key = (*store_key(shared), run_id)
+    return _RUNS.get(key, lambda: _new_run(opened, run_id, query, begun=begun, adopt=adopt))
+
+
+def _new_run(opened: OpenTable, run_id: str, query: QueryInfo, *, begun: bool, adopt: bool) -> Run:
+    run = Run(
+        opened.store,
+        run_id,
+        query=query,
+        cipher=opened.cipher,
+        claimed=begun,
+        adopt_query=adopt,
+    )
+    run.refresh()
+    return run
+
+
+def catch_up(run: Run, number: int, sha256: str) -> None:
+    """Bring a run to the head that a batch was planned on, with one request where one will do.
+
+    Spark may have committed the batches in between in another process; if another run did, this one is
+    fenced. A head that is out of date after all is noticed when the next number is created.
+    """
+    if run.head is not None and run.head.number == number:
+        return
+    if run.head is not None and number > run.head.number:
+        found = find_manifest(run.store, number, mac=run.mac)
+        if found is not None and found.sha256 == sha256 and found.manifest.run_id == run.run_id:
+            run.resume(run.head.control, found.data, number)
+            return
+    run.refresh()
+
+
+def forget_run(shared: SharedOptions, run_id: str) -> None:
+    """Look at the store again before this run commits again."""
+    _RUNS.drop((*store_key(shared), run_id))

@@ -1,0 +1,91 @@
+"""The writers that Spark calls: ``write`` in tasks, ``commit`` and ``abort`` on the driver."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from pyspark import TaskContext
+from pyspark.sql.datasource import (
+    DataSourceArrowWriter,
+    DataSourceStreamArrowWriter,
+    WriterCommitMessage,
+)
+
+from pyspark_checkpoint.clock import SYSTEM_CLOCK
+from pyspark_checkpoint.errors import RefusedError
+from pyspark_checkpoint.sink.batch_commit import commit_batch
+from pyspark_checkpoint.sink.batch_plan import SinkPlan
+from pyspark_checkpoint.sink.messages import StagedPartition
+from pyspark_checkpoint.sink.query import TaskFacts, task_facts
+from pyspark_checkpoint.sink.table_options import WriteOptions
+from pyspark_checkpoint.sink.task import SinkTask
+from pyspark_checkpoint.sink.worker_cache import open_store
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+
+class StreamWriter(DataSourceStreamArrowWriter):
+    """Writes the batches of a stream.
+
+    Spark makes one in the process that plans a batch, sends it to the tasks, and makes another one in
+    the process that commits; only the first has a plan.
+    """
+
+    def __init__(self, options: WriteOptions, plan: SinkPlan | None) -> None:
+        self._options = options
+        self._plan = plan
+
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
+        """Make the rows of one partition durable; always reads them to the end."""
+        return _write(self._options, self._plan, iterator)
+
+    def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: ARG002
+        """Publish the batch: one manifest, and the table has all of it."""
+        commit_batch(self._options, messages)
+
+    def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
+        """Do nothing: what was staged is not in the table, and another attempt may be under way."""
+
+
+class BatchWriter(DataSourceArrowWriter):
+    """Writes a DataFrame as one epoch. Spark sends this very object from the plan to the commit."""
+
+    def __init__(self, options: WriteOptions, plan: SinkPlan, run_id: str) -> None:
+        self._options = options
+        self._plan = plan
+        self._run_id = run_id
+
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
+        """Make the rows of one partition durable."""
+        return _write(self._options, self._plan, iterator)
+
+    def commit(self, messages: list[WriterCommitMessage | None]) -> None:
+        """Publish the rows: one manifest, and the table has all of them."""
+        commit_batch(self._options, messages, run_id=self._run_id)
+
+    def abort(self, messages: list[WriterCommitMessage | None]) -> None:
+        """Do nothing: what was staged is not in the table."""
+
+
+def _write(
+    options: WriteOptions, plan: SinkPlan | None, iterator: Iterator[pa.RecordBatch]
+) -> StagedPartition:
+    if plan is None:
+        raise RefusedError("a task was started without the plan of its batch")
+    store = open_store(options.shared)
+    return SinkTask(plan, current_task(), store, options.compression, SYSTEM_CLOCK).run(iterator)
+
+
+def current_task() -> TaskFacts:
+    """Where this task is and whose it is, as Spark says."""
+    context = TaskContext.get()
+    if context is None:
+        raise RefusedError("ckpt-sink writes in Spark tasks only")
+    return task_facts(
+        context._localProperties or {},
+        partition=context.partitionId(),
+        task_attempt_id=context.taskAttemptId(),
+        attempt=context.attemptNumber(),
+    )

@@ -1,0 +1,1 @@
+"""What is in a Spark checkpoint location: names, logs, listings, state versions."""

@@ -1,0 +1,231 @@
+"""Which files of a checkpoint directory make up the checkpoint "right after epoch N". Pure.
+
+To resume after N Spark needs ``metadata``, ``offsets/N-1``, ``offsets/N``, ``commits/N``, the logs of its
+sources cut to the offset of N, what describes the operators, and for every state store the files
+that give version N + 1. Nothing newer may be among them: a file source's log that is too long would
+silently skip files.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence, Set
+from dataclasses import dataclass
+
+from pyspark_checkpoint.errors import RefusedError
+from pyspark_checkpoint.spark_files.listing import CheckpointListing, check_capturable
+from pyspark_checkpoint.spark_files.logs import CommitLog, OffsetLog, OperatorInfo, StoreInfo
+from pyspark_checkpoint.spark_files.names import METADATA, StateFile, StateFileKind, StoreId
+from pyspark_checkpoint.spark_files.source_logs import plan_source_logs
+from pyspark_checkpoint.spark_files.versions import FileFacts, StateChain, plan_chain
+
+NODES_HINT = "with a file: location every node must see the same path, the driver too"
+
+
+@dataclass(frozen=True, slots=True)
+class CapturedFile:
+    """A file that belongs to the checkpoint: its path in the directory, and which version it is of.
+
+    ``is_named_once`` says that a name is never used for other bytes, so that a file of this name in an
+    earlier checkpoint is this file.
+    """
+
+    path: str
+    facts: FileFacts
+    epoch: int
+    is_delta: bool = False
+    is_named_once: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class OperatorFiles:
+    """The state of one operator: for each partition its files, in the order to apply them."""
+
+    operator: int
+    name: str
+    partitions: Mapping[int, tuple[CapturedFile, ...]]
+
+
+@dataclass(frozen=True, slots=True)
+class CapturePlan:
+    """Everything that the checkpoint of ``epoch`` consists of."""
+
+    epoch: int
+    operators: tuple[OperatorFiles, ...]
+    files: tuple[CapturedFile, ...]
+
+    def all_files(self) -> Iterator[CapturedFile]:
+        """Every file, state first."""
+        for operator in self.operators:
+            for files in operator.partitions.values():
+                yield from files
+        yield from self.files
+
+
+def plan_chains(
+    listing: CheckpointListing,
+    epoch: int,
+    commits: Mapping[int, CommitLog],
+    operators: Mapping[int, OperatorInfo],
+    *,
+    partitions: int | None = None,
+    together: Set[StateFile] = frozenset(),
+) -> tuple[StateChain, ...]:
+    """Choose for every state store the files that give version ``epoch + 1``.
+
+    ``commits`` are the commit logs up to ``epoch`` that exist; only format version 2 needs more than
+    the newest. Every partition of every store that an operator declares must be there; of an operator
+    that keeps all its state in one (a global aggregation, a limit) the first. ``partitions`` is what the
+    epoch's offset log pins: after a rescale, what lies beyond it, or is declared beyond it, is past.
+    ``together``: see ``sparkstate.chain``.
+    """
+    check_capturable(listing, epoch)
+    chains = [
+        plan_chain(owner, epoch + 1, files, unique_ids_of(owner, commits, epoch, operators), together)
+        for owner, files in sorted(listing.state.items())
+        if partitions is None or owner.partition < partitions
+    ]
+    check_coverage({chain.owner for chain in chains}, operators, partitions)
+    return tuple(chains)
+
+
+def unique_ids_of(
+    owner: StoreId, commits: Mapping[int, CommitLog], epoch: int, operators: Mapping[int, OperatorInfo]
+) -> dict[int, str]:
+    """The unique id of each version of a state store, as the commit logs name it; empty in version 1."""
+    info = operators.get(owner.operator)
+    names = [store.name for store in info.stores] if info else []
+    index = names.index(owner.store) if owner.store in names else 0
+    found: dict[int, str] = {}
+    for batch, log in commits.items():
+        partitions = log.unique_ids.get(owner.operator, ())
+        if batch <= epoch and owner.partition < len(partitions):
+            stores = partitions[owner.partition]
+            if index < len(stores):
+                found[batch + 1] = stores[index]
+    return found
+
+
+def plan_capture(
+    listing: CheckpointListing,
+    epoch: int,
+    *,
+    chains: tuple[StateChain, ...],
+    shared: Mapping[str, tuple[str, ...]],
+    operators: Mapping[int, OperatorInfo],
+    offsets: OffsetLog,
+    newest_offsets: OffsetLog | None = None,
+) -> CapturePlan:
+    """Put the checkpoint together. ``shared`` has, for each chosen RocksDB zip, the files it needs.
+
+    ``newest_offsets`` is the newest offset log there is, which may be later than the epoch's.
+    """
+    return CapturePlan(
+        epoch=epoch,
+        operators=plan_operators(chains, listing, shared, operators),
+        files=tuple(
+            _loose_files(listing, epoch, plan_source_logs(listing.sources, offsets, newest_offsets))
+        ),
+    )
+
+
+def plan_operators(
+    chains: Sequence[StateChain],
+    listing: CheckpointListing,
+    shared: Mapping[str, tuple[str, ...]],
+    operators: Mapping[int, OperatorInfo],
+    *,
+    first_epoch: int = 0,
+) -> tuple[OperatorFiles, ...]:
+    """The files of the chains by operator and partition; one that several chains need is there once.
+
+    ``first_epoch`` is the epoch of Spark's batch 0, where that is not 0.
+    """
+    by_operator: dict[int, dict[int, dict[str, CapturedFile]]] = {}
+    for chain in chains:
+        partitions = by_operator.setdefault(chain.owner.operator, {})
+        files = partitions.setdefault(chain.owner.partition, {})
+        for file in _chain_files(chain, listing, shared, first_epoch):
+            files.setdefault(file.path, file)
+    return tuple(
+        OperatorFiles(
+            operator,
+            operator_name(operator, operators),
+            {partition: tuple(files.values()) for partition, files in partitions.items()},
+        )
+        for operator, partitions in sorted(by_operator.items())
+    )
+
+
+def _chain_files(
+    chain: StateChain,
+    listing: CheckpointListing,
+    shared: Mapping[str, tuple[str, ...]],
+    first_epoch: int,
+) -> Iterator[CapturedFile]:
+    for file in chain.files():
+        epoch = max(0, file.version - 1 + first_epoch)
+        if file.kind is StateFileKind.ZIP:
+            for name in shared[file.path]:
+                path = f"{chain.owner.directory}/{name}"
+                yield CapturedFile(path, facts_of(listing, path), epoch, is_named_once=True)
+        yield CapturedFile(
+            file.path,
+            facts_of(listing, file.path),
+            epoch,
+            is_delta=not file.kind.is_base,
+            is_named_once=file.uid is not None and file.kind is not StateFileKind.ZIP,
+        )
+
+
+def _loose_files(
+    listing: CheckpointListing, epoch: int, source_logs: tuple[str, ...]
+) -> Iterator[CapturedFile]:
+    paths = [METADATA, *listing.setup_of(epoch), *source_logs]
+    if epoch > 0:
+        paths.append(f"offsets/{epoch - 1}")
+    paths += [f"offsets/{epoch}", f"commits/{epoch}"]
+    for path in paths:
+        yield CapturedFile(path, facts_of(listing, path), epoch)
+
+
+def facts_of(listing: CheckpointListing, path: str) -> FileFacts:
+    """What the listing knows of a file that must be there."""
+    try:
+        return listing.facts[path]
+    except KeyError:
+        raise RefusedError(
+            f"{path} is not in the checkpoint location", hint="it was purged; take a newer epoch"
+        ) from None
+
+
+def operator_name(operator: int, operators: Mapping[int, OperatorInfo]) -> str:
+    """How an operator is named in a manifest."""
+    info = operators.get(operator)
+    return f"{operator}-{info.name}" if info else f"{operator}-unknown"
+
+
+def check_coverage(
+    present: Set[StoreId], operators: Mapping[int, OperatorInfo], pinned: int | None
+) -> None:
+    """Refuse if a partition of a store that an operator declares has no state file."""
+    unknown = sorted({owner.operator for owner in present} - operators.keys())
+    if unknown:
+        raise RefusedError(
+            f"operator {unknown[0]} has state files, but nothing says what it is",
+            hint="state/*/_metadata is missing, and what the operator needs is not known without it",
+        )
+    for info in operators.values():
+        for store in info.stores:
+            partitions = partitions_of(info, store, pinned)
+            missing = [p for p in range(partitions) if StoreId(info.operator, p, store.name) not in present]
+            if missing:
+                raise RefusedError(
+                    f"operator {info.operator} ({info.name}) has {partitions} partitions of store "
+                    f"{store.name!r}, but partition {missing[0]} has no state file here",
+                    hint=NODES_HINT,
+                )
+
+
+def partitions_of(info: OperatorInfo, store: StoreInfo, pinned: int | None) -> int:
+    """In how many partitions a store really is; ``pinned`` is what the offset log says."""
+    return 1 if info.is_single else pinned or store.partitions

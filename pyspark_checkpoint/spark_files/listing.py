@@ -1,0 +1,91 @@
+"""A listing of a checkpoint directory, sorted by what its files are. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from pyspark_checkpoint.errors import RefusedError
+from pyspark_checkpoint.spark_files.names import (
+    METADATA,
+    StateFile,
+    StoreId,
+    is_checksum,
+    is_operator_setup,
+    parse_log,
+    parse_source_file,
+    parse_state_file,
+    setup_batch,
+)
+from pyspark_checkpoint.spark_files.versions import FileFacts
+
+
+@dataclass(frozen=True, slots=True)
+class CheckpointListing:
+    """What is in a checkpoint directory. Files that no rule knows are left out; Spark needs none."""
+
+    facts: Mapping[str, FileFacts]
+    state: Mapping[StoreId, Mapping[StateFile, FileFacts]] = field(default_factory=dict)
+    setup: tuple[str, ...] = ()
+    offsets: frozenset[int] = frozenset()
+    commits: frozenset[int] = frozenset()
+    sources: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+
+    @property
+    def newest_committed(self) -> int | None:
+        """The newest batch that is done; None before the first one."""
+        return max(self.commits & self.offsets, default=None)
+
+    def setup_of(self, epoch: int) -> tuple[str, ...]:
+        """What describes the operators at ``epoch``; what a later run has written is left out."""
+        return tuple(path for path in self.setup if setup_batch(path) <= epoch)
+
+    def operators(self) -> tuple[int, ...]:
+        """The stateful operators that have state files."""
+        return tuple(sorted({owner.operator for owner in self.state}))
+
+
+def sort_listing(facts: Mapping[str, FileFacts]) -> CheckpointListing:
+    """Sort the files of a checkpoint directory, given by their paths relative to it."""
+    state: dict[StoreId, dict[StateFile, FileFacts]] = {}
+    logs: dict[str, set[int]] = {"offsets": set(), "commits": set()}
+    sources: dict[str, list[str]] = {}
+    setup: list[str] = []
+    for path, fact in facts.items():
+        if is_checksum(path):
+            continue
+        if (file := parse_state_file(path)) is not None:
+            state.setdefault(file.owner, {})[file] = fact
+        elif (log := parse_log(path)) is not None:
+            logs[log[0]].add(log[1])
+        elif (source := parse_source_file(path)) is not None:
+            sources.setdefault(source[0], []).append(path)
+        elif is_operator_setup(path):
+            setup.append(path)
+    return CheckpointListing(
+        facts=facts,
+        state=state,
+        setup=tuple(sorted(setup)),
+        offsets=frozenset(logs["offsets"]),
+        commits=frozenset(logs["commits"]),
+        sources={source: tuple(sorted(paths)) for source, paths in sorted(sources.items())},
+    )
+
+
+def check_capturable(listing: CheckpointListing, epoch: int) -> None:
+    """Refuse an epoch that Spark has not finished, or whose logs are gone."""
+    if METADATA not in listing.facts:
+        raise RefusedError("the checkpoint location has no metadata file: no query has started there")
+    if epoch not in listing.commits:
+        raise RefusedError(
+            f"batch {epoch} is not committed",
+            hint="only committed batches are captured; with real-time mode or asynchronous progress "
+            "tracking Spark does not log every batch, and no checkpoint can be taken",
+        )
+    needed = {epoch} | ({epoch - 1} if epoch > 0 else set())
+    missing = sorted(needed - listing.offsets)
+    if missing:
+        raise RefusedError(
+            f"the offset log of batch {missing[0]} is gone",
+            hint="Spark purges logs after minBatchesToRetain batches; take a newer epoch",
+        )

@@ -1,0 +1,131 @@
+"""Reading what a checkpoint location says of itself: operators, offsets, commits, RocksDB's snapshots.
+
+What cannot change is read once by an instance, so one is kept for as long as its location is watched.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+
+from pyspark_checkpoint.errors import RefusedError
+from pyspark_checkpoint.format.envelope import sha256_hex
+from pyspark_checkpoint.spark_files.listing import CheckpointListing
+from pyspark_checkpoint.spark_files.location import CheckpointLocation, FileGone
+from pyspark_checkpoint.spark_files.logs import (
+    CommitLog,
+    OffsetLog,
+    OperatorInfo,
+    decode_commit_log,
+    decode_offset_log,
+    decode_operator_metadata,
+)
+from pyspark_checkpoint.spark_files.names import StateFile, setup_batch
+from pyspark_checkpoint.spark_files.rocksdb_snapshots import SnapshotReader
+from pyspark_checkpoint.spark_files.state_schema import is_keyless
+from pyspark_checkpoint.spark_files.versions import FileFacts, StateChain
+
+SINGLE_PARTITION = ("globalLimit",)
+"""Operators that keep all state in their first partition, whatever they declare."""
+
+
+class LocationLogs:
+    """The logs of one location. Not for two threads at once."""
+
+    def __init__(self, location: CheckpointLocation) -> None:
+        self._location = location
+        self._commits: dict[int, CommitLog] = {}
+        self._snapshots = SnapshotReader(location)
+        self._setup: dict[tuple[str, FileFacts], bytes] = {}
+
+    def operators(self, listing: CheckpointListing, epoch: int) -> dict[int, OperatorInfo]:
+        """What the operators were at ``epoch``. A schema that one needs and that is gone is an error."""
+        return {
+            number: self._completed(info, listing)
+            for number, info in self.declared_operators(listing, epoch).items()
+        }
+
+    def declared_operators(self, listing: CheckpointListing, epoch: int) -> dict[int, OperatorInfo]:
+        """What the operators say of themselves: of each the newest description up to ``epoch``."""
+        newest: dict[str, str] = {}
+        for path in sorted(listing.setup_of(epoch), key=setup_batch):
+            operator, _, rest = path.removeprefix("state/").partition("/_metadata/")
+            if rest == "metadata" or rest.startswith("v2/"):
+                newest[operator] = path
+        read = self._read_setup
+        found = (decode_operator_metadata(read(path, listing), path) for path in newest.values())
+        return {info.operator: info for info in found}
+
+    def schemas(self, listing: CheckpointListing, epoch: int) -> dict[str, str]:
+        """Digests of the operators' schema files, by what is left of their names without ids."""
+        paths = (path for path in listing.setup_of(epoch) if "chema" in path)
+        return {_schema_name(path): sha256_hex(self._read_setup(path, listing)) for path in paths}
+
+    def offsets(self, batch: int) -> OffsetLog:
+        """``offsets/N``."""
+        name = f"offsets/{batch}"
+        return decode_offset_log(self._location.read(name), name)
+
+    def commits(self, listing: CheckpointListing, epoch: int) -> dict[int, CommitLog]:
+        """The commit log of ``epoch``; format version 2 names its files in all that are left before it."""
+        has_ids = any(file.uid for files in listing.state.values() for file in files)
+        found = self.read_commits(
+            batch for batch in listing.commits if batch == epoch or (has_ids and batch < epoch)
+        )
+        if epoch in listing.commits and epoch not in found:
+            raise FileGone(f"commits/{epoch} is gone from the checkpoint location")
+        return found
+
+    def read_commits(self, batches: Iterable[int]) -> dict[int, CommitLog]:
+        """These commit logs, each read once; one that is gone is left out."""
+        found: dict[int, CommitLog] = {}
+        for batch in batches:
+            log = self._commits.get(batch)
+            if log is None:
+                name = f"commits/{batch}"
+                try:
+                    log = decode_commit_log(self._location.read(name), name)
+                except FileGone:
+                    continue
+            found[batch] = log
+        self._commits = found
+        return found
+
+    def shared_files(
+        self, chains: Sequence[StateChain], listing: CheckpointListing
+    ) -> dict[str, tuple[str, ...]]:
+        """What each chosen snapshot of RocksDB needs beside itself."""
+        return self._snapshots.shared_files(chains, listing)
+
+    def opened(self, chains: Sequence[StateChain], listing: CheckpointListing) -> dict[str, str]:
+        """Digests of the chosen snapshots as they were when ``shared_files`` looked into them."""
+        return self._snapshots.opened(chains, listing)
+
+    def written_together(self, listing: CheckpointListing, version: int) -> set[StateFile]:
+        """The snapshots of RocksDB that look stale and are not; for ``plan_chains``."""
+        self._snapshots.forget_gone(listing)
+        return self._snapshots.written_together(listing, version)
+
+    def _completed(self, info: OperatorInfo, listing: CheckpointListing) -> OperatorInfo:
+        for path in info.schema_paths:
+            name = f"state/{path.rpartition('/state/')[2]}"
+            if name not in listing.facts:
+                raise RefusedError(f"{name}, which operator {info.operator} needs, is not there")
+        schema = f"state/{info.operator}/0/_metadata/schema"
+        if info.name in SINGLE_PARTITION:
+            return replace(info, is_single=True)
+        if schema in listing.facts and is_keyless(self._read_setup(schema, listing), schema):
+            return replace(info, is_single=True)
+        return info
+
+    def _read_setup(self, path: str, listing: CheckpointListing) -> bytes:
+        key = path, listing.facts[path]
+        if key not in self._setup:
+            self._setup[key] = self._location.read(path)
+        return self._setup[key]
+
+
+def _schema_name(path: str) -> str:
+    """A schema file's name without the unique id that Spark gives it in newer formats."""
+    head, _, tail = path.rpartition("/")
+    return f"{head}/{tail.partition('_')[0]}" if "_stateSchema/" in path else path

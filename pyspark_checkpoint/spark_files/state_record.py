@@ -1,0 +1,247 @@
+"""What a manifest that commits rows and state together must name. Pure.
+
+The sink commits batch N before Spark writes ``commits/N``. So its manifest names two states: that of
+version N, from which Spark runs N again ("before N"), and that of version N + 1, from which it goes on
+once ``commits/N`` is known ("after N"). In format version 2 only ``commits/N`` says which files of
+version N + 1 count; all that are there are named until then.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Set
+from dataclasses import dataclass, field
+from itertools import count
+from types import MappingProxyType
+from typing import Any
+
+from pyspark_checkpoint.errors import FormatError, RefusedError
+from pyspark_checkpoint.format.manifest import CheckpointManifest
+from pyspark_checkpoint.spark_files.inventory import (
+    CapturedFile,
+    check_coverage,
+    facts_of,
+    partitions_of,
+    unique_ids_of,
+)
+from pyspark_checkpoint.spark_files.listing import CheckpointListing
+from pyspark_checkpoint.spark_files.logs import CommitLog, OffsetLog, OperatorInfo, StoreInfo
+from pyspark_checkpoint.spark_files.names import METADATA, StateFile, StateFileKind, StoreId
+from pyspark_checkpoint.spark_files.source_logs import plan_source_logs
+from pyspark_checkpoint.spark_files.versions import FileFacts, StateChain, plan_chain
+
+STATE_FIELD = "state"
+"""Where in a manifest's ``table`` the record is."""
+SettledIds = Mapping[StoreId, Mapping[int, str]]
+"""Format version 2: the unique id of each version of a store, where a manifest has settled it."""
+NOTHING_SETTLED: SettledIds = MappingProxyType({})
+
+
+@dataclass(frozen=True, slots=True)
+class DeclaredStore:
+    """A state store that must be there, in all its partitions."""
+
+    operator: int
+    name: str
+    partitions: int
+
+
+@dataclass(frozen=True, slots=True)
+class StateRecord:
+    """What a manifest records of the state that it names beside the table's rows.
+
+    ``modified_ms`` has the times of the files whose names may be used again, which are those of version
+    ``batch + 1`` in format version 1, and RocksDB's snapshots: a file of that name, size and time is the
+    one that the manifest names.
+    """
+
+    batch: int
+    stores: tuple[DeclaredStore, ...] = ()
+    modified_ms: Mapping[str, int] = field(default_factory=dict)
+
+    def to_json(self) -> dict[str, Any]:
+        """What goes into the manifest."""
+        return {
+            "batch": self.batch,
+            "stores": [[store.operator, store.name, store.partitions] for store in self.stores],
+            "modified_ms": dict(self.modified_ms),
+        }
+
+    @staticmethod
+    def from_json(fields: Mapping[str, Any]) -> StateRecord:
+        """Read back what ``to_json`` gave."""
+        try:
+            stores = tuple(DeclaredStore(int(op), str(name), int(n)) for op, name, n in fields["stores"])
+            times = {str(path): int(ms) for path, ms in fields["modified_ms"].items()}
+            record = StateRecord(int(fields["batch"]), stores, times)
+        except (KeyError, TypeError, ValueError, AttributeError):
+            raise FormatError("a manifest's record of its state lacks a field") from None
+        if len({(store.operator, store.name) for store in stores}) != len(stores):
+            raise FormatError("a manifest's record of its state declares a store twice")
+        if any(store.partitions < 0 for store in stores):
+            raise FormatError("a manifest's record of its state declares fewer than no partitions")
+        return record
+
+    def operators(self) -> dict[int, OperatorInfo]:
+        """The operators as far as the record knows them: their stores, in Spark's order."""
+        found: dict[int, list[StoreInfo]] = {}
+        for store in self.stores:
+            found.setdefault(store.operator, []).append(StoreInfo(store.name, store.partitions))
+        return {number: OperatorInfo(number, "", tuple(stores)) for number, stores in found.items()}
+
+    def owners(self, there: Iterable[StoreId]) -> tuple[StoreId, ...]:
+        """Every partition of every store that is declared and among ``there``, in order.
+
+        How many partitions a manifest declares is a number that anybody may have written: nothing is done
+        for each of them that has no file. See ``absent``.
+        """
+        declared = {(store.operator, store.name): store.partitions for store in self.stores}
+        known = (
+            owner
+            for owner in there
+            if 0 <= owner.partition < declared.get((owner.operator, owner.store), 0)
+        )
+        return tuple(sorted(known))
+
+    def absent(self, there: Iterable[StoreId]) -> Iterator[tuple[StoreId, int]]:
+        """For each store the first partition that is declared and not ``there``, and how many lack."""
+        present: dict[tuple[int, str], set[int]] = {}
+        for owner in self.owners(there):
+            present.setdefault((owner.operator, owner.store), set()).add(owner.partition)
+        for store in self.stores:
+            found = present.get((store.operator, store.name), set())
+            if len(found) < store.partitions:
+                first = next(number for number in count() if number not in found)
+                yield StoreId(store.operator, first, store.name), store.partitions - len(found)
+
+
+def find_state_record(manifest: CheckpointManifest) -> StateRecord | None:
+    """The record of a manifest that commits rows and state together; None for every other one."""
+    fields = None if manifest.table is None else manifest.table.get(STATE_FIELD)
+    return None if fields is None else StateRecord.from_json(fields)
+
+
+def batch_of(manifest: CheckpointManifest) -> int:
+    """The batch of Spark that a checkpoint ends with.
+
+    The epochs of a table that a query has taken over go on where those of another query ended.
+    """
+    record = find_state_record(manifest)
+    if record is not None:
+        return record.batch
+    return manifest.epoch - int((manifest.table or {}).get("first_epoch", 0))
+
+
+def record_state(
+    batch: int,
+    operators: Mapping[int, OperatorInfo],
+    files: Iterable[CapturedFile],
+    changeable: Iterable[StateFile],
+    *,
+    partitions: int | None,
+) -> StateRecord:
+    """The record of what was planned. ``changeable`` are the files that may be written again."""
+    facts = {file.path: file.facts for file in files}
+    return StateRecord(
+        batch,
+        tuple(
+            DeclaredStore(info.operator, store.name, partitions_of(info, store, partitions))
+            for _, info in sorted(operators.items())
+            for store in info.stores
+        ),
+        {
+            file.path: facts[file.path].modified_ms
+            for file in changeable
+            if file.uid is None or file.kind is StateFileKind.ZIP
+        },
+    )
+
+
+def plan_store_chains(
+    owner: StoreId,
+    batch: int,
+    files: Mapping[StateFile, FileFacts],
+    unique_ids: Mapping[int, str],
+    together: Set[StateFile] = frozenset(),
+) -> tuple[StateChain, ...]:
+    """The chains that give ``owner`` before and after ``batch``; raises if they are not all there.
+
+    ``unique_ids`` are those of the versions up to ``batch``. Of version ``batch + 1`` every id counts.
+    ``together``: see ``sparkstate.chain``.
+    """
+    earlier = {version: uid for version, uid in unique_ids.items() if version <= batch}
+    chains = [plan_chain(owner, batch, files, earlier, together)] if batch > 0 else []
+    candidates = sorted({file.uid for file in files if file.version == batch + 1 and file.uid})
+    if not candidates:
+        return (*chains, plan_chain(owner, batch + 1, files, earlier, together))
+    return (
+        *chains,
+        *(plan_chain(owner, batch + 1, files, {**earlier, batch + 1: uid}) for uid in candidates),
+    )
+
+
+def plan_both_points(
+    listing: CheckpointListing,
+    batch: int,
+    commits: Mapping[int, CommitLog],
+    operators: Mapping[int, OperatorInfo],
+    *,
+    partitions: int | None = None,
+    together: Set[StateFile] = frozenset(),
+    settled: SettledIds = NOTHING_SETTLED,
+) -> tuple[StateChain, ...]:
+    """The chains of every state store before and after ``batch``, which is not committed yet.
+
+    ``commits`` are the commit logs before ``batch``, of which only format version 2 needs any, and of
+    those only what is not ``settled``. Refused if a partition that an operator declares is not there at
+    both versions.
+    """
+    check_committable(listing, batch)
+    owners = [owner for owner in listing.state if partitions is None or owner.partition < partitions]
+    check_coverage(set(owners), operators, partitions)
+    return tuple(
+        chain
+        for owner in sorted(owners)
+        for chain in plan_store_chains(
+            owner,
+            batch,
+            listing.state[owner],
+            ids_before(owner, batch, commits, operators, settled),
+            together,
+        )
+    )
+
+
+def ids_before(
+    owner: StoreId,
+    batch: int,
+    commits: Mapping[int, CommitLog],
+    operators: Mapping[int, OperatorInfo],
+    settled: SettledIds,
+) -> dict[int, str]:
+    """The unique id of each version up to ``batch``: as the commit logs say, else as it was settled."""
+    return {**settled.get(owner, {}), **unique_ids_of(owner, commits, batch - 1, operators)}
+
+
+def check_committable(listing: CheckpointListing, batch: int) -> None:
+    """Refuse a batch whose logs are not there; with asynchronous progress tracking they are not."""
+    needed = [METADATA, f"offsets/{batch}"]
+    if batch > 0:
+        needed += [f"offsets/{batch - 1}", f"commits/{batch - 1}"]
+    for path in needed:
+        if path not in listing.facts:
+            raise RefusedError(
+                f"the checkpoint location has no {path}, which batch {batch} needs to be restored",
+                hint="the driver must see the location, and Spark must log every batch (no real-time "
+                "mode, no asynchronous progress tracking); or set the option state to off",
+            )
+
+
+def plan_small_files(
+    listing: CheckpointListing, batch: int, epoch: int, offsets: OffsetLog
+) -> tuple[CapturedFile, ...]:
+    """Spark's small logs as they are before ``commits/N``: what both points need beside the state."""
+    paths = [METADATA, *listing.setup_of(batch), *plan_source_logs(listing.sources, offsets)]
+    if batch > 0:
+        paths += [f"offsets/{batch - 1}", f"commits/{batch - 1}"]
+    paths.append(f"offsets/{batch}")
+    return tuple(CapturedFile(path, facts_of(listing, path), epoch) for path in paths)

@@ -1,0 +1,1 @@
+"""Fakes that users need in their own tests too."""
