@@ -11,7 +11,7 @@ JAVA_SOURCES := $(shell find jvm-shim/src pyspark_checkpoint -name '*.java' -o -
 PYTEST := $(PY) -m pytest -q
 CLASSES := .tools/classes/spark.jsa
 LANES_RUN = $(PY) -m tests.support.lanes --lanes $(LANES)
-SOAKS := filemanager sink coordinated capture plugin contract+fault unit+format+property+simulation cli+docs
+SOAKS := integration/filemanager integration/sink integration/coordinated integration/listener integration/plugin contract protocol+sink integration/cli+integration/docs
 SEEDS ?= 1000000
 KILLS ?= 50
 LANES ?= 2
@@ -85,7 +85,7 @@ test-spark-quick: $(STAMP) ## The same for what touches the file manager most, i
 	@$(PY) -m tests.spark_suites --quick
 
 simulate: $(STAMP) ## The commit protocol under SEEDS random schedules
-	SEEDS=$(SEEDS) $(PYTEST) tests/simulation
+	SEEDS=$(SEEDS) $(PYTEST) tests/protocol/simulation
 
 soak: $(addprefix soak-,$(SOAKS)) ## The long runs: KILLS kills, ROUNDS rounds, large objects
 

@@ -19,9 +19,9 @@ from botocore.config import Config
 from google.auth.credentials import AnonymousCredentials
 from google.cloud import storage
 
-from tests.servers.azurite import AzureServer
-from tests.servers.gcs import GcsServer
-from tests.servers.s3 import S3Server
+from tests.support.servers.azurite import AzureServer
+from tests.support.servers.gcs import GcsServer
+from tests.support.servers.s3 import S3Server
 
 MIB = 1024 * 1024
 PART_BYTES = 16 * MIB

@@ -34,7 +34,7 @@ from pyspark_checkpoint.history.verify import verify_store
 from pyspark_checkpoint.store.base import ObjectStore
 from pyspark_checkpoint.store.memory import MemoryStore
 from pyspark_checkpoint.store.meter import MeteredStore, MeterSnapshot
-from tests.servers.launch import seaweedfs
+from tests.support.servers.launch import seaweedfs
 
 MAX_PUTS = 4
 RING = make_key_ring({"bench": bytes(range(32))}, "bench")

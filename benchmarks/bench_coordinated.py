@@ -26,7 +26,7 @@ from pyspark.sql import functions as F
 
 from benchmarks.aims import Judged, told_apart
 from pyspark_checkpoint.history.checkpoint_store import CheckpointStore
-from tests.servers.hadoop import build_jar
+from tests.support.servers.hadoop import build_jar
 
 AIM = 1.10
 WARM_UP_BATCHES = 2

@@ -51,7 +51,7 @@ from benchmarks.sink_aims import (
     judge_sink,
     ratio,
 )
-from tests.servers.hadoop import build_jar
+from tests.support.servers.hadoop import build_jar
 
 WARM_UP_BATCHES = 2
 Shape = Callable[[DataFrame], DataFrame]

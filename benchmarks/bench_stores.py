@@ -25,7 +25,7 @@ from pathlib import Path
 from benchmarks.bare_stores import Bare, BareAzure, BareDisk, BareGcs, BareS3
 from pyspark_checkpoint import open_object_store
 from pyspark_checkpoint.store.base import ObjectStore
-from tests.servers.launch import azurite, fake_gcs, seaweedfs
+from tests.support.servers.launch import azurite, fake_gcs, seaweedfs
 
 AIM = 0.90
 CONCURRENCY = 4

@@ -23,10 +23,10 @@ from benchmarks.records import Copied
 from benchmarks.two_drivers import wrong_batches
 from benchmarks.ways import Load, query_spec
 from pyspark_checkpoint import restore
-from tests.harness import outcome as outcomes
-from tests.harness.driver import Driver
-from tests.harness.queries import QuerySpec
-from tests.servers.proxy import FaultProxy
+from tests.support.drivers import outcome as outcomes
+from tests.support.drivers.driver import Driver
+from tests.support.drivers.queries import QuerySpec
+from tests.support.servers.proxy import FaultProxy
 
 GOES_ON, WRONG, NO_START, ANEW = "goes on", "wrong results", "does not start", "begins anew"
 MORE_BATCHES = 3

@@ -21,8 +21,8 @@ from benchmarks.part import Argument, Part, Settings, run_part, tell
 from benchmarks.records import Started
 from benchmarks.ways import Load, query_spec
 from pyspark_checkpoint import restore
-from tests.harness.driver import Driver
-from tests.harness.queries import QuerySpec
+from tests.support.drivers.driver import Driver
+from tests.support.drivers.queries import QuerySpec
 
 RESTORED = "restored"
 

@@ -19,8 +19,8 @@ from benchmarks.ways import Load, query_spec
 from pyspark_checkpoint import open_object_store
 from pyspark_checkpoint.format.keys import manifest_key
 from pyspark_checkpoint.store.base import ObjectStore
-from tests.harness.driver import Driver
-from tests.servers.launch import seaweedfs
+from tests.support.drivers.driver import Driver
+from tests.support.servers.launch import seaweedfs
 
 DELTA_BYTES = 2048
 STRETCHES = 10

@@ -18,11 +18,11 @@ from benchmarks.records import Cell
 from benchmarks.ways import TUNED_BUCKET, Load, Place, driver_conf, query_spec
 from pyspark_checkpoint import CheckpointStore
 from pyspark_checkpoint.registry.queries import root_url
-from tests.harness.driver import Driver
-from tests.harness.queries import QuerySpec
-from tests.servers.hadoop import build_jar, hadoop_cloud_jars
-from tests.servers.launch import S3Server, seaweedfs
-from tests.servers.proxy import FaultProxy, Request
+from tests.support.drivers.driver import Driver
+from tests.support.drivers.queries import QuerySpec
+from tests.support.servers.hadoop import build_jar, hadoop_cloud_jars
+from tests.support.servers.launch import S3Server, seaweedfs
+from tests.support.servers.proxy import FaultProxy, Request
 
 LONGEST_SECONDS = 120.0
 PATIENCE_SECONDS = 600.0

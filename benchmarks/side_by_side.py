@@ -17,7 +17,7 @@ from benchmarks.lab import Lab, Pace, Tally, measure, open_lab, warm_up
 from benchmarks.part import Argument, Part, Settings, run_part, tell
 from benchmarks.records import Cell
 from benchmarks.ways import LISTENERS, Load, query_spec
-from tests.harness.driver import Driver
+from tests.support.drivers.driver import Driver
 
 JOIN_ROWS = 20_000
 AIM_DELAY_MS = 20

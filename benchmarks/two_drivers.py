@@ -14,10 +14,10 @@ from benchmarks.lab import Lab, open_lab
 from benchmarks.part import Argument, Part, Settings, run_part, tell
 from benchmarks.records import Contest
 from benchmarks.ways import Load, query_spec
-from tests.harness import outcome
-from tests.harness.contention import CONCURRENT, contend, run_by_both
-from tests.harness.driver import Driver
-from tests.harness.queries import QuerySpec, total_after
+from tests.support.drivers import outcome
+from tests.support.drivers.contention import CONCURRENT, contend, run_by_both
+from tests.support.drivers.driver import Driver
+from tests.support.drivers.queries import QuerySpec, total_after
 
 
 def contest(lab: Lab, drivers: Sequence[Driver], way: str, name: str, load: Load, wait: float) -> Contest:

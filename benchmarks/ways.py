@@ -17,9 +17,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from pyspark_checkpoint.listener.policy import INTERVAL_SECONDS
-from tests.harness.queries import HDFS, ROCKSDB_CHANGELOG, QuerySpec
-from tests.servers.hadoop import FILE_MANAGER, s3a_conf, spark_conf
-from tests.servers.s3 import BUCKET
+from tests.support.drivers.queries import HDFS, ROCKSDB_CHANGELOG, QuerySpec
+from tests.support.servers.hadoop import FILE_MANAGER, s3a_conf, spark_conf
+from tests.support.servers.s3 import BUCKET
 
 MANAGER = "spark.sql.streaming.checkpointFileManagerClass"
 SPARK = "org.apache.spark.sql.execution.streaming.checkpointing.FileContextBasedCheckpointFileManager"

@@ -1,27 +1,51 @@
 """Every error of this package, grouped by what the one who catches it does next.
 
-Each error carries a ``hint``: the sentence that says what to do. Text of foreign exceptions is
-never passed on raw, because SDKs put headers and credentials into theirs; see ``store/`` for the
-one place per backend that translates.
+::
 
-| base                | the handler                                                                |
-|---------------------|----------------------------------------------------------------------------|
-| ``StoreError``      | looks at the subclass: absent, lost race, try later, unknown, not allowed   |
-| ``SettingsError``   | fixes what was typed: URL, option, extra, key file                          |
-| ``FencedError``     | stops this run: another one has taken over                                 |
-| ``StaleAttempt``    | plans again: the number is taken, and nobody has taken this run over       |
-| ``StepAside``       | leaves it to the other: this run's checkpoints are made by somebody else    |
-| ``RefusedError``    | reads the hint: going on would lose or double something                     |
-| ``FormatError``     | pages someone: stored bytes are not what was written                        |
+    CheckpointError
+     +-- StoreError            an object store did not do what was asked: look at the subclass
+     |    +-- NotFound         the key is not there
+     |    +-- AlreadyExists    a create lost the race
+     |    +-- Conflict         a compare-and-swap lost the race
+     |    +-- Unavailable      try again later: nothing was written
+     |    +-- OutcomeUnknown   nobody knows whether it was written
+     |    +-- Denied           fix the credentials
+     |    +-- Invalid          the request itself is wrong
+     |    |    +-- TooLarge
+     |    +-- ChecksumRefused  the bytes were damaged on their way
+     +-- SettingsError         fix what was typed: URL, option, key file
+     |    +-- MissingExtra     install a package
+     |    +-- MissingKey       find the encryption key
+     |    +-- UnsafeStore      use a store with conditional writes
+     +-- FencedError           stop this run: another one has taken over
+     +-- StaleAttempt          plan again: the number is taken
+     +-- StepAside             leave it to the other producer of this run
+     +-- RefusedError          going on would lose, duplicate or mix something: read the hint
+     |    +-- Diverged         location, table and history do not belong together
+     |    +-- InUse            somebody uses the place, or is writing to it
+     |    +-- NoCheckpoint     there is no such checkpoint, or it was removed
+     |    +-- Incompatible     the query, schema or state does not fit what is stored
+     |    +-- Unsupported      Spark, the sink or the file system cannot do this
+     |    +-- Busy             gave up after many conflicting writes
+     +-- FormatError           stored bytes are not what was written: page someone
+          +-- UnknownVersion   a newer version of this package wrote it
+          +-- IntegrityError   a digest does not match
+
+Each class has a stable ``code``, and each error carries a ``hint``: the sentence that says what to do.
+``docs/errors.md`` lists them. Text of foreign exceptions is never passed on raw, because SDKs put headers
+and credentials into theirs; see ``store/`` for the one place per backend that translates.
 """
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, ClassVar
 
 
 class CheckpointError(Exception):
     """Base of all errors that this package raises."""
+
+    code: ClassVar[str] = "CKPT-ERROR"
+    """Stable: programs and runbooks depend on it."""
 
     def __init__(self, message: str, *, hint: str | None = None) -> None:
         self.message = message
@@ -48,6 +72,8 @@ def _rebuild(kind: type[CheckpointError], args: tuple[Any, ...], fields: dict[st
 class StoreError(CheckpointError):
     """An object store did not do what was asked. ``key`` is the key concerned, if there is one."""
 
+    code = "CKPT-STORE"
+
     def __init__(self, message: str, *, key: str | None = None, hint: str | None = None) -> None:
         self.key = key
         super().__init__(message, hint=hint)
@@ -56,13 +82,19 @@ class StoreError(CheckpointError):
 class NotFound(StoreError):
     """The key does not exist. Proven by the store, never guessed from another failure."""
 
+    code = "CKPT-STORE-NOT-FOUND"
+
 
 class AlreadyExists(StoreError):
     """A create found the key taken by somebody else. Our write is not in the store."""
 
+    code = "CKPT-STORE-EXISTS"
+
 
 class Conflict(StoreError):
     """A compare-and-swap found another version than the one expected. Our write is not in the store."""
+
+    code = "CKPT-STORE-CONFLICT"
 
 
 class Unavailable(StoreError):
@@ -71,6 +103,8 @@ class Unavailable(StoreError):
     Raised by a backend for one attempt and by the retry wrapper when retrying did not help.
     ``retry_after_seconds`` is what the server asked for, if it did.
     """
+
+    code = "CKPT-STORE-UNAVAILABLE"
 
     def __init__(
         self,
@@ -87,21 +121,31 @@ class Unavailable(StoreError):
 class OutcomeUnknown(StoreError):
     """A write may have landed, or may still land. Absence on a later read proves nothing."""
 
+    code = "CKPT-STORE-UNKNOWN"
+
 
 class Denied(StoreError):
     """Credentials are missing, wrong, or lack a permission. Repeating does not help."""
+
+    code = "CKPT-STORE-DENIED"
 
 
 class Invalid(StoreError):
     """The request itself is wrong: a malformed key, a range beyond the end, a missing bucket."""
 
+    code = "CKPT-STORE-INVALID"
+
 
 class TooLarge(Invalid):
     """The object has more bytes than the caller takes. It was not read."""
 
+    code = "CKPT-STORE-TOO-LARGE"
+
 
 class ChecksumRefused(StoreError):
     """The bytes that arrived are not the bytes that were sent (either way). Nothing was written."""
+
+    code = "CKPT-STORE-CHECKSUM"
 
 
 # --- settings ------------------------------------------------------------------------------------
@@ -110,13 +154,19 @@ class ChecksumRefused(StoreError):
 class SettingsError(CheckpointError):
     """What was typed cannot work: an URL, an option, a missing package, a key file."""
 
+    code = "CKPT-SETTINGS"
+
 
 class MissingExtra(SettingsError):
     """An optional package is not installed; the hint is the pip line."""
 
+    code = "CKPT-MISSING-PACKAGE"
+
 
 class UnsafeStore(SettingsError):
     """The store ignores conditional writes, so that nothing stops two drivers."""
+
+    code = "CKPT-UNSAFE-STORE"
 
 
 # --- the history ---------------------------------------------------------------------------------
@@ -127,6 +177,8 @@ class FencedError(CheckpointError):
 
     Says who took over, as far as that is known.
     """
+
+    code = "CKPT-FENCED"
 
     def __init__(
         self,
@@ -151,25 +203,73 @@ class StaleAttempt(CheckpointError):
     An earlier attempt of this same run has it, or another run has, and this one has never published.
     """
 
+    code = "CKPT-STALE-ATTEMPT"
+
 
 class StepAside(CheckpointError):
     """Another producer of this same run makes its checkpoints, such as the plugin beside a listener."""
+
+    code = "CKPT-STEP-ASIDE"
 
 
 class RefusedError(CheckpointError):
     """Going on would lose, double or mix something, so nothing was done."""
 
+    code = "CKPT-REFUSED"
+
+
+class Diverged(RefusedError):
+    """Checkpoint location, table and history do not belong together: one of them has gone on alone."""
+
+    code = "CKPT-DIVERGED"
+
+
+class InUse(RefusedError):
+    """A query, a restore or another application uses the place, or is writing to it."""
+
+    code = "CKPT-IN-USE"
+
+
+class NoCheckpoint(RefusedError):
+    """There is no such checkpoint, epoch, savepoint or query, or it was removed."""
+
+    code = "CKPT-NO-CHECKPOINT"
+
+
+class Incompatible(RefusedError):
+    """The query, its schema, keys, mode or state does not fit what is stored."""
+
+    code = "CKPT-INCOMPATIBLE"
+
+
+class Unsupported(RefusedError):
+    """This Spark, sink, trigger or file system cannot do what was asked."""
+
+    code = "CKPT-UNSUPPORTED"
+
+
+class Busy(RefusedError):
+    """Gave up after many conflicting writes; nothing was changed by this call."""
+
+    code = "CKPT-BUSY"
+
 
 class FormatError(CheckpointError):
     """Stored bytes are not what this package writes: torn, damaged, unknown version, unsafe path."""
+
+    code = "CKPT-FORMAT"
 
 
 class UnknownVersion(FormatError):
     """A newer version of this package wrote the object."""
 
+    code = "CKPT-VERSION"
+
 
 class IntegrityError(FormatError):
     """The digest of ``path`` is not the recorded one."""
+
+    code = "CKPT-INTEGRITY"
 
     def __init__(self, path: str, expected: str, actual: str, *, hint: str | None = None) -> None:
         self.path = path
@@ -180,6 +280,8 @@ class IntegrityError(FormatError):
 
 class MissingKey(SettingsError):
     """An encryption key is not in the key ring, or is not the one that was used. Names the key id."""
+
+    code = "CKPT-MISSING-KEY"
 
     def __init__(self, key_id: str, message: str, *, hint: str | None = None) -> None:
         self.key_id = key_id

@@ -11,7 +11,7 @@ from pyspark.sql import SparkSession
 
 from pyspark_checkpoint.listener.listener import QueryListener
 from pyspark_checkpoint.listener.policy import FAIL, INTERVAL_SECONDS
-from pyspark_checkpoint.restore.replace_stale import LocationRestorer
+from pyspark_checkpoint.restorer.replace_stale import LocationRestorer
 
 
 class CheckpointListener(QueryListener):

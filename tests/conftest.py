@@ -11,8 +11,9 @@ import pytest
 from pyspark_checkpoint import open_object_store
 from pyspark_checkpoint.clock import SYSTEM_CLOCK
 from pyspark_checkpoint.store.base import ObjectStore
-from tests.servers.hadoop import build_jar
-from tests.servers.launch import (
+from tests.support.jvms import set_environment
+from tests.support.servers.hadoop import build_jar
+from tests.support.servers.launch import (
     AzureServer,
     GcsServer,
     S3Server,
@@ -22,7 +23,6 @@ from tests.servers.launch import (
     rclone_s3,
     seaweedfs,
 )
-from tests.support.jvms import set_environment
 
 pytest_plugins = ["tests.support.garbage", "tests.support.markers", "tests.support.progress"]
 set_environment()
@@ -53,6 +53,12 @@ class Place:
     def open(self, **options: str) -> ObjectStore:
         """Open the store, with further options if given."""
         return open_object_store(self.url, {**self.options, **options}, env={})
+
+
+@pytest.fixture
+def url(tmp_path: Path) -> str:
+    """A store that one test captures to."""
+    return str(tmp_path / "store")
 
 
 @pytest.fixture(scope="session")

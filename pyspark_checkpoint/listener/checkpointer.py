@@ -12,16 +12,16 @@ from collections.abc import Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass
 from typing import Protocol
 
-from pyspark_checkpoint.checkpoint.manifest_builder import (
+from pyspark_checkpoint.capture.manifest_builder import (
     CapturedLogs,
     QueryFacts,
     described_by,
     draft_manifest,
 )
-from pyspark_checkpoint.checkpoint.server_copy import ServerCopier
-from pyspark_checkpoint.checkpoint.staged_files import StagedFiles
-from pyspark_checkpoint.checkpoint.upload import UploadedGroup, UploadTarget, upload_group
-from pyspark_checkpoint.checkpoint.upload_plan import (
+from pyspark_checkpoint.capture.server_copy import ServerCopier
+from pyspark_checkpoint.capture.staged_files import StagedFiles
+from pyspark_checkpoint.capture.upload import UploadedGroup, UploadTarget, upload_group
+from pyspark_checkpoint.capture.upload_plan import (
     KnownFile,
     UploadItem,
     UploadPlan,

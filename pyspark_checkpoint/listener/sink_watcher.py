@@ -10,8 +10,8 @@ import logging
 from collections.abc import Callable, Mapping
 from typing import Protocol
 
-from pyspark_checkpoint.checkpoint.commit_log import seal_head
-from pyspark_checkpoint.checkpoint.manifest_builder import QueryFacts, sink_store_url
+from pyspark_checkpoint.capture.commit_log import seal_head
+from pyspark_checkpoint.capture.manifest_builder import QueryFacts, sink_store_url
 from pyspark_checkpoint.errors import CheckpointError, Denied, SettingsError
 from pyspark_checkpoint.format.manifest import CheckpointManifest, ManifestKind
 from pyspark_checkpoint.history.checkpoint_store import CheckpointStore

@@ -13,7 +13,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import partial
 
-from pyspark_checkpoint.checkpoint.manifest_builder import QueryFacts
+from pyspark_checkpoint.capture.manifest_builder import QueryFacts
 from pyspark_checkpoint.clock import Clock
 from pyspark_checkpoint.errors import CheckpointError, FencedError, RefusedError, StepAside
 from pyspark_checkpoint.format.manifest import CheckpointManifest

@@ -30,9 +30,9 @@ from pyspark_checkpoint.registry.queries import (
     root_url,
 )
 from pyspark_checkpoint.registry.trust import check_named_location, check_named_table
-from pyspark_checkpoint.restore import api as operations
-from pyspark_checkpoint.restore.execute import RestoreReport, find_interrupted
-from pyspark_checkpoint.restore.plan import IN_USE
+from pyspark_checkpoint.restorer import api as operations
+from pyspark_checkpoint.restorer.execute import RestoreReport, find_interrupted
+from pyspark_checkpoint.restorer.plan import IN_USE
 from pyspark_checkpoint.spark_files.location import LocationSpec, location_options
 from pyspark_checkpoint.store.open import open_object_store
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 
-from pyspark_checkpoint.checkpoint.commit_log import seal_head
+from pyspark_checkpoint.capture.commit_log import seal_head
 from pyspark_checkpoint.errors import CheckpointError, SettingsError, Unavailable
 from pyspark_checkpoint.format.manifest import CheckpointManifest
 from pyspark_checkpoint.history.checkpoint_store import CheckpointStore

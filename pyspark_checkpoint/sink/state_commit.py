@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from pyspark_checkpoint.checkpoint.manifest_builder import operator_entries
-from pyspark_checkpoint.checkpoint.upload import NO_INLINE, UploadedGroup, UploadTarget, upload_group
-from pyspark_checkpoint.checkpoint.upload_plan import (
+from pyspark_checkpoint.capture.manifest_builder import operator_entries
+from pyspark_checkpoint.capture.upload import NO_INLINE, UploadedGroup, UploadTarget, upload_group
+from pyspark_checkpoint.capture.upload_plan import (
     KnownFile,
     UploadItem,
     UploadPlan,

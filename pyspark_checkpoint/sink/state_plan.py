@@ -8,7 +8,7 @@ from types import MappingProxyType
 
 import orjson
 
-from pyspark_checkpoint.checkpoint.upload_plan import KnownFile
+from pyspark_checkpoint.capture.upload_plan import KnownFile
 from pyspark_checkpoint.format.artifact import ArtifactRef, Tables, decode_artifact, encode_artifact
 from pyspark_checkpoint.format.manifest import CheckpointManifest, ManifestKind
 from pyspark_checkpoint.spark_files.inventory import CapturedFile

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass, field
 
-from pyspark_checkpoint.checkpoint.upload_plan import KnownFile
+from pyspark_checkpoint.capture.upload_plan import KnownFile
 from pyspark_checkpoint.errors import RefusedError
 from pyspark_checkpoint.format.artifact import ArtifactRef
 from pyspark_checkpoint.sink.batch_manifest import Batch

@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass, field
 
-from pyspark_checkpoint.checkpoint.upload import ReadGroup, UploadTarget, read_group, upload_group
-from pyspark_checkpoint.checkpoint.upload_plan import UploadPlan, plan_uploads
+from pyspark_checkpoint.capture.upload import ReadGroup, UploadTarget, read_group, upload_group
+from pyspark_checkpoint.capture.upload_plan import UploadPlan, plan_uploads
 from pyspark_checkpoint.errors import RefusedError
 from pyspark_checkpoint.format.artifact import ArtifactRef
 from pyspark_checkpoint.format.manifest import RequestCount

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 import pyarrow as pa
 
-from pyspark_checkpoint.checkpoint.upload import UploadTarget
+from pyspark_checkpoint.capture.upload import UploadTarget
 from pyspark_checkpoint.clock import SYSTEM_CLOCK, Clock
 from pyspark_checkpoint.errors import RefusedError
 from pyspark_checkpoint.format.keys import CheckpointId

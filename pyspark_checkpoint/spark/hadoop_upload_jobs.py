@@ -14,14 +14,14 @@ from urllib.parse import unquote, urlsplit
 import orjson
 from pyspark.sql import SparkSession
 
-from pyspark_checkpoint.checkpoint.upload import (
+from pyspark_checkpoint.capture.upload import (
     UploadedGroup,
     UploadTarget,
     check_same,
     staged_item,
     upload_bytes,
 )
-from pyspark_checkpoint.checkpoint.upload_plan import GROUP_BYTES, UploadItem
+from pyspark_checkpoint.capture.upload_plan import GROUP_BYTES, UploadItem
 from pyspark_checkpoint.format.artifact import ArtifactRef
 from pyspark_checkpoint.format.manifest import RequestCount
 from pyspark_checkpoint.spark.jvm import HadoopFiles, is_stopping

@@ -9,10 +9,10 @@ from itertools import chain
 
 from pyspark.sql import SparkSession
 
-from pyspark_checkpoint.checkpoint.large_files import NO_ROOM, NO_ROOM_HINT
-from pyspark_checkpoint.checkpoint.server_copy import find_server_copier
-from pyspark_checkpoint.checkpoint.upload import UploadedGroup, UploadTarget, upload_group
-from pyspark_checkpoint.checkpoint.upload_plan import UploadItem
+from pyspark_checkpoint.capture.large_files import NO_ROOM, NO_ROOM_HINT
+from pyspark_checkpoint.capture.server_copy import find_server_copier
+from pyspark_checkpoint.capture.upload import UploadedGroup, UploadTarget, upload_group
+from pyspark_checkpoint.capture.upload_plan import UploadItem
 from pyspark_checkpoint.errors import RefusedError
 from pyspark_checkpoint.format.cipher import Cipher
 from pyspark_checkpoint.history.store_cipher import StoreCipher

@@ -12,22 +12,22 @@ from pathlib import Path
 
 import pytest
 
-from pyspark_checkpoint.checkpoint import large_files
-from pyspark_checkpoint.checkpoint.upload import UploadTarget, upload_group
-from pyspark_checkpoint.checkpoint.upload_plan import UploadItem
+from pyspark_checkpoint.capture import large_files
+from pyspark_checkpoint.capture.upload import UploadTarget, upload_group
+from pyspark_checkpoint.capture.upload_plan import UploadItem
 from pyspark_checkpoint.errors import RefusedError
 from pyspark_checkpoint.format.envelope import sha256_hex
 from pyspark_checkpoint.format.manifest import CheckpointManifest
 from pyspark_checkpoint.history.checkpoint_store import CheckpointStore
 from pyspark_checkpoint.history.staging import put_artifact_file
-from pyspark_checkpoint.restore.api import restore
+from pyspark_checkpoint.restorer.api import restore
 from pyspark_checkpoint.spark_files.inventory import CapturedFile
 from pyspark_checkpoint.spark_files.location import FileGone
 from pyspark_checkpoint.spark_files.versions import FileFacts
 from pyspark_checkpoint.store.memory import MemoryStore
 from pyspark_checkpoint.testing.faulty_store import FaultKind, FaultyStore, fault_on
-from tests.capture.made import MadeLocation, contents, needed, taker
-from tests.unit.fixed_clock import FixedClock
+from tests.support.fixed_clock import FixedClock
+from tests.support.made_location import MadeLocation, contents, needed, taker
 
 MIB = 1024 * 1024
 STATE = "state/0/1/2.delta"

@@ -7,22 +7,22 @@ from pathlib import Path
 
 import pytest
 
-from pyspark_checkpoint.checkpoint import server_copy
-from pyspark_checkpoint.checkpoint import upload as uploading
-from pyspark_checkpoint.checkpoint.manifest_builder import QueryFacts
-from pyspark_checkpoint.checkpoint.server_copy import find_server_copier
+from pyspark_checkpoint.capture import server_copy
+from pyspark_checkpoint.capture import upload as uploading
+from pyspark_checkpoint.capture.manifest_builder import QueryFacts
+from pyspark_checkpoint.capture.server_copy import find_server_copier
 from pyspark_checkpoint.errors import Denied
 from pyspark_checkpoint.format.manifest import CheckpointManifest, QueryInfo
 from pyspark_checkpoint.history.checkpoint_store import CheckpointStore
 from pyspark_checkpoint.listener.checkpointer import QueryCapture
-from pyspark_checkpoint.restore.api import restore
+from pyspark_checkpoint.restorer.api import restore
 from pyspark_checkpoint.spark_files.location import FileGone, LocationSpec
 from pyspark_checkpoint.store.base import Version
 from pyspark_checkpoint.store.memory import MemoryStore
 from pyspark_checkpoint.store.open import open_object_store
-from tests.capture.made import MadeLocation, contents, needed
 from tests.conftest import Place
-from tests.servers.launch import S3Server
+from tests.support.made_location import MadeLocation, contents, needed
+from tests.support.servers.launch import S3Server
 
 LARGE = 300_000
 

@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 import subprocess
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from pyspark.sql import SparkSession
 
 from tests.cli.browser import Browser
 from tests.cli.kit import Shell, make_query, make_table
-from tests.harness.session import spark_session
 
 ROOT = Path(__file__).parents[2]
 
@@ -45,10 +42,3 @@ def browser(tmp_path_factory: pytest.TempPathFactory) -> Browser:
     subprocess.run([ROOT / "tools" / "install_chromium.sh"], check=True)
     path = (ROOT / ".tools" / "chromium" / "path").read_text().strip()
     return Browser(path, tmp_path_factory.mktemp("browser"))
-
-
-@pytest.fixture(scope="session")
-def spark() -> Iterator[SparkSession]:
-    """The session that commands find active."""
-    with spark_session("cli", {}) as session:
-        yield session

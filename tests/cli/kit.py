@@ -18,10 +18,10 @@ from pyspark_checkpoint.history.checkpoint_store import CheckpointStore
 from pyspark_checkpoint.history.run import Run
 from pyspark_checkpoint.registry.queries import QueryRoot, register, root_url
 from pyspark_checkpoint.store.open import open_object_store
-from tests.capture.made import QUERY_ID, MadeLocation, capture
-from tests.sink.kit import Query
-from tests.unit.fixed_clock import FixedClock
-from tests.unit.made_history import commit_epoch
+from tests.support.fixed_clock import FixedClock
+from tests.support.made_history import commit_epoch
+from tests.support.made_location import QUERY_ID, MadeLocation, capture
+from tests.support.sink_kit import Query
 
 OTHER_ID = "0f6a5f0e-91a7-4c0c-8d3e-5b7b6a1f2c22"
 

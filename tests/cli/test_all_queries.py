@@ -11,8 +11,8 @@ from pyspark_checkpoint.cli import exits
 from pyspark_checkpoint.history.checkpoint_store import CheckpointStore
 from pyspark_checkpoint.registry.queries import QueryRoot, name_key, register, root_url
 from pyspark_checkpoint.store.open import open_object_store
-from tests.capture.made import QUERY_ID
 from tests.cli.kit import OTHER_ID, Shell, make_query
+from tests.support.made_location import QUERY_ID
 
 THIRD_ID = "1a7b6c5d-0e4f-4a3b-9c2d-8e1f7a6b5c44"
 NO_SERVER = (

@@ -15,11 +15,11 @@ from pyspark_checkpoint.registry.queries import QueryRoot, list_queries, registe
 from pyspark_checkpoint.spark_files.requirements import PROVIDER
 from pyspark_checkpoint.store.open import open_object_store
 from pyspark_checkpoint.testing.faulty_store import SimulatedCrash
-from tests.capture.made import QUERY_ID, contents
-from tests.capture.test_restore_steps import Life, living
 from tests.cli.kit import Shell, make_table
-from tests.coordinated.made_stream import MadeStream
-from tests.sink.kit import read_pairs
+from tests.restorer.test_restore_steps import Life, living
+from tests.support.made_location import QUERY_ID, contents
+from tests.support.made_stream import MadeStream
+from tests.support.sink_kit import read_pairs
 
 
 def ids(table: str) -> list[int]:

@@ -20,8 +20,8 @@ from pyspark_checkpoint.registry.queries import (
     root_url,
 )
 from pyspark_checkpoint.store.open import open_object_store
-from tests.capture.made import QUERY_ID
 from tests.cli.kit import OTHER_ID, Shell
+from tests.support.made_location import QUERY_ID
 
 
 @pytest.fixture

@@ -22,9 +22,9 @@ from pyspark_checkpoint.history.overview import Entry
 from pyspark_checkpoint.jar import build_jar, find_jar
 from pyspark_checkpoint.listener.health import Trouble, clear_trouble, put_trouble
 from pyspark_checkpoint.store.open import open_object_store
-from tests.capture.made import QUERY_ID
 from tests.cli.kit import Shell, make_table
-from tests.servers.launch import S3Server
+from tests.support.made_location import QUERY_ID
+from tests.support.servers.launch import S3Server
 
 
 def flip(table: str, key: str, at: int = 40) -> None:

@@ -21,7 +21,7 @@ from pyspark_checkpoint.cli.progress import bar_line
 from pyspark_checkpoint.format.keys import manifest_key
 from pyspark_checkpoint.history.checkpoint_store import CheckpointStore
 from tests.cli.kit import Shell
-from tests.sink.kit import Query
+from tests.support.sink_kit import Query
 
 PYTHON = (sys.executable, "-m", "pyspark_checkpoint")
 CHANGING = ("restore", "rollback", "savepoint", "prune", "gc", "copy", "rekey")

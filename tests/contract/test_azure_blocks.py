@@ -14,8 +14,8 @@ from pyspark_checkpoint.errors import AlreadyExists, Conflict, Denied, Invalid, 
 from pyspark_checkpoint.store.azure import AzureStore
 from pyspark_checkpoint.store.settings import AzureSettings
 from tests.contract.racer import run_threads
-from tests.servers.azurite import ACCOUNT, ACCOUNT_KEY, CONTAINER
-from tests.servers.launch import AzureServer
+from tests.support.servers.azurite import ACCOUNT, ACCOUNT_KEY, CONTAINER
+from tests.support.servers.launch import AzureServer
 
 PART_BYTES = 100_000
 SIZE_BYTES = 5 * PART_BYTES + 1

@@ -28,8 +28,8 @@ from pyspark_checkpoint.store.open import parse_store_settings
 from pyspark_checkpoint.store.s3 import S3Store
 from pyspark_checkpoint.store.s3_multipart import MAX_PARTS, MIN_PART_BYTES, part_ranges
 from pyspark_checkpoint.store.settings import S3Settings
-from tests.servers.proxy import Fault, FaultProxy, Rule
-from tests.servers.s3 import S3Server
+from tests.support.servers.proxy import Fault, FaultProxy, Rule
+from tests.support.servers.s3 import S3Server
 
 MIB = 1024 * 1024
 LARGE = b"0123456789abcdef" * (12 * MIB // 16)

@@ -15,7 +15,7 @@ import pytest
 from pyspark_checkpoint.errors import AlreadyExists, CheckpointError, Conflict, NotFound
 from pyspark_checkpoint.store.base import ObjectStore
 from tests.conftest import CLOUDS, fresh_place
-from tests.servers.s3 import S3Server
+from tests.support.servers.s3 import S3Server
 
 MIB = 1024 * 1024
 SMALL_PARTS = {"partSizeBytes": str(5 * MIB)}

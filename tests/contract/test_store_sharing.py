@@ -15,8 +15,8 @@ from pyspark_checkpoint.errors import AlreadyExists, CheckpointError, ChecksumRe
 from pyspark_checkpoint.store.base import ObjectStore
 from tests.conftest import CLOUDS, Place
 from tests.contract.racer import run_threads
-from tests.servers.launch import Server
-from tests.servers.proxy import Fault, FaultProxy, Rule
+from tests.support.servers.launch import Server
+from tests.support.servers.proxy import Fault, FaultProxy, Rule
 
 CHILDREN = 4
 

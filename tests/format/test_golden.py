@@ -21,7 +21,7 @@ from pyspark_checkpoint.history.store_cipher import StoreCipher
 from pyspark_checkpoint.history.verify import verify_store
 from pyspark_checkpoint.store.base import ObjectStore
 from pyspark_checkpoint.store.memory import MemoryStore
-from tests.format.make_golden import GOLDEN, MASTER, QUERY, STORE_ID, make_store, plain_bytes
+from tests.golden.make_golden import GOLDEN, MASTER, QUERY, STORE_ID, make_store, plain_bytes
 
 RING = make_key_ring({MASTER.key_id: MASTER.secret}, MASTER.key_id)
 BOTH = pytest.mark.parametrize("name", ["plain", "encrypted"])

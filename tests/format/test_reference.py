@@ -11,7 +11,7 @@ import pytest
 from pyspark_checkpoint.crypto import aead as crypto
 from pyspark_checkpoint.format import keys, pack, records
 from pyspark_checkpoint.format.manifest import ManifestKind
-from tests.format.make_golden import make_store
+from tests.golden.make_golden import make_store
 
 REFERENCE = (Path(__file__).parents[2] / "docs" / "format.md").read_text()
 NAMED = set(re.findall(r"`([^`]+)`", re.sub(r"```.*?```", "", REFERENCE, flags=re.DOTALL)))

@@ -19,9 +19,9 @@ from pyspark_checkpoint.plugin import auto_restore as module
 from pyspark_checkpoint.plugin.auto_restore import auto_restore, main
 from pyspark_checkpoint.plugin.plugin_settings import PluginSettings
 from pyspark_checkpoint.registry.queries import QueryRoot, app_prefix, register, root_url
-from pyspark_checkpoint.restore.plan import RESTORE_MARKER
+from pyspark_checkpoint.restorer.plan import RESTORE_MARKER
 from pyspark_checkpoint.store.open import open_object_store
-from tests.capture.made import QUERY_ID, MadeLocation, capture, contents, needed
+from tests.support.made_location import QUERY_ID, MadeLocation, capture, contents, needed
 
 OTHER_ID = "7d2c1eaf-4c63-4d8b-8a1f-1b6e1d702f22"
 
@@ -209,7 +209,7 @@ def test_an_interrupted_restore_is_finished(
 ) -> None:
     """What it left is not a location in use."""
     kept = ran(url, tmp_path / "location")
-    monkeypatch.setattr("pyspark_checkpoint.restore.execute.Restore.finish", _die)
+    monkeypatch.setattr("pyspark_checkpoint.restorer.execute.Restore.finish", _die)
     with pytest.raises(KeyboardInterrupt):
         auto_restore(of(url))
     assert (tmp_path / "location" / RESTORE_MARKER).exists()

@@ -9,7 +9,7 @@ from pyspark_checkpoint.plugin.plugin_settings import PluginSettings
 from pyspark_checkpoint.registry.queries import QueryRoot, register
 from pyspark_checkpoint.spark_files.restore_points import RestorePoint
 from pyspark_checkpoint.store.open import open_object_store
-from tests.coordinated.made_stream import QUERY_ID, MadeStream, totals_after
+from tests.support.made_stream import QUERY_ID, MadeStream, totals_after
 
 
 def test_a_table_whose_newest_checkpoint_is_damaged_gives_the_one_before(tmp_path: Path) -> None:

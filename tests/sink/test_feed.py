@@ -23,7 +23,7 @@ from pyspark_checkpoint.sink.change_reader import ChangeReader
 from pyspark_checkpoint.sink.table_options import parse_read_options
 from pyspark_checkpoint.sink.table_reader import TableReader
 from pyspark_checkpoint.table.schema import TableSchema
-from tests.sink.kit import SCHEMA, Query, forget_everything, rows_from
+from tests.support.sink_kit import SCHEMA, Query, forget_everything, rows_from
 
 ADDED = [
     {"name": "_change_type", "type": "string", "nullable": False, "metadata": {}},

@@ -12,8 +12,8 @@ from pyspark_checkpoint.errors import RefusedError
 from pyspark_checkpoint.history.checkpoint_store import CheckpointStore
 from pyspark_checkpoint.history.rollback import rollback
 from pyspark_checkpoint.history.savepoint import pin_checkpoint
-from tests.sink.kit import Query, forget_everything, read_pairs
 from tests.sink.test_feed import Consumer, new_course
+from tests.support.sink_kit import Query, forget_everything, read_pairs
 
 
 @pytest.fixture

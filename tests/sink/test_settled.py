@@ -28,7 +28,7 @@ from pyspark_checkpoint.store.local import LocalStore
 from pyspark_checkpoint.store.memory import MemoryStore
 from pyspark_checkpoint.store.open import open_object_store
 from pyspark_checkpoint.table import compaction as roll
-from tests.sink.kit import Query, forget_everything, read_pairs, rows_from
+from tests.support.sink_kit import Query, forget_everything, read_pairs, rows_from
 
 Pairs = list[tuple[int | None, int]]
 ORDERS = 6 if int(os.environ.get("SEEDS", "0")) >= 10_000 else 2

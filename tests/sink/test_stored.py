@@ -22,7 +22,7 @@ from pyspark_checkpoint.sink.table_reader import TableReader
 from pyspark_checkpoint.sink.task import SinkTask
 from pyspark_checkpoint.sink.writers import BatchWriter, StreamWriter
 from pyspark_checkpoint.store.open import open_object_store
-from tests.sink.kit import SCHEMA, Query, read_pairs, rows_from
+from tests.support.sink_kit import SCHEMA, Query, read_pairs, rows_from
 
 
 @pytest.fixture

@@ -10,7 +10,7 @@ from pyspark_checkpoint import open_object_store
 from pyspark_checkpoint.errors import FencedError, RefusedError, SettingsError, StaleAttempt
 from pyspark_checkpoint.format.manifest import ManifestKind
 from pyspark_checkpoint.history.head import find_head
-from tests.sink.kit import Query, Worker, forget_everything, read_pairs, rows_from
+from tests.support.sink_kit import Query, Worker, forget_everything, read_pairs, rows_from
 
 ONE, TWO, THREE = [(1, 10), (2, 20)], [(2, 21), (3, 30)], [(1, 11), (None, 5)]
 

@@ -14,13 +14,13 @@ from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from types import FrameType
 
-from tests.servers.hadoop import ROOT, build_jar, s3a_conf
-from tests.servers.s3 import seaweedfs
 from tests.spark_suites.checks import verify_histories
 from tests.spark_suites.jars import prepare
 from tests.spark_suites.results import judge
 from tests.spark_suites.runner import Outcome, Settings, run_suites
 from tests.spark_suites.suites import S3A_CONTRACT, Suite, choose, deal
+from tests.support.servers.hadoop import ROOT, build_jar, s3a_conf
+from tests.support.servers.s3 import seaweedfs
 
 WORK = ROOT / ".test-results" / "spark-tests"
 """Logs and, where something failed, what the suites have left. Begun anew by each run."""

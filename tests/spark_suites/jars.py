@@ -10,8 +10,8 @@ import zipfile
 from dataclasses import dataclass
 from pathlib import Path
 
-from tests.servers.hadoop import ROOT, run_maven, s3a_jars
-from tests.servers.process import ServerError
+from tests.support.servers.hadoop import ROOT, run_maven, s3a_jars
+from tests.support.servers.process import ServerError
 
 SPARK_VERSION = "4.1.3"
 HADOOP_VERSION = "3.4.2"

@@ -14,12 +14,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from xml.sax.saxutils import escape
 
-from tests.servers.hadoop import FILE_MANAGER
-from tests.servers.process import LOOPBACK
 from tests.spark_suites.events import Event, parse_event
 from tests.spark_suites.jars import HERE, SparkTests
 from tests.spark_suites.results import Case, SuiteResult, describe
 from tests.spark_suites.suites import PLUGIN, Suite
+from tests.support.servers.hadoop import FILE_MANAGER
+from tests.support.servers.process import LOOPBACK
 
 STALL_SECONDS = 600.0
 """A JVM that tells nothing for so long is ended. Spark's own limit for one wait is a tenth of it."""

@@ -1,7 +1,7 @@
 """What each target of the Makefile runs: directories, and which of their tests by marker.
 
 A test is in exactly one of ``unit``, the processes and promises of ``test``, ``integration`` and ``crash``;
-``test`` also runs all of ``unit``. ``tests/unit/test_suites.py`` holds that to be true.
+``test`` also runs all of ``unit``. ``tests/test_suites.py`` holds that to be true.
 """
 
 from __future__ import annotations
@@ -16,7 +16,9 @@ INTEGRATION = "(spark or server) and not crash and not promise"
 CRASH = "crash and not promise"
 DAILY_SCHEDULES = {"SEEDS": "10000"}
 """The commit protocol under this many random schedules; ``make unit`` has a tenth of them."""
-SCHEDULES = ("tests/simulation/test_schedules.py", "tests/sink/test_settled.py")
+ELSEWHERE = "elsewhere"
+"""Tests with a server that stand beside the fast ones of their package."""
+SCHEDULES = ("tests/protocol/simulation/test_schedules.py", "tests/sink/test_settled.py")
 
 
 @dataclass(frozen=True)
@@ -32,22 +34,32 @@ class Suite:
 
 
 def _spark_suites(markers: str, seconds: Mapping[str, int]) -> tuple[Suite, ...]:
-    return tuple(Suite(name, (f"tests/{name}",), markers, taken) for name, taken in seconds.items())
+    return tuple(Suite(name, _directories(name), markers, taken) for name, taken in seconds.items())
 
 
-SIMULATION = Suite("simulation", ("tests/simulation",), NO_PROCESS, 40)
-PROTOCOL = Suite("protocol", ("tests/contract", "tests/fault", "tests/sink"), NO_PROCESS, 60)
-LOCATIONS = Suite("locations", ("tests/capture", "tests/coordinated"), NO_PROCESS, 50)
-_ELSEWHERE = (f"--ignore={path}" for suite in (SIMULATION, PROTOCOL, LOCATIONS) for path in suite.paths)
-UNIT = Suite("unit", ("tests", *_ELSEWHERE), NO_PROCESS, 70)
-IN_MEMORY = (UNIT, PROTOCOL, LOCATIONS, SIMULATION)
+def _directories(name: str) -> tuple[str, ...]:
+    if name == ELSEWHERE:
+        return ("tests", "--ignore=tests/integration", "--ignore=tests/contract")
+    return (f"tests/{name}" if name == "contract" else f"tests/integration/{name}",)
+
+
+_SIMULATION = "tests/protocol/simulation"
+_PROTOCOL = ("tests/contract", "tests/format", "tests/protocol")
+_FEATURES = tuple(
+    f"tests/{room}" for room in ("capture", "listener", "outputs", "registry", "restorer", "sink")
+)
+SIMULATION = Suite("simulation", (_SIMULATION,), NO_PROCESS, 40)
+PROTOCOL = Suite("protocol", (*_PROTOCOL, f"--ignore={_SIMULATION}"), NO_PROCESS, 55)
+FEATURES = Suite("features", _FEATURES, NO_PROCESS, 60)
+UNIT = Suite("unit", ("tests", *(f"--ignore={path}" for path in (*_PROTOCOL, *_FEATURES))), NO_PROCESS, 60)
+IN_MEMORY = (UNIT, PROTOCOL, FEATURES, SIMULATION)
 """Suites whose temporary files may be in memory: none of them needs the properties of a disk."""
 PROCESSES = Suite("processes", ("tests",), PROCESS, 50)
 PROMISES = {
     "filemanager": 60,
     "sink": 60,
     "coordinated": 60,
-    "capture": 60,
+    "listener": 60,
     "plugin": 60,
     "cli": 30,
     "docs": 30,
@@ -57,23 +69,19 @@ SPARK = {
     "filemanager": 300,
     "sink": 240,
     "coordinated": 200,
-    "capture": 240,
+    "listener": 240,
     "plugin": 300,
     "cli": 60,
     "docs": 40,
-    "contract": 90,
-    "fault": 60,
-    "unit": 10,
+    "contract": 300,
+    ELSEWHERE: 60,
 }
-KILLS = {"sink": 260, "coordinated": 180, "filemanager": 150, "capture": 120, "plugin": 60}
+KILLS = {"sink": 260, "coordinated": 180, "filemanager": 150, "listener": 120, "plugin": 60}
 
 TARGETS: Mapping[str, tuple[Suite, ...]] = {
     "unit": IN_MEMORY,
     "test": (
-        *(
-            replace(suite, coverage=True, seconds=2 * suite.seconds)
-            for suite in (UNIT, PROTOCOL, LOCATIONS)
-        ),
+        *(replace(suite, coverage=True, seconds=2 * suite.seconds) for suite in (UNIT, PROTOCOL, FEATURES)),
         SIMULATION,
         PROCESSES,
         *_spark_suites(PROMISE, PROMISES),

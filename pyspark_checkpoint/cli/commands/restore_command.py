@@ -20,10 +20,10 @@ from pyspark_checkpoint.cli.target import REFERENCE
 from pyspark_checkpoint.errors import SettingsError
 from pyspark_checkpoint.format.manifest import CheckpointManifest
 from pyspark_checkpoint.history.moments import parse_timestamp_ms
-from pyspark_checkpoint.restore import api as operations
-from pyspark_checkpoint.restore.api import RestoreRequest
-from pyspark_checkpoint.restore.execute import RestoreReport
-from pyspark_checkpoint.restore.preview import preview_restore
+from pyspark_checkpoint.restorer import api as operations
+from pyspark_checkpoint.restorer.api import RestoreRequest
+from pyspark_checkpoint.restorer.execute import RestoreReport
+from pyspark_checkpoint.restorer.preview import preview_restore
 from pyspark_checkpoint.spark_files.restore_points import RestorePoint
 from pyspark_checkpoint.spark_files.state_record import find_state_record
 
@@ -136,7 +136,7 @@ def _request(args: argparse.Namespace, place: Place) -> RestoreRequest:
 def _restore(args: argparse.Namespace, request: RestoreRequest, settings: dict[str, Any]) -> RestoreReport:
     if args.partitions is None:
         return operations.restore(request.url, request.to, request.at, **settings)
-    from pyspark_checkpoint.restore import repartition as rescale  # noqa: PLC0415
+    from pyspark_checkpoint.restorer import repartition as rescale  # noqa: PLC0415
     from pyspark_checkpoint.spark.local_session import local_session  # noqa: PLC0415
 
     with local_session() as spark:
@@ -154,7 +154,7 @@ def _told_point(point: RestorePoint, batch: int) -> str:
 def _splits(manifest: CheckpointManifest, request: RestoreRequest, args: argparse.Namespace) -> bool:
     if args.partitions is None:
         return False
-    from pyspark_checkpoint.restore import repartition as rescale  # noqa: PLC0415
+    from pyspark_checkpoint.restorer import repartition as rescale  # noqa: PLC0415
 
     if not rescale.must_split(manifest, args.partitions, is_clone=args.clone):
         return False

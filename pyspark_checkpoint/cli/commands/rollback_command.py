@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 
-from pyspark_checkpoint.checkpoint.commit_log import seal_known
+from pyspark_checkpoint.capture.commit_log import seal_known
 from pyspark_checkpoint.cli import exits, text
 from pyspark_checkpoint.cli.arguments import add_dry_run, add_json, add_store, place_of
 from pyspark_checkpoint.cli.console import Console

@@ -1,0 +1,94 @@
+"""``preflight``: before a query starts from a location, say whether it will go on. Needs no Spark."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from pyspark_checkpoint.errors import RefusedError
+from pyspark_checkpoint.format.manifest import CheckpointManifest
+from pyspark_checkpoint.restorer.plan import RESTORE_MARKER
+from pyspark_checkpoint.spark_files.listing import CheckpointListing
+from pyspark_checkpoint.spark_files.location import CheckpointLocation, LocationSpec
+from pyspark_checkpoint.spark_files.logs import decode_offset_log, decode_operator_metadata
+from pyspark_checkpoint.spark_files.names import setup_batch
+from pyspark_checkpoint.spark_files.requirements import (
+    Offered,
+    PreflightFinding,
+    Recorded,
+    Severity,
+    check_preflight,
+)
+from pyspark_checkpoint.spark_files.state_artifacts import STATE_KIND, parse_operator_key
+
+_INTERRUPTED = PreflightFinding(
+    Severity.FAILURE, "location", "a restore into it was interrupted", "repeat that restore"
+)
+
+
+def preflight(
+    location: str | LocationSpec,
+    *,
+    spark_version: str | None = None,
+    provider: str | None = None,
+    partitions: int | None = None,
+    sources: int | None = None,
+    operators: Sequence[str] | None = None,
+    options: Mapping[str, str] | None = None,
+) -> tuple[PreflightFinding, ...]:
+    """Say what stands against starting a query from ``location``; empty if nothing that was given does.
+
+    Give what is known of the query and its session. ``operators`` are the names that Spark has for
+    stateful operators, in their order, as progress events show them. Reads; changes nothing.
+    """
+    spec = LocationSpec(location, options or {}) if isinstance(location, str) else location
+    opened = spec.open()
+    listing = opened.listing()
+    if RESTORE_MARKER in listing.facts:
+        return (_INTERRUPTED,)  # what is there may be half of it: nothing to compare with
+    recorded = recorded_in_location(opened, listing)
+    offered = Offered(
+        spark_version, provider, partitions, sources, None if operators is None else tuple(operators)
+    )
+    return (*_check_state_of(listing), *check_preflight(recorded, offered))
+
+
+def recorded_in_location(location: CheckpointLocation, listing: CheckpointListing) -> Recorded:
+    """What a location says of the query that it is of."""
+    if not listing.offsets:
+        raise RefusedError("the location has no offset log: no query has run there")
+    name = f"offsets/{max(listing.offsets)}"
+    offsets = decode_offset_log(location.read(name), name)
+    return Recorded(offsets.conf, len(offsets.offsets), _operators(location, listing))
+
+
+def recorded_in_manifest(manifest: CheckpointManifest) -> Recorded:
+    """What a checkpoint says of the query that it is of."""
+    operators = {
+        parse_operator_key(key): key.partition("-")[2]
+        for key, operator in manifest.operators.items()
+        if operator.kind == STATE_KIND
+    }
+    return Recorded(
+        conf=manifest.query.conf,
+        sources=len(manifest.source_offsets),
+        operators=tuple(name for _, name in sorted(operators.items())),
+        spark_version=manifest.query.spark_version,
+    )
+
+
+def _operators(location: CheckpointLocation, listing: CheckpointListing) -> tuple[str, ...]:
+    newest: dict[int, str] = {}
+    for path in sorted(listing.setup, key=setup_batch):
+        if "/_metadata/metadata" in path or "/_metadata/v2/" in path:
+            info = decode_operator_metadata(location.read(path), path)
+            newest[info.operator] = info.name
+    return tuple(name for _, name in sorted(newest.items()))
+
+
+def _check_state_of(listing: CheckpointListing) -> tuple[PreflightFinding, ...]:
+    newest = max(listing.offsets)
+    if newest in listing.commits:
+        return ()
+    return (
+        PreflightFinding(Severity.NOTE, "location", f"batch {newest} is not committed, and runs again"),
+    )

@@ -1,0 +1,160 @@
+"""A stale location replaced by the newest checkpoint, at its own path. Nothing is deleted.
+
+The checkpoint is restored beside the location first; only when it is whole do two renames swap them. A
+restore that fails has changed nothing; nor has a rename: if the second one fails, the first is undone.
+Nobody may use the location meanwhile: the caller holds its query, and is asked right before the first
+rename whether he still does.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Protocol, runtime_checkable
+
+from pyspark_checkpoint.clock import SYSTEM_CLOCK, Clock
+from pyspark_checkpoint.errors import CheckpointError, RefusedError
+from pyspark_checkpoint.restorer import api as operations
+from pyspark_checkpoint.restorer.execute import RestoreReport, find_interrupted
+from pyspark_checkpoint.spark_files.location import CheckpointLocation, LocationSpec
+from pyspark_checkpoint.store.url import parse_store_url
+
+
+@runtime_checkable
+class Renames(Protocol):
+    """A store of a file system that renames whole directories at once."""
+
+    def rename_directory(self, source_url: str, target_url: str) -> None:
+        """Rename; refuse a target that exists."""
+
+
+@dataclass(frozen=True, slots=True)
+class ReplacedLocation:
+    """What was restored, and where the stale location is kept."""
+
+    report: RestoreReport
+    set_aside: str
+
+    @property
+    def batch(self) -> int:
+        """The batch that the new location ends with."""
+        return self.report.batch
+
+
+class LocationRestorer:
+    """What a listener needs of restores: it is given to it, because features do not import each other."""
+
+    def find_interrupted(self, location: CheckpointLocation) -> str | None:
+        """The query id of a restore into this location that was not finished; None if there is none."""
+        return find_interrupted(location)
+
+    def replace_location(
+        self,
+        url: str,
+        spec: LocationSpec,
+        options: Mapping[str, str] | None,
+        *,
+        may_replace: Callable[[], bool],
+        clock: Clock,
+    ) -> ReplacedLocation:
+        """Put the newest checkpoint of the history at ``url`` in the place of the location ``spec``."""
+        return replace_location(url, spec, options, may_replace=may_replace, clock=clock)
+
+
+def replace_location(
+    url: str,
+    spec: LocationSpec,
+    options: Mapping[str, str] | None,
+    *,
+    may_replace: Callable[[], bool] = lambda: True,
+    clock: Clock = SYSTEM_CLOCK,
+) -> ReplacedLocation:
+    """Put the newest checkpoint of the history at ``url`` in the place of a location that is behind it.
+
+    Takes the history over, as every restore that resumes. ``may_replace`` is asked once, when everything is
+    restored and nothing is renamed: its yes holds until this returns. Refused on object stores, which
+    cannot rename, and where a file system is mounted at the location. A failure leaves the location as it
+    was.
+    """
+    check_replaceable(spec, url)
+    number = clock.uuid7()
+    fresh, aside = spec.beside(f"restored-{number}"), spec.beside(f"stale-{number}")
+    report = operations.restore(url, fresh, options=options, clock=clock)
+    if not may_replace():
+        raise RefusedError(
+            f"the query has not waited for it; batch {report.batch} is restored at {fresh.url}",
+            hint=f"start the query when that is renamed to {spec.url}, or give the restore more time",
+        )
+    rename_location(spec, spec.url, aside.url)
+    try:
+        rename_location(spec, fresh.url, spec.url)
+    except CheckpointError as error:
+        _put_back(spec, aside, error)
+        raise
+    return ReplacedLocation(report, aside.url)
+
+
+def _put_back(spec: LocationSpec, aside: LocationSpec, error: CheckpointError) -> None:
+    """Undo the first rename; if that fails too, say where the location is."""
+    try:
+        rename_location(spec, aside.url, spec.url)
+    except CheckpointError:
+        raise RefusedError(
+            f"{error.message}; the stale location could not be put back, and is now at {aside.url}",
+            hint=f"rename it, or the restored one beside it, to {spec.url} before the query is started",
+        ) from error
+
+
+def check_replaceable(spec: LocationSpec, url: str) -> None:
+    """Refuse a location that cannot be renamed, before anything is written."""
+    if spec.is_foreign:
+        return
+    where = parse_store_url(spec.url)
+    if where.scheme != "file":
+        raise _irreplaceable(f"{spec.url} cannot be set aside: objects are not renamed", url)
+    if os.path.ismount(where.path):
+        raise _irreplaceable(f"{where.path} cannot be set aside: a file system is mounted there", url)
+
+
+def _irreplaceable(reason: str, url: str) -> RefusedError:
+    return RefusedError(
+        reason, hint=f"ckpt restore {url} --to FRESH_LOCATION, and start the query with that location"
+    )
+
+
+def rename_location(spec: LocationSpec, source_url: str, target_url: str) -> None:
+    """Rename a location. Atomic on local disks and on HDFS; what fails has changed nothing."""
+    if spec.is_foreign:
+        store = spec.open().store
+        if not isinstance(store, Renames):
+            raise RefusedError(f"{spec.url} cannot be renamed")
+        store.rename_directory(source_url, target_url)
+        return
+    source, target = Path(parse_store_url(source_url).path), Path(parse_store_url(target_url).path)
+    if target.exists():
+        raise RefusedError(f"{target} is in the way")
+    try:
+        source.rename(target)
+    except OSError as error:
+        raise RefusedError(
+            f"{source} could not be renamed to {target}: {_explain(error)}",
+            hint="this user must be allowed to write to the location's parent, and nothing may be mounted "
+            "at the location",
+        ) from error
+    with contextlib.suppress(OSError):  # not every file system syncs directories; it is renamed
+        _sync(target.parent)
+
+
+def _explain(error: OSError) -> str:
+    return error.strerror or type(error).__name__
+
+
+def _sync(directory: Path) -> None:
+    handle = os.open(directory, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)

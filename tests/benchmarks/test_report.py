@@ -1,0 +1,304 @@
+"""The report and the plot: pure functions of what was saved."""
+
+from __future__ import annotations
+
+import xml.etree.ElementTree as ElementTree
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from benchmarks import by_hand, report
+from benchmarks.aims import MET, MISSED, NOT_RUN, judge, judge_file_manager, told_apart
+from benchmarks.by_hand import first_cause
+from benchmarks.plot import draw, panels
+from benchmarks.records import Cell, Contest, Copied, Restored, Runs, load_runs
+from benchmarks.report import PARTS, PLOT, RESULTS_PAGE, SECTIONS, aim_table, render
+from benchmarks.run import MODULES, plan
+from benchmarks.tables import cost_cells, cost_table, requests_if_all_captured
+from tests.support.bench_rows import cell, run
+
+REQUESTS_AIM = "requests a batch, stock over (d)"
+SLOW, FAST = (600, 610, 620, 630), (100, 101, 102, 103)
+
+
+def total(way: str, partitions: int, batch_ms: tuple[int, ...] = FAST, **changes: Any) -> Cell:
+    """A cell of the file manager's query."""
+    return cell(way, batch_ms, query="total", partitions=partitions, **changes)
+
+
+def verdicts(runs: Runs) -> dict[str, str]:
+    return {found.aim: found.verdict for found in judge(runs)}
+
+
+def test_without_any_run_every_aim_and_every_part_is_said_to_be_not_run() -> None:
+    """Nothing is invented."""
+    assert {found.verdict for found in judge(Runs())} == {NOT_RUN}
+    page = render(Runs())
+    assert page.count("| not run |") == len(judge(Runs())) + len(PARTS)
+    assert MET not in page.split() and MISSED not in page.split()
+
+
+def test_an_aim_is_met_or_missed_by_the_ratio_of_one_run() -> None:
+    met = Runs((run("side-by-side", cell("stock", SLOW), cell("ours", FAST)),))
+    missed = Runs((run("side-by-side", cell("stock", (200, 201, 202, 203)), cell("ours", FAST)),))
+    aim = "batch p50, stock over (c) our manager"
+    assert verdicts(met)[aim] == MET and verdicts(missed)[aim] == MISSED
+    assert verdicts(met)["batch p50, tuned over (c) our manager"] == NOT_RUN
+    assert "## Why aims were missed" in render(missed) and "## Why aims were missed" not in render(met)
+
+
+def test_sides_of_two_runs_are_never_compared() -> None:
+    apart = Runs(
+        (run("side-by-side", cell("stock", SLOW)), run("side-by-side", cell("ours", FAST), label="b"))
+    )
+    assert set(verdicts(apart).values()) == {NOT_RUN}
+
+
+def test_other_delays_queries_and_partitions_do_not_count_for_an_aim() -> None:
+    for changes in ({"delay_ms": 50}, {"query": "join"}, {"partitions": 64}):
+        runs = Runs((run("side-by-side", cell("stock", SLOW, **changes), cell("ours", FAST, **changes)),))
+        assert verdicts(runs)["batch p50, stock over (c) our manager"] == NOT_RUN, changes
+
+
+def test_requests_are_compared_by_batch() -> None:
+    stock = cell("stock", requests={"PUT": 1000, "HEAD": 200}, batches=2, partitions=64)
+    ours = cell("ours", requests={"PUT": 136}, batches=4, partitions=64)
+    (found,) = [one for one in judge(Runs((run("side-by-side", stock, ours),))) if one.value is not None]
+    assert found.value == pytest.approx(600 / 34) and found.verdict == MET
+
+
+def test_a_way_that_made_no_request_at_all_has_reached_nothing() -> None:
+    """No capture fell in the time that was measured."""
+    runs = Runs((run("side-by-side", cell("stock"), cell("listener", requests={})),))
+    assert verdicts(runs)[REQUESTS_AIM] == NOT_RUN
+
+
+def test_a_listener_that_slows_the_query_misses_its_aim() -> None:
+    aim = "batch p50, with the listener over without"
+    slowed = Runs((run("listener-cost", cell("disk", FAST), cell("listener", SLOW)),))
+    equal = Runs((run("listener-cost", cell("disk", FAST), cell("listener", FAST)),))
+    assert (verdicts(slowed)[aim], verdicts(equal)[aim]) == (MISSED, MET)
+    (found,) = [one for one in judge(equal) if one.aim == aim]
+    assert found.detail == "within noise"
+
+
+def test_a_ratio_of_times_is_shown_beside_what_local_disk_alone_would_give() -> None:
+    """Where even no checkpoint at all would miss the aim, the machine was too busy to show it."""
+    cells = (cell("alone", (200, 200, 200, 200)), cell("stock", (500, 500, 500, 500)), cell("ours", SLOW))
+    (found,) = [
+        one for one in judge(Runs((run("side-by-side", *cells),))) if one.value and "p50" in one.aim
+    ]
+    assert found.detail == "2.50x over local disk alone in the same run"
+
+
+def test_the_file_manager_is_judged_by_its_own_query_and_run() -> None:
+    """Against local disk, stock and tuned at 4 partitions, and against stock alone at 64."""
+    ways = {"alone": (90,) * 4, "stock": SLOW, "tuned": (150,) * 4, "ours": FAST}
+    found = [
+        (one.aim.removeprefix("file manager: "), one.situation, one.verdict)
+        for partitions in (4, 64)
+        for one in judge_file_manager(
+            Runs(
+                (run("file-manager", *(total(way, partitions, at) for way, at in ways.items())),),
+            )
+        )
+        if one.value is not None
+    ]
+    small, large = "hdfs, 4 partitions, 20 ms", "hdfs, 64 partitions, 20 ms"
+    assert found == [
+        ("batch p50, ours over alone", small, MET),
+        ("batch p50, stock over ours", small, MET),
+        ("batch p50, tuned over ours", small, MISSED),
+        ("requests a batch of ours", small, MET),
+        ("batch p50, stock over ours", large, MET),
+        ("requests a batch of ours", large, MET),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("requests", "verdict"),
+    [
+        ({"PUT": 24, "HEAD": 8}, MET),
+        ({"PUT": 25, "HEAD": 9, "LIST": 8}, MET),
+        ({"PUT": 24, "HEAD": 12}, MISSED),
+    ],
+    ids=["exact", "cut batches and maintenance", "one too many"],
+)
+def test_requests_of_the_file_manager_are_those_of_whole_batches(
+    requests: dict[str, int], verdict: str
+) -> None:
+    (found,) = [
+        one
+        for one in judge_file_manager(Runs((run("file-manager", total("ours", 4, requests=requests)),)))
+        if one.value is not None
+    ]
+    assert (found.bound, found.verdict) == (8.0, verdict)
+    assert f"at most 8 | {found.value:g} | {verdict} |" in "\n".join(aim_table([found]))
+
+
+def test_the_file_manager_is_shown_beside_local_disk_in_every_situation() -> None:
+    cells = [cell("alone", delay_ms=0), cell("ours", FAST, delay_ms=0), cell("ours", FAST, delay_ms=50)]
+    page = render(Runs((run("file-manager", *cells),)))
+    assert "| windowed, 4, hdfs | 0 | 1.01x | - | - |" in page
+    assert "| windowed, 4, hdfs | 50 | - | - | - |" in page
+
+
+def test_restores_are_judged_by_size() -> None:
+    rows = [
+        Restored(how, size, seconds)
+        for size, ours in ((100, 1.0), (1000, 2.0))
+        for how, seconds in (("ours", (ours,) * 4), ("raw download", (0.9,) * 4))
+    ]
+    found = [one for one in judge(Runs((run("restore", *rows),))) if one.value is not None]
+    assert [(one.verdict, round(one.value or 0, 2)) for one in found] == [(MET, 0.9), (MISSED, 0.45)]
+
+
+def test_a_missed_number_of_requests_is_explained_by_the_verbs_and_by_what_a_capture_takes() -> None:
+    """The listener's aim is out of reach with one capture a batch, and met by captures of several."""
+    stock = cell("stock", requests={"HEAD": 400, "PUT": 80})
+    each = cell("listener", requests={"PUT": 12, "GET": 4}, lag_seconds=(0.1, 0.1), captures=4)
+    together = cell("listener", requests={"PUT": 3, "GET": 1}, lag_seconds=(1.5, 0.5), captures=1)
+    found = [Runs((run("side-by-side", stock, listener),)) for listener in (each, together)]
+    assert [verdicts(runs)[REQUESTS_AIM] for runs in found] == [MISSED, MET]
+    missed, met = map(render, found)
+    assert "(a) stock makes 100.0 HEAD, 20.0 PUT, one of (d) listener makes 3.0 PUT, 1.0 GET" in missed
+    assert "at most 30.0x" in missed and "durable after 1.00 s (p50), 1 captures of 0 batches" in met
+
+
+def test_a_slow_restore_is_explained_by_what_hashing_and_the_disk_cost_a_download() -> None:
+    seconds = {"ours": 2.0, "raw download": 1.0, "raw download, hashed and on the disk": 1.9}
+    rows = [Restored(how, 100_000_000, (took,) * 4) for how, took in seconds.items()]
+    page = render(Runs((run("restore", *rows),)))
+    assert "ours 50 MB/s, raw download 100 MB/s, raw download, hashed and on the disk 53 MB/s." in page
+
+
+@pytest.mark.parametrize(
+    ("batches", "wrong", "expected"),
+    [
+        ([7, 8], 0, "goes on"),
+        ([7], 1, "wrong results"),
+        ([0, 1], 0, "begins anew"),
+        ([], 0, "does not start"),
+    ],
+)
+def test_a_copy_is_good_only_if_the_query_goes_on_from_it(
+    batches: list[int], wrong: int, expected: str
+) -> None:
+    assert by_hand.judge(batches, wrong)[0] == expected
+
+
+def test_samples_are_told_apart_when_their_middle_halves_do_not_overlap() -> None:
+    assert told_apart([1, 2, 3, 4], [10, 11, 12, 13]) and told_apart([10, 11, 12, 13], [1, 2, 3, 4])
+    assert not told_apart([1, 2, 3, 4], [2, 3, 4, 5])
+    assert told_apart([1, 2, 3], [10, 11, 12]) and not told_apart([1, 2, 11], [10, 12, 13])
+    assert not told_apart([1], [10, 11, 12]), "one value says nothing"
+
+
+def test_the_page_has_commands_machine_ratios_and_what_was_not_run() -> None:
+    found = run("side-by-side", cell("stock", SLOW), cell("ours", FAST, requests={"HEAD": 8, "PUT": 24}))
+    page = render(Runs((found,)))
+    assert found.command in page and "made up, 2 cores" in page and "8 batches" in page
+    assert "| 6.06x | 8.0 | 6.0 PUT, 2.0 HEAD |" in page
+    assert "| restore | not run |" in page
+    assert "; then it failed: for a reason" in render(Runs((replace(found, failed="for a reason"),)))
+    assert f"]({PLOT.name})" in page
+
+
+def test_the_cause_of_a_failed_start_is_one_line_without_paths_of_this_machine() -> None:
+    text = "q ended: [FAILED]\n\nCaused by: file:/home/me/state/9.delta does not exist\n at a.b(C.scala)"
+    assert first_cause(text) == "Caused by: file:... does not exist"
+    assert first_cause("only this") == "only this" and first_cause("") == "no message"
+
+
+def test_copies_and_contests_are_shown_as_found() -> None:
+    copies = [
+        Copied("rclone", 2.0, 30, 1_000_000, 10, 0, "goes on"),
+        Copied("rclone", 4.0, 50, 1_000_000, 10, 1, "does not start", "no | file"),
+    ]
+    page = render(Runs((run("by-hand", *copies), run("two-drivers", Contest("stock", (3, 4), (4,), 0, 2)))))
+    assert (
+        "| rclone | 3.0 | 40 | 10, 1.00 MB | 1 of 2 goes on, 1 of 2 does not start | no \\| file |" in page
+    )
+    assert "| (a) stock | 2 | 1 | 0 | - | 2 |" in page
+
+
+def test_costs_count_a_checkpoint_for_every_batch() -> None:
+    """The listener took two batches together; at one batch in 10 s it would not."""
+    watched = cell("listener", partitions=64, captures=5, watched_batches=10)
+    assert requests_if_all_captured(watched) == {"PUT": 4.0}
+    assert requests_if_all_captured(cell("stock")) == {"PUT": 2.0}
+
+
+def test_costs_are_of_one_situation_of_one_run() -> None:
+    first = run(
+        "side-by-side", cell("stock", partitions=64), cell("ours", partitions=64, provider="changelog")
+    )
+    whole = [cell(way, partitions=64, delay_ms=0) for way in ("stock", "tuned", "ours")]
+    second = run("side-by-side", *whole, label="b")
+    assert cost_cells([first, second], 64) == whole
+    assert cost_cells([first, second], 128) == []
+    lines = cost_table(whole, 10.0)
+    assert "| (a) stock | 2.0 | 100.00 MB | $0.0865 | $0.0865 | $0.0865 |" in lines
+
+
+def test_every_part_has_a_section_and_a_module() -> None:
+    assert set(SECTIONS) == set(PARTS) == set(MODULES)
+    root = Path(report.__file__).parent
+    assert all((root / f"{module.rpartition('.')[2]}.py").exists() for module in MODULES.values())
+
+
+def test_a_plan_keeps_the_order_and_refuses_what_it_does_not_know() -> None:
+    assert plan(["restore", "side-by-side"], quick=True) == [
+        ["-m", "benchmarks.side_by_side", "--quick"],
+        ["-m", "benchmarks.restore", "--quick"],
+    ]
+    everything = plan([], quick=False)
+    assert len(everything) == len(PARTS) - 1, "the file manager's ways are in the side by side"
+    assert plan(["file-manager"], quick=False) == [["-m", "benchmarks.file_manager"]]
+    with pytest.raises(SystemExit, match="restores"):
+        plan(["restores"], quick=False)
+
+
+def test_the_plot_has_two_panels_a_situation_and_a_line_a_way() -> None:
+    cells = [cell(way, delay_ms=delay) for way in ("stock", "ours") for delay in (0, 20, 50)]
+    found = panels(cells)
+    assert [panel.title for panel in found] == [
+        "windowed, 4 partitions, hdfs: batch p50",
+        "windowed, 4 partitions, hdfs: requests a batch",
+    ]
+    picture = ElementTree.fromstring(draw(cells))
+    lines = [one for one in picture.iter() if one.tag.endswith("polyline")]
+    points = [one for one in picture.iter() if one.tag.endswith("circle")]
+    assert (len(lines), len(points)) == (4, 12)
+    text = "".join(picture.itertext())
+    assert "(a) stock" in text and "(c) ours" in text and "sink" not in text
+
+
+def test_a_way_without_requests_has_no_line_among_requests() -> None:
+    found = panels([cell("alone", requests={}), cell("ours")])
+    assert [set(panel.lines) for panel in found] == [{"alone", "ours"}, {"ours"}]
+
+
+def test_the_axis_of_the_plot_has_numbers_that_people_read() -> None:
+    picture = draw([cell("stock", (31_000,) * 4), cell("ours", (400,) * 4)])
+    labels = ["320", "1,000", "3,200", "10,000", "32,000"]
+    assert all(f">{label}</text>" in picture for label in labels)
+
+
+def test_a_plot_of_nothing_is_a_picture_that_says_so() -> None:
+    assert "nothing was measured" in "".join(ElementTree.fromstring(draw([])).itertext())
+
+
+def test_higher_values_are_higher_in_the_plot() -> None:
+    picture = ElementTree.fromstring(draw([cell("stock", SLOW), cell("ours", FAST)]))
+    (slow, fast, *_) = [float(one.get("cy", "")) for one in picture.iter() if one.tag.endswith("circle")]
+    assert slow < fast
+
+
+def test_the_page_in_the_repository_is_what_the_saved_rows_say() -> None:
+    """No figure was typed, and none is older than the rows."""
+    runs = load_runs()
+    assert RESULTS_PAGE.read_text() == render(runs)
+    assert PLOT.read_text() == draw(report.all_cells(runs))

@@ -1,0 +1,186 @@
+"""A query and the table of its ckpt-sink, restored together: at one epoch of one course, or refused."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from pyspark_checkpoint.errors import RefusedError
+from pyspark_checkpoint.format.manifest import (
+    CheckpointManifest,
+    ConnectorCheckpoint,
+    ManifestKind,
+    QueryInfo,
+)
+from pyspark_checkpoint.history.checkpoint_store import CheckpointStore
+from pyspark_checkpoint.restorer.api import restore, savepoint
+from tests.support.made_location import QUERY_ID, MadeLocation, capture
+
+
+@pytest.fixture
+def made(tmp_path: Path) -> MadeLocation:
+    return MadeLocation(tmp_path / "location").commit(0, 1, 2, 3)
+
+
+@pytest.fixture
+def table_url(tmp_path: Path) -> str:
+    return str(tmp_path / "table")
+
+
+def save_rows(
+    table_url: str, offsets: dict[int, int], *, query_id: str = QUERY_ID, first_epoch: int = 0
+) -> CheckpointStore:
+    """What a ckpt-sink records of these epochs: for each, where its source stood."""
+    table = CheckpointStore.open(table_url)
+    for epoch, offset in offsets.items():
+        source = ConnectorCheckpoint({"offset": f'{{"topic":{{"0":{offset}}}}}'}, epoch)
+        draft = replace(
+            CheckpointManifest.new(0, epoch),
+            query=QueryInfo(id=query_id),
+            source_offsets={"source-0": source},
+            source_names=("source-0",),
+            table={"first_epoch": first_epoch},
+        )
+        table.save(draft)
+    return table
+
+
+def test_a_query_and_its_table_stay_at_one_epoch(
+    made: MadeLocation, url: str, table_url: str, tmp_path: Path
+) -> None:
+    """A table that is further is rolled back on request only; one that is behind is a gap."""
+    capture(made, url, 0, 1, 2, 3, sink=f"ckpt-sink {table_url}")
+    table = save_rows(table_url, {epoch: epoch for epoch in range(3)})
+    with pytest.raises(RefusedError, match="would be missing"):
+        restore(url, str(tmp_path / "gap"), epoch=3)
+    with pytest.raises(RefusedError, match="rollback_sink"):
+        restore(url, str(tmp_path / "double"), epoch=1)
+    assert not (tmp_path / "gap").exists()
+    assert not (tmp_path / "double").exists()
+    restore(url, str(tmp_path / "same"), epoch=2)
+    restore(url, str(tmp_path / "back"), epoch=1, rollback_sink=True)
+    newest = table.load_latest()
+    assert newest is not None
+    assert (newest.kind, newest.epoch) == (ManifestKind.ROLLBACK, 1)
+    restore(url, str(tmp_path / "clone"), epoch=0, clone=True)
+
+
+def another_course(made: MadeLocation, url: str, table_url: str, tmp_path: Path) -> None:
+    """A savepoint of epoch 2; back to epoch 1; then other batches 2 and 3."""
+    sink = f"ckpt-sink {table_url}"
+    first = capture(made, url, 0, 1, 2, 3, sink=sink)
+    save_rows(table_url, {epoch: epoch for epoch in range(4)})
+    savepoint(url, "first-course", at=first[2].checkpoint_id)
+    restore(url, str(tmp_path / "back"), epoch=1, rollback_sink=True)
+    other = MadeLocation(tmp_path / "other", chance=random.Random(9)).commit(0, 1, 2, 3)
+    for batch in (2, 3):
+        path = other.path / "offsets" / str(batch)
+        path.write_text(path.read_text().replace(f'"0":{batch}', f'"0":{batch}00'))
+    save_rows(table_url, {2: 200, 3: 300})
+    capture(other, url, 2, 3, sink=sink)
+
+
+def test_a_table_goes_back_to_the_course_of_the_checkpoint(
+    made: MadeLocation, url: str, table_url: str, tmp_path: Path
+) -> None:
+    """An epoch number that the table has twice says nothing: rows of other batches would be doubled."""
+    another_course(made, url, table_url, tmp_path)
+    with pytest.raises(RefusedError, match="rollback_sink"):
+        restore(url, str(tmp_path / "again"), at="first-course")
+    restore(url, str(tmp_path / "again"), at="first-course", rollback_sink=True)
+    newest = CheckpointStore.open(table_url).load_latest()
+    assert newest is not None
+    assert (newest.kind, newest.epoch) == (ManifestKind.ROLLBACK, 2)
+    assert newest.source_offsets["source-0"].offsets == {"offset": '{"topic":{"0":2}}'}
+    restore(url, str(tmp_path / "without"), at="first-course")
+
+
+def test_the_newest_epoch_of_another_course_is_not_the_checkpoints(
+    made: MadeLocation, url: str, table_url: str, tmp_path: Path
+) -> None:
+    """Nor is it enough that the table stands at the very number."""
+    another_course(made, url, table_url, tmp_path)
+    table = CheckpointStore.open(table_url)
+    (other,) = [number for number, epoch in table.list()[5:] if epoch == 2]
+    table.rollback(other)
+    with pytest.raises(RefusedError, match="other batches"):
+        restore(url, str(tmp_path / "again"), at="first-course")
+    assert not (tmp_path / "again").exists()
+
+
+def test_a_course_that_the_table_does_not_keep_is_refused(
+    made: MadeLocation, url: str, table_url: str, tmp_path: Path
+) -> None:
+    """Nothing is written, and the table stays as it is."""
+    another_course(made, url, table_url, tmp_path)
+    table = CheckpointStore.open(table_url)
+    table.prune(keep=2)
+    before = table.list_ids()
+    with pytest.raises(RefusedError, match="other batches"):
+        restore(url, str(tmp_path / "again"), at="first-course", rollback_sink=True)
+    assert table.list_ids() == before
+    assert not (tmp_path / "again").exists()
+    restore(url, str(tmp_path / "clone"), at="first-course", clone=True)
+
+
+def test_a_table_that_was_taken_over_is_matched_by_batch(
+    made: MadeLocation, url: str, table_url: str, tmp_path: Path
+) -> None:
+    """Its epochs went on where the other query's ended: epoch 1 is the other's, batch 1 is epoch 6."""
+    capture(made, url, 0, 1, 2, 3, sink=f"ckpt-sink {table_url}")
+    save_rows(table_url, dict.fromkeys(range(5), 9), query_id="")
+    table = save_rows(table_url, {5 + batch: batch for batch in range(4)}, first_epoch=5)
+    restore(url, str(tmp_path / "same"), epoch=3)
+    restore(url, str(tmp_path / "back"), epoch=1, rollback_sink=True)
+    newest = table.load_latest()
+    assert newest is not None
+    assert newest.epoch == 6
+
+
+def unknown_offsets(made: MadeLocation, url: str, table_url: str) -> None:
+    """The table's epochs are of the query, by name, but say nothing of its sources."""
+    capture(made, url, 0, 1, 2, 3, sink=f"ckpt-sink {table_url}")
+    table = CheckpointStore.open(table_url, query=QueryInfo(id=QUERY_ID))
+    for epoch in range(4):
+        table.save(CheckpointManifest.new(0, epoch))
+
+
+def unknown_query(made: MadeLocation, url: str, table_url: str) -> None:
+    """The table's epochs were read up to the same offsets, by nobody knows whom."""
+    capture(made, url, 0, 1, 2, 3, sink=f"ckpt-sink {table_url}")
+    save_rows(table_url, {epoch: epoch for epoch in range(4)}, query_id="")
+
+
+def unknown_checkpoint(made: MadeLocation, url: str, table_url: str) -> None:
+    """The checkpoint says neither of which query it is nor how far it read; anybody can write that."""
+    del made
+    save_rows(table_url, {epoch: epoch for epoch in range(4)}, query_id="somebody else's")
+    hostile = replace(CheckpointManifest.new(0, 1), table_store_checkpoint_path=table_url)
+    CheckpointStore.open(url).save(hostile)
+
+
+@pytest.mark.parametrize("history", [unknown_offsets, unknown_query, unknown_checkpoint])
+def test_a_table_that_is_not_proven_to_be_the_querys_is_not_rolled_back(
+    history: Callable[[MadeLocation, str, str], None],
+    made: MadeLocation,
+    url: str,
+    table_url: str,
+    tmp_path: Path,
+) -> None:
+    """What one side does not say proves nothing. Whoever knows better rolls the table back, and goes on."""
+    history(made, url, table_url)
+    table = CheckpointStore.open(table_url)
+    before = table.list_ids()
+    with pytest.raises(RefusedError, match="of which query") as caught:
+        restore(url, str(tmp_path / "back"), epoch=1, rollback_sink=True)
+    assert table.list_ids() == before
+    assert not (tmp_path / "back").exists()
+    assert caught.value.hint is not None
+    assert f"ckpt rollback {table_url} 2" in caught.value.hint
+    if history is not unknown_checkpoint:
+        table.rollback(2)
+        restore(url, str(tmp_path / "back"), epoch=1)

@@ -1,0 +1,95 @@
+"""What preflight says before a query starts from a restored location."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from pyspark_checkpoint import preflight
+from pyspark_checkpoint.errors import RefusedError
+from pyspark_checkpoint.restorer.plan import RESTORE_MARKER
+from pyspark_checkpoint.spark_files.requirements import (
+    FORMAT,
+    PARTITIONS,
+    PROVIDER,
+    Offered,
+    Recorded,
+    Severity,
+    check_preflight,
+)
+from tests.support.made_location import MadeLocation
+
+ROCKSDB = "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
+HDFS = "org.apache.spark.sql.execution.streaming.state.HDFSBackedStateStoreProvider"
+RECORDED = Recorded({PROVIDER: ROCKSDB, PARTITIONS: "4", FORMAT: "2"}, 2, ("stateStoreSave",), "4.1.3")
+
+
+@pytest.mark.parametrize(
+    ("offered", "expected"),
+    [
+        (Offered("4.1.3", ROCKSDB, 4, 2, ("stateStoreSave",)), []),
+        (Offered(), []),
+        (Offered(spark_version="4.3.0"), []),
+        (
+            Offered(spark_version="4.0.1"),
+            [(Severity.WARNING, "was not tried"), (Severity.FAILURE, "format")],
+        ),
+        (Offered(spark_version="5.0.0"), [(Severity.WARNING, "was not tried")]),
+        (Offered(provider=HDFS), [(Severity.NOTE, "pinned")]),
+        (Offered(partitions=8), [(Severity.WARNING, "restore with partitions=8")]),
+        (Offered(sources=1), [(Severity.FAILURE, "has 2, the query 1")]),
+        (Offered(operators=("dedupe",)), [(Severity.FAILURE, "stateStoreSave; the query has: dedupe")]),
+        (Offered(operators=()), [(Severity.FAILURE, "the query has: none")]),
+    ],
+)
+def test_each_thing_that_does_not_fit_is_named_with_its_cure(
+    offered: Offered, expected: list[tuple[Severity, str]]
+) -> None:
+    """Nothing is said about what fits, or was not given."""
+    found = check_preflight(RECORDED, offered)
+    assert [finding.severity for finding in found] == [severity for severity, _ in expected]
+    for finding, (_, text) in zip(found, expected, strict=True):
+        assert text in str(finding)
+
+
+def test_an_older_spark_is_warned_of_newer_state() -> None:
+    """Spark reads what older versions wrote; the other way round is luck."""
+    (finding,) = check_preflight(Recorded({}, 1, (), "4.3.0"), Offered(spark_version="4.1.0"))
+    assert "newer than 4.1.0" in finding.message
+
+
+def test_state_that_cannot_be_split_is_said_to_be_so() -> None:
+    """Only RocksDB state can be."""
+    recorded = Recorded({PROVIDER: HDFS, PARTITIONS: "4"}, 1, ("stateStoreSave",))
+    (finding,) = check_preflight(recorded, Offered(partitions=8))
+    assert "cannot be split" in finding.cure
+
+
+def test_a_foreign_state_store_needs_its_jar() -> None:
+    """The class is pinned by name in the offset log."""
+    (finding,) = check_preflight(Recorded({PROVIDER: "com.acme.Store"}, 1, ()), Offered())
+    assert "com.acme.Store" in finding.message
+
+
+def test_a_location_is_read_for_what_it_records(tmp_path: Path) -> None:
+    """Sources, operators and partitions come from Spark's own logs; an unfinished restore is a failure."""
+    made = MadeLocation(tmp_path / "location").commit(0, 1)
+    assert preflight(str(made.path), sources=1, operators=["stateStoreSave"], partitions=2) == ()
+    assert [str(f.severity.value) for f in preflight(str(made.path), sources=2)] == ["failure"]
+    (made.path / "commits" / "1").unlink()
+    (note,) = preflight(str(made.path))
+    assert (note.severity, "batch 1" in note.message) == (Severity.NOTE, True)
+    (made.path / RESTORE_MARKER).write_text("{}")
+    assert preflight(str(made.path))[0].severity is Severity.FAILURE
+    with pytest.raises(RefusedError, match="no offset log"):
+        preflight(str(tmp_path / "empty"))
+
+
+def test_a_restore_that_was_interrupted_early_is_said_to_be_so(tmp_path: Path) -> None:
+    """Nothing of a query is there yet but state: it is not a place where no query has run."""
+    made = MadeLocation(tmp_path / "location")
+    (made.path / RESTORE_MARKER).write_text("{}")
+    (finding,) = preflight(str(made.path), sources=1)
+    assert finding.severity is Severity.FAILURE
+    assert (finding.message, finding.cure) == ("a restore into it was interrupted", "repeat that restore")

@@ -1,0 +1,37 @@
+"""The package's own names: loaded when used, listed, and nothing else."""
+
+from __future__ import annotations
+
+import importlib
+from pathlib import Path
+
+import pytest
+
+import pyspark_checkpoint
+
+
+@pytest.mark.parametrize("name", pyspark_checkpoint.__all__)
+def test_every_public_name_loads(name: str) -> None:
+    """What the table of exports names exists, and is in dir()."""
+    assert getattr(pyspark_checkpoint, name) is not None
+    assert name in dir(pyspark_checkpoint)
+
+
+def test_an_unknown_name_is_an_attribute_error() -> None:
+    """As with any module."""
+    with pytest.raises(AttributeError, match="no_such_name"):
+        _ = pyspark_checkpoint.no_such_name
+
+
+def test_a_public_name_is_the_object_of_its_module() -> None:
+    """No copies, no wrappers."""
+    module = importlib.import_module("pyspark_checkpoint.store.open")
+    assert pyspark_checkpoint.open_object_store is module.open_object_store
+    assert pyspark_checkpoint.errors is importlib.import_module("pyspark_checkpoint.errors")
+
+
+def test_no_module_has_the_name_of_a_public_function() -> None:
+    """Importing such a module would put it in the function's place, for the whole process."""
+    package = Path(pyspark_checkpoint.__file__).parent
+    rooms = {path.stem for path in package.iterdir() if path.is_dir() or path.suffix == ".py"}
+    assert rooms & set(pyspark_checkpoint.__all__) == {"errors"}
