@@ -13,7 +13,7 @@ from pyspark_checkpoint.plugin import process_input as plugin_input
 
 _PROGRAM = """
 import sys
-from pyspark_checkpoint.capture import plugin_input
+from pyspark_checkpoint.plugin import process_input as plugin_input
 given = plugin_input.read_plugin_input(sys.stdin)
 plugin_input.leave_signals_to_driver()
 plugin_input.end_with_driver(sys.stdin)

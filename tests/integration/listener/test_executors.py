@@ -166,7 +166,7 @@ from pathlib import Path
 
 from pyspark.sql import SparkSession
 
-from pyspark_checkpoint.capture import uploads
+from pyspark_checkpoint.capture import upload_plan as uploads
 from pyspark_checkpoint.spark.upload_jobs import ExecutorUploader
 from pyspark_checkpoint.spark.hadoop_store import location_spec
 from pyspark_checkpoint.spark.hadoop_upload_jobs import HadoopUploader
