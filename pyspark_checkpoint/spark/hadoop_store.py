@@ -28,7 +28,7 @@ from pyspark_checkpoint.store.base import (
     check_prefix,
     check_range,
 )
-from pyspark_checkpoint.store.call import Call
+from pyspark_checkpoint.store.remote import Call
 
 _SMALL_BYTES = 64 * 1024
 

@@ -1,7 +1,9 @@
-"""What ``put`` is given, as chunks: bytes of any kind, or a seekable file from where it stands."""
+"""What ``put`` is given: bytes of any kind, or a seekable file; read in chunks, or from any offset."""
 
 from __future__ import annotations
 
+import io
+import threading
 from collections.abc import Iterator
 from typing import IO
 
@@ -52,3 +54,69 @@ def _read(file: IO[bytes], chunk_bytes: int) -> memoryview:
     if not isinstance(chunk, bytes | bytearray | memoryview):
         raise Invalid("put takes a file that is open in binary mode, not in text mode")
     return memoryview(chunk).cast("B")
+
+
+PIECE_BYTES = 1024 * 1024
+"""How much of a file is in memory at once when it is sent in one request."""
+
+
+class UploadBody:
+    """A body with a known size that can be read again from any offset, by many threads.
+
+    A file is measured once, from its current position to its end; when it turns out shorter, or
+    cannot be read, the put ends with ``Invalid`` and nothing is stored.
+    """
+
+    size_bytes: int
+
+    def __init__(self, data: Body) -> None:
+        self._lock = threading.Lock()
+        if isinstance(data, bytes | bytearray | memoryview):
+            self._view: memoryview | None = memoryview(data).cast("B")
+            self.size_bytes = self._view.nbytes
+            return
+        self._view = None
+        self._file = data
+        self._origin = body_position(data) or 0
+        self.size_bytes = max(0, data.seek(0, io.SEEK_END) - self._origin)
+        data.seek(self._origin)
+
+    @property
+    def whole(self) -> bytes | None:
+        """The body itself where it is a ``bytes`` object, so that nothing need be copied."""
+        held = None if self._view is None else self._view.obj
+        return held if isinstance(held, bytes) and len(held) == self.size_bytes else None
+
+    def read(self, start: int, end: int) -> bytes:
+        """Return exactly the bytes ``[start, end)``. The whole of a ``bytes`` object is not copied."""
+        if self._view is not None:
+            whole = self.whole
+            if whole is not None and start == 0 and end == self.size_bytes:
+                return whole
+            return bytes(self._view[start:end])
+        with self._lock:
+            return self._read_file(start, end)
+
+    def pieces(self, start: int, end: int, piece_bytes: int = PIECE_BYTES) -> Iterator[bytes | memoryview]:
+        """Yield the bytes ``[start, end)`` in order, a piece at a time; from memory without a copy."""
+        for offset in range(start, end, piece_bytes):
+            stop = min(offset + piece_bytes, end)
+            yield self.read(offset, stop) if self._view is None else self._view[offset:stop]
+
+    def _read_file(self, start: int, end: int) -> bytes:
+        missing = end - start
+        found: list[bytes] = []
+        try:
+            self._file.seek(self._origin + start)
+            while missing:
+                piece = self._file.read(missing)
+                if not isinstance(piece, bytes):
+                    raise Invalid("put takes a file that is open in binary mode, not in text mode")
+                if not piece:
+                    raise Invalid("the file became shorter while it was uploaded; nothing was stored")
+                found.append(piece)
+                missing -= len(piece)
+        except OSError as error:
+            # Not an OSError further up: a transport would take it for a broken connection.
+            raise Invalid(f"the file to upload cannot be read: {error.strerror or 'read error'}") from error
+        return found[0] if len(found) == 1 else b"".join(found)

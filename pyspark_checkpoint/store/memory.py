@@ -27,7 +27,7 @@ from pyspark_checkpoint.store.base import (
     check_range,
 )
 from pyspark_checkpoint.store.body import body_bytes
-from pyspark_checkpoint.store.call import Call
+from pyspark_checkpoint.store.remote import Call
 
 
 @dataclass(frozen=True, slots=True)

@@ -31,9 +31,9 @@ from pyspark_checkpoint.store.settings import (
 from pyspark_checkpoint.store.url import USUAL_AZURE_SUFFIX, StoreUrl, parse_store_url
 
 _CLOUD = {
-    "s3": ("pyspark_checkpoint.store.s3", "S3Store", "boto3", "s3"),
-    "gs": ("pyspark_checkpoint.store.gcs", "GcsStore", "google.cloud.storage", "gcs"),
-    "az": ("pyspark_checkpoint.store.azure", "AzureStore", "azure.storage.blob", "azure"),
+    "s3": ("pyspark_checkpoint.store.s3.s3_store", "S3Store", "boto3", "s3"),
+    "gs": ("pyspark_checkpoint.store.gcs.gcs_store", "GcsStore", "google.cloud.storage", "gcs"),
+    "az": ("pyspark_checkpoint.store.azure.azure_store", "AzureStore", "azure.storage.blob", "azure"),
 }
 _SERVER_ENCRYPTION = ("SSE-S3", "SSE-KMS", "DSSE-KMS", "SSE-C", "NONE")
 _ACCESS_POINT = re.compile(
@@ -251,7 +251,7 @@ def _open_backend(settings: StoreSettings, clock: Clock) -> ObjectStore:
 
         return MemoryStore(backend.name, backend.prefix, clock)
     if isinstance(backend, LocalSettings):
-        from pyspark_checkpoint.store.local import LocalStore  # noqa: PLC0415
+        from pyspark_checkpoint.store.local.local_store import LocalStore  # noqa: PLC0415
 
         return LocalStore(backend.root, clock=clock)
     module, name, package, extra = _CLOUD[settings.scheme]

@@ -8,7 +8,7 @@ import random
 import sys
 from pathlib import Path
 
-from pyspark_checkpoint.store.local import LocalStore
+from pyspark_checkpoint.store.local.local_store import LocalStore
 
 
 def sealed(payload: bytes) -> bytes:

@@ -11,7 +11,7 @@ from azure.storage.blob import ContainerClient, ContainerSasPermissions, generat
 
 from pyspark_checkpoint.clock import SYSTEM_CLOCK
 from pyspark_checkpoint.errors import AlreadyExists, Conflict, Denied, Invalid, NotFound, Unavailable
-from pyspark_checkpoint.store.azure import AzureStore
+from pyspark_checkpoint.store.azure.azure_store import AzureStore
 from pyspark_checkpoint.store.settings import AzureSettings
 from tests.contract.racer import run_threads
 from tests.support.servers.azurite import ACCOUNT, ACCOUNT_KEY, CONTAINER

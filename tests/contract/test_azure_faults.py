@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import pytest
 
 from pyspark_checkpoint.clock import SYSTEM_CLOCK
-from pyspark_checkpoint.store.azure import AzureStore
+from pyspark_checkpoint.store.azure.azure_store import AzureStore
 from pyspark_checkpoint.store.base import ObjectStore
 from pyspark_checkpoint.store.settings import AzureSettings
 from tests.contract.fault_matrix import (

@@ -8,7 +8,7 @@ import pytest
 
 from pyspark_checkpoint.clock import SYSTEM_CLOCK
 from pyspark_checkpoint.store.base import ObjectStore
-from pyspark_checkpoint.store.gcs import GcsStore
+from pyspark_checkpoint.store.gcs.gcs_store import GcsStore
 from pyspark_checkpoint.store.settings import GcsSettings
 from tests.contract.fault_matrix import (
     CASES,

@@ -23,7 +23,7 @@ from pyspark_checkpoint.errors import (
     StoreError,
     Unavailable,
 )
-from pyspark_checkpoint.store.gcs import GcsStore
+from pyspark_checkpoint.store.gcs.gcs_store import GcsStore
 from pyspark_checkpoint.store.settings import GcsSettings
 from tests.support.servers.strict_gcs import BUCKET, PART_MULTIPLE, StrictGcs, strict_gcs
 

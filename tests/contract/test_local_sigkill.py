@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from pyspark_checkpoint.store.local import LocalStore
-from pyspark_checkpoint.store.local_files import RESERVED
+from pyspark_checkpoint.store.local.local_files import RESERVED
+from pyspark_checkpoint.store.local.local_store import LocalStore
 from tests.contract.killed_writer import is_whole, sealed
 
 ROUNDS = 12
@@ -62,7 +62,8 @@ def test_a_killed_writer_leaves_whole_objects_only(tmp_path: Path, first_round: 
 def test_what_a_killed_writer_leaves_unfinished_is_hidden(tmp_path: Path) -> None:
     """Killed in the middle of a large put: no object, only a file in the reserved directory."""
     script = (
-        "import sys; from pathlib import Path; from pyspark_checkpoint.store.local import LocalStore\n"
+        "import sys; from pathlib import Path\n"
+        "from pyspark_checkpoint.store.local.local_store import LocalStore\n"
         "class Endless:\n"
         "    at = 0\n"
         "    def seekable(self): return True\n"

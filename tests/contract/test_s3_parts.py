@@ -25,8 +25,8 @@ from pyspark_checkpoint.errors import (
     Unavailable,
 )
 from pyspark_checkpoint.store.open import parse_store_settings
-from pyspark_checkpoint.store.s3 import S3Store
-from pyspark_checkpoint.store.s3_multipart import MAX_PARTS, MIN_PART_BYTES, part_ranges
+from pyspark_checkpoint.store.s3.s3_store import S3Store
+from pyspark_checkpoint.store.s3.s3_transfer import MAX_PARTS, MIN_PART_BYTES, part_ranges
 from pyspark_checkpoint.store.settings import S3Settings
 from tests.support.servers.proxy import Fault, FaultProxy, Rule
 from tests.support.servers.s3 import S3Server

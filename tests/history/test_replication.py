@@ -23,7 +23,7 @@ from pyspark_checkpoint.history.savepoint import add_savepoint, list_savepoints
 from pyspark_checkpoint.history.seal import find_seal, write_seal
 from pyspark_checkpoint.history.sink_status import read_status, record_status
 from pyspark_checkpoint.history.store_cipher import StoreCipher
-from pyspark_checkpoint.store.local import LocalStore
+from pyspark_checkpoint.store.local.local_store import LocalStore
 from pyspark_checkpoint.store.memory import MemoryStore
 from pyspark_checkpoint.testing.faulty_store import (
     FaultyStore,

@@ -23,7 +23,7 @@ from pyspark_checkpoint.history.control import read_control
 from pyspark_checkpoint.history.head import find_head
 from pyspark_checkpoint.history.savepoint import add_savepoint
 from pyspark_checkpoint.history.seal import write_seal
-from pyspark_checkpoint.store.local import LocalStore
+from pyspark_checkpoint.store.local.local_store import LocalStore
 from pyspark_checkpoint.store.memory import MemoryStore
 from pyspark_checkpoint.testing.faulty_store import (
     FaultKind,

@@ -29,7 +29,7 @@ from pyspark_checkpoint.restorer import api as operations
 from pyspark_checkpoint.restorer.api import restore
 from pyspark_checkpoint.restorer.plan import RESTORE_MARKER
 from pyspark_checkpoint.spark_files.location import LocationSpec
-from pyspark_checkpoint.store.local import LocalStore
+from pyspark_checkpoint.store.local.local_store import LocalStore
 from pyspark_checkpoint.store.open import open_object_store
 from pyspark_checkpoint.testing.faulty_store import SimulatedCrash
 from tests.listener.test_worker import PATIENCE, Watch, wait_until

@@ -25,7 +25,7 @@ from pyspark_checkpoint.restorer.api import restore
 from pyspark_checkpoint.restorer.execute import find_interrupted
 from pyspark_checkpoint.restorer.plan import IN_USE, RESTORE_MARKER, check_fresh
 from pyspark_checkpoint.spark_files.location import LocationSpec
-from pyspark_checkpoint.store.local import LocalStore
+from pyspark_checkpoint.store.local.local_store import LocalStore
 from pyspark_checkpoint.testing.faulty_store import SimulatedCrash
 from tests.restorer.test_restore_rules import damage
 from tests.support.made_location import MadeLocation, capture, contents, needed

@@ -17,7 +17,7 @@ from pyspark_checkpoint.restorer import execute as restoring
 from pyspark_checkpoint.restorer import lock as marking
 from pyspark_checkpoint.restorer.api import restore
 from pyspark_checkpoint.restorer.plan import RESTORE_MARKER, check_fresh
-from pyspark_checkpoint.store.local import LocalStore
+from pyspark_checkpoint.store.local.local_store import LocalStore
 from pyspark_checkpoint.testing.faulty_store import SimulatedCrash
 from tests.restorer.test_restore_rules import damage
 from tests.restorer.test_restore_steps import Life, living

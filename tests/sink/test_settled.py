@@ -24,7 +24,7 @@ from pyspark_checkpoint.sink.change_reader import epoch_splits
 from pyspark_checkpoint.sink.table_lookup import read_table
 from pyspark_checkpoint.sink.table_options import parse_read_options
 from pyspark_checkpoint.store.base import Body, ObjectStore, Version
-from pyspark_checkpoint.store.local import LocalStore
+from pyspark_checkpoint.store.local.local_store import LocalStore
 from pyspark_checkpoint.store.memory import MemoryStore
 from pyspark_checkpoint.store.open import open_object_store
 from pyspark_checkpoint.table import compaction as roll

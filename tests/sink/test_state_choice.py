@@ -17,7 +17,7 @@ from pyspark_checkpoint.sink.table_options import parse_write_options
 from pyspark_checkpoint.spark_files.location import CheckpointLocation, LocationSpec
 from pyspark_checkpoint.spark_files.log_reader import LocationLogs
 from pyspark_checkpoint.spark_files.state_record import find_state_record
-from pyspark_checkpoint.store.local import LocalStore
+from pyspark_checkpoint.store.local.local_store import LocalStore
 from tests.support.made_stream import QUERY_ID, MadeStream, totals_after
 from tests.support.sink_kit import Query
 

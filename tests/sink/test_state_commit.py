@@ -20,7 +20,7 @@ from pyspark_checkpoint.spark_files.log_reader import LocationLogs
 from pyspark_checkpoint.spark_files.restore_points import RestorePoint
 from pyspark_checkpoint.spark_files.state_artifacts import state_refs
 from pyspark_checkpoint.spark_files.state_record import find_state_record
-from pyspark_checkpoint.store.local import LocalStore
+from pyspark_checkpoint.store.local.local_store import LocalStore
 from tests.support.made_stream import QUERY_ID, Killed, MadeStream, key_ring, totals_after
 from tests.support.sink_kit import Query, offsets_text, rows_from
 

@@ -16,7 +16,7 @@ from pyspark_checkpoint.sink.state_task import WatchedLocation
 from pyspark_checkpoint.spark_files.location import CheckpointLocation, LocationSpec
 from pyspark_checkpoint.spark_files.log_reader import LocationLogs
 from pyspark_checkpoint.spark_files.state_artifacts import state_refs
-from pyspark_checkpoint.store.local import LocalStore
+from pyspark_checkpoint.store.local.local_store import LocalStore
 from pyspark_checkpoint.testing.faulty_store import FaultKind, FaultyStore, fault_on
 from tests.support.made_stream import Killed, MadeStream, totals_after
 

@@ -20,7 +20,7 @@ from pyspark_checkpoint.spark_files.log_reader import LocationLogs
 from pyspark_checkpoint.spark_files.state_artifacts import state_refs
 from pyspark_checkpoint.spark_files.state_record import StateRecord
 from pyspark_checkpoint.store.base import ObjectInfo
-from pyspark_checkpoint.store.local import LocalStore
+from pyspark_checkpoint.store.local.local_store import LocalStore
 from tests.support.made_stream import Killed, MadeStream, totals_after
 from tests.support.sink_kit import rows_from
 

@@ -34,10 +34,10 @@ from pyspark_checkpoint.errors import (
     StoreError,
     Unavailable,
 )
-from pyspark_checkpoint.store.azure import AzureStore
-from pyspark_checkpoint.store.azure_errors import FOREIGN, translate, translate_answer
+from pyspark_checkpoint.store.azure.azure_errors import FOREIGN, translate, translate_answer
+from pyspark_checkpoint.store.azure.azure_store import AzureStore
 from pyspark_checkpoint.store.base import ObjectStore
-from pyspark_checkpoint.store.call import Call
+from pyspark_checkpoint.store.remote import Call
 from pyspark_checkpoint.store.settings import AzureSettings
 from tests.support.foreign_errors import SECRET, exception_classes, make, names
 

@@ -8,7 +8,7 @@ from types import SimpleNamespace
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pyspark_checkpoint.store.azure_read import in_key_order, is_folder
+from pyspark_checkpoint.store.azure.azure_transfer import in_key_order, is_folder
 from pyspark_checkpoint.store.base import ObjectInfo, Version
 
 LETTERS = st.sampled_from("a/-z\ud7ff\ue000\uffee\U00010000\U0001f600")

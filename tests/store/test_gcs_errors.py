@@ -26,11 +26,10 @@ from pyspark_checkpoint.errors import (
     Unavailable,
 )
 from pyspark_checkpoint.store.base import ObjectStore
-from pyspark_checkpoint.store.call import Call
-from pyspark_checkpoint.store.gcs import GcsStore
-from pyspark_checkpoint.store.gcs_api import GcsConnection
-from pyspark_checkpoint.store.gcs_errors import FOREIGN, parse_answer, translate, translate_answer
-from pyspark_checkpoint.store.per_process import PerProcess
+from pyspark_checkpoint.store.gcs.gcs_api import GcsConnection
+from pyspark_checkpoint.store.gcs.gcs_errors import FOREIGN, parse_answer, translate, translate_answer
+from pyspark_checkpoint.store.gcs.gcs_store import GcsStore
+from pyspark_checkpoint.store.remote import Call, PerProcess
 from pyspark_checkpoint.store.settings import GcsSettings
 from tests.support.foreign_errors import SECRET, exception_classes, make, names
 
@@ -208,7 +207,7 @@ def test_a_credentials_file_that_is_none_is_denied(tmp_path: Any) -> None:
 def test_the_sdk_whose_exceptions_are_not_in_the_table_is_not_used() -> None:
     """google-cloud-storage and google.api_core are never imported, so that they cannot raise."""
     code = (
-        "import sys, pyspark_checkpoint.store.gcs; "
+        "import sys, pyspark_checkpoint.store.gcs.gcs_store; "
         "print([m for m in sys.modules if m.startswith(('google.cloud', 'google.api_core'))])"
     )
     run = subprocess.run(

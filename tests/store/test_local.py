@@ -15,9 +15,9 @@ from typing import Any
 import pytest
 
 from pyspark_checkpoint.errors import AlreadyExists, Conflict, Denied, Invalid, OutcomeUnknown, Unavailable
-from pyspark_checkpoint.store import local_files
-from pyspark_checkpoint.store.local import LocalStore
-from pyspark_checkpoint.store.local_files import RESERVED, STALE_SECONDS
+from pyspark_checkpoint.store.local import local_files
+from pyspark_checkpoint.store.local.local_files import RESERVED, STALE_SECONDS
+from pyspark_checkpoint.store.local.local_store import LocalStore
 from tests.contract.racer import race_count, run_threads
 from tests.support.fake_clock import FakeClock
 

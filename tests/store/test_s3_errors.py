@@ -22,8 +22,8 @@ from pyspark_checkpoint.errors import (
     StoreError,
     Unavailable,
 )
-from pyspark_checkpoint.store.call import Call
-from pyspark_checkpoint.store.s3_errors import FOREIGN, Translated, translate
+from pyspark_checkpoint.store.remote import Call
+from pyspark_checkpoint.store.s3.s3_errors import FOREIGN, Translated, translate
 
 SECRET = "AKIAsecret/Signature=topsecret"
 GET = Call("s3://bucket", "get", "k")

@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 
 from pyspark_checkpoint.errors import Invalid
-from pyspark_checkpoint.store.azure_upload import plan_blocks
-from pyspark_checkpoint.store.gcs_upload import part_step
-from pyspark_checkpoint.store.upload_body import UploadBody
+from pyspark_checkpoint.store.azure.azure_transfer import plan_blocks
+from pyspark_checkpoint.store.body import UploadBody
+from pyspark_checkpoint.store.gcs.gcs_transfer import part_step
 
 DATA = bytes(range(256)) * 40
 

@@ -21,7 +21,7 @@ from pyspark_checkpoint.errors import (
     UnsafeStore,
 )
 from pyspark_checkpoint.store.base import Version
-from pyspark_checkpoint.store.local import LocalStore
+from pyspark_checkpoint.store.local.local_store import LocalStore
 from pyspark_checkpoint.store.memory import MemoryStore
 from pyspark_checkpoint.store.meter import MeteredStore, VerbCount
 from pyspark_checkpoint.store.open import open_object_store

@@ -20,7 +20,7 @@ from pyspark_checkpoint.format.manifest import ManifestKind
 from pyspark_checkpoint.history.checkpoint_store import CheckpointStore
 from pyspark_checkpoint.listener.health import find_trouble
 from pyspark_checkpoint.registry.queries import list_queries, resolve_root, root_url
-from pyspark_checkpoint.store.local import LocalStore
+from pyspark_checkpoint.store.local.local_store import LocalStore
 from pyspark_checkpoint.store.open import open_object_store
 from tests.integration.listener.lab import HDFS, ROCKSDB_CHANGELOG, Lab, write_inputs
 from tests.integration.listener.test_listener import counted, listening, set_back, wait_for_batch

@@ -1,13 +1,13 @@
-"""One request to a cloud store, and which of our errors its failure is. Shared by the backends.
-
-The text of an answer never goes into an error, because services and SDKs repeat headers, signed URLs
-and tokens in theirs: only HTTP statuses, error codes and the names of exception classes do.
-"""
+"""What the three clouds share: one request and its failures, clients of a process, threads of one call."""
 
 from __future__ import annotations
 
+import os
 import re
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from typing import Generic, TypeVar
 
 from pyspark_checkpoint.errors import (
     AlreadyExists,
@@ -21,6 +21,58 @@ from pyspark_checkpoint.errors import (
     TooLarge,
     Unavailable,
 )
+
+
+def run_all(tasks: Sequence[Callable[[], None]], max_concurrency: int) -> None:
+    """Run every task and wait. The first failure, in their order, is raised; the rest is not begun."""
+    if len(tasks) <= 1:
+        for task in tasks:
+            task()
+        return
+    with ThreadPoolExecutor(max_concurrency) as pool:
+        running = [pool.submit(task) for task in tasks]
+        try:
+            for done in running:
+                done.result()
+        except BaseException:
+            pool.shutdown(wait=False, cancel_futures=True)
+            raise
+
+
+T = TypeVar("T")
+
+
+class PerProcess(Generic[T]):
+    """Holds what ``build`` makes, once per process id. Safe across threads and forks.
+
+    There is no lock, since a lock that another thread holds during a fork stays locked in the child:
+    two threads may both build, and one of the results is closed at once. What a parent process had
+    is kept but never touched, not even closed, for the same reason.
+    """
+
+    def __init__(self, build: Callable[[], T], close: Callable[[T], None]) -> None:
+        self._build = build
+        self._close = close
+        self._by_pid: dict[int, T] = {}
+
+    def get(self) -> T:
+        """Return this process's own, made now if need be."""
+        pid = os.getpid()
+        found = self._by_pid.get(pid)
+        if found is not None:
+            return found
+        made = self._build()
+        kept = self._by_pid.setdefault(pid, made)
+        if kept is not made:
+            self._close(made)
+        return kept
+
+    def close(self) -> None:
+        """Close this process's own, if there is one; the next ``get`` makes another."""
+        held = self._by_pid.pop(os.getpid(), None)
+        if held is not None:
+            self._close(held)
+
 
 _CODE = re.compile(r"[A-Za-z][A-Za-z0-9_. -]{0,63}")
 

@@ -1,7 +1,6 @@
 """The steps a local store is made of: durable directories, staged files, locks on objects.
 
-Nothing here knows keys. Every function raises plain ``OSError``.
-"""
+Nothing here knows keys. Every function raises plain ``OSError``."""
 
 from __future__ import annotations
 

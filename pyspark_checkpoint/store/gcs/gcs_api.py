@@ -3,8 +3,7 @@
 It stands on google-auth's session, as google-cloud-storage does, and not on that package's blobs: they
 cannot send a large body with its condition and checksum in one request, they add a layer of hidden
 retries, and they cost more time per request. Nothing here repeats a request, except that
-google-auth fetches a new access token once when the old one is refused.
-"""
+google-auth fetches a new access token once when the old one is refused."""
 
 from __future__ import annotations
 
@@ -21,10 +20,9 @@ from google.auth.transport.requests import AuthorizedSession
 from google.oauth2.service_account import Credentials as ServiceAccountCredentials
 
 from pyspark_checkpoint.errors import StoreError
-from pyspark_checkpoint.store import gcs_errors
-from pyspark_checkpoint.store.call import Call
+from pyspark_checkpoint.store.gcs import gcs_errors
 from pyspark_checkpoint.store.http_session import close_session, mount_adapters, settle_environment
-from pyspark_checkpoint.store.per_process import PerProcess
+from pyspark_checkpoint.store.remote import Call, PerProcess
 from pyspark_checkpoint.store.settings import GcsSettings
 
 _SCOPES = ("https://www.googleapis.com/auth/devstorage.read_write",)

@@ -2,8 +2,7 @@
 
 Conditions are ``If-None-Match: *`` and ``If-Match``; the nonce is kept as metadata ``ckptnonce``; uploads
 carry an MD5 that the service verifies. It keeps the MD5 of blobs that were put by one request, and whole
-reads of those are checked against it; larger ones are for the caller's SHA-256 to prove.
-"""
+reads of those are checked against it; larger ones are for the caller's SHA-256 to prove."""
 
 from __future__ import annotations
 
@@ -15,19 +14,17 @@ from typing import Any
 
 from pyspark_checkpoint.clock import SYSTEM_CLOCK, Clock
 from pyspark_checkpoint.errors import NotFound
-from pyspark_checkpoint.store.azure_client import AzureContainer
-from pyspark_checkpoint.store.azure_errors import answer_code, translate_answer
-from pyspark_checkpoint.store.azure_read import (
+from pyspark_checkpoint.store.azure.azure_client import AzureContainer
+from pyspark_checkpoint.store.azure.azure_errors import answer_code, translate_answer
+from pyspark_checkpoint.store.azure.azure_transfer import (
+    SINGLE_PUT_BYTES,
     AzureReader,
+    AzureUpload,
     RemoteBody,
     blob_info,
+    conditions_for,
     in_key_order,
     is_folder,
-)
-from pyspark_checkpoint.store.azure_upload import (
-    SINGLE_PUT_BYTES,
-    AzureUpload,
-    conditions_for,
     upload_blocks,
     upload_single,
     version_of,
@@ -44,10 +41,9 @@ from pyspark_checkpoint.store.base import (
     check_prefix,
     check_range,
 )
-from pyspark_checkpoint.store.call import Call
-from pyspark_checkpoint.store.concurrent import run_all
+from pyspark_checkpoint.store.body import UploadBody
+from pyspark_checkpoint.store.remote import Call, run_all
 from pyspark_checkpoint.store.settings import AzureSettings
-from pyspark_checkpoint.store.upload_body import UploadBody
 
 _BATCH = 256
 _SYNC_COPY_BYTES = 256 * 1024 * 1024

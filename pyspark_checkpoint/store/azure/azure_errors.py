@@ -2,8 +2,7 @@
 
 The SDK raises ``AzureError`` and its subclasses, a plain ``ValueError`` for answers that it cannot
 read, and now and then lets an exception of its transport, ``requests``, through. Over an answer whose
-head was cut, so that headers are missing, it stumbles with whatever Python raises.
-"""
+head was cut, so that headers are missing, it stumbles with whatever Python raises."""
 
 from __future__ import annotations
 
@@ -20,8 +19,8 @@ from azure.core.exceptions import (
 )
 
 from pyspark_checkpoint.errors import StoreError
-from pyspark_checkpoint.store.call import Call, describe_status, error_code, parse_retry_after
-from pyspark_checkpoint.store.transport import is_never_sent, is_untrusted, root_cause
+from pyspark_checkpoint.store.http_session import is_never_sent, is_untrusted, root_cause
+from pyspark_checkpoint.store.remote import Call, describe_status, error_code, parse_retry_after
 
 _UNREADABLE = (ValueError, TypeError, AttributeError, LookupError)
 FOREIGN = (

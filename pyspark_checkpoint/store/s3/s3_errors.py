@@ -2,8 +2,7 @@
 
 An answer is judged by its error code first, which only the service itself can have written, then by
 its HTTP status. A write that may have been carried out is ``OutcomeUnknown``: 500, 502, 504, a bare
-503, a timeout, a torn connection, an unreadable answer. What S3 itself declined is not.
-"""
+503, a timeout, a torn connection, an unreadable answer. What S3 itself declined is not."""
 
 from __future__ import annotations
 
@@ -16,7 +15,7 @@ import botocore.parsers
 import urllib3.exceptions
 
 from pyspark_checkpoint.errors import StoreError
-from pyspark_checkpoint.store.call import Call, describe_status, error_code, parse_retry_after
+from pyspark_checkpoint.store.remote import Call, describe_status, error_code, parse_retry_after
 
 FOREIGN: tuple[type[Exception], ...] = (
     boto.ClientError,

@@ -14,10 +14,9 @@ from azure.storage.blob import BlobSasPermissions, ContainerClient, generate_blo
 
 from pyspark_checkpoint.clock import Clock
 from pyspark_checkpoint.errors import MissingExtra
-from pyspark_checkpoint.store import azure_errors
-from pyspark_checkpoint.store.call import Call
+from pyspark_checkpoint.store.azure import azure_errors
 from pyspark_checkpoint.store.http_session import close_session, mount_adapters, settle_environment
-from pyspark_checkpoint.store.per_process import PerProcess
+from pyspark_checkpoint.store.remote import Call, PerProcess
 from pyspark_checkpoint.store.settings import AzureSettings
 
 _READ_BLOCK_BYTES = 1024 * 1024

@@ -1,8 +1,7 @@
 """The one place where what Google Cloud Storage answers, or its transport raises, becomes our errors.
 
 Requests go through google-auth's session on top of ``requests`` and urllib3, so these three trees are
-all that can be raised; every other outcome is an HTTP answer.
-"""
+all that can be raised; every other outcome is an HTTP answer."""
 
 from __future__ import annotations
 
@@ -14,8 +13,8 @@ import urllib3.exceptions
 from google.auth import exceptions as auth_errors
 
 from pyspark_checkpoint.errors import StoreError
-from pyspark_checkpoint.store.call import Call, describe_status, error_code, parse_retry_after
-from pyspark_checkpoint.store.transport import is_never_sent, is_untrusted, root_cause
+from pyspark_checkpoint.store.http_session import is_never_sent, is_untrusted, root_cause
+from pyspark_checkpoint.store.remote import Call, describe_status, error_code, parse_retry_after
 
 FOREIGN = (
     requests.RequestException,

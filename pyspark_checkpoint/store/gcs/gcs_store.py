@@ -2,8 +2,7 @@
 
 Conditions are ``ifGenerationMatch``; the nonce is kept as metadata ``ckpt-nonce``; uploads carry a
 crc32c that the service verifies, and whole reads are checked against it. An upload session that could
-be neither finished nor cancelled is invisible and expires by itself after a week.
-"""
+be neither finished nor cancelled is invisible and expires by itself after a week."""
 
 from __future__ import annotations
 
@@ -24,13 +23,18 @@ from pyspark_checkpoint.store.base import (
     check_prefix,
     check_range,
 )
-from pyspark_checkpoint.store.call import Call
-from pyspark_checkpoint.store.concurrent import run_all
-from pyspark_checkpoint.store.gcs_api import GcsApi, read_body
-from pyspark_checkpoint.store.gcs_read import GcsReader, load_json, parse_info
-from pyspark_checkpoint.store.gcs_upload import SINGLE_REQUEST_BYTES, GcsUpload, upload
+from pyspark_checkpoint.store.body import UploadBody
+from pyspark_checkpoint.store.gcs.gcs_api import GcsApi, read_body
+from pyspark_checkpoint.store.gcs.gcs_transfer import (
+    SINGLE_REQUEST_BYTES,
+    GcsReader,
+    GcsUpload,
+    load_json,
+    parse_info,
+    upload,
+)
+from pyspark_checkpoint.store.remote import Call, run_all
 from pyspark_checkpoint.store.settings import GcsSettings
-from pyspark_checkpoint.store.upload_body import UploadBody
 
 _LIST_FIELDS = "items(name,size,generation,updated),nextPageToken"
 _NO_OBJECT = "0"

@@ -1,0 +1,1 @@
+"""A directory, on a local disk or one that many machines mount."""
