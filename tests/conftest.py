@@ -24,7 +24,7 @@ from tests.support.servers.launch import (
     seaweedfs,
 )
 
-pytest_plugins = ["tests.support.garbage", "tests.support.markers", "tests.support.progress"]
+pytest_plugins = ["tests.support.markers", "tests.support.progress"]
 set_environment()
 
 CLOUDS = ("s3", "gs", "az")

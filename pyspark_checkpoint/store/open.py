@@ -119,7 +119,10 @@ def _backend_settings(where: StoreUrl, choices: Choices) -> BackendSettings:
 def _s3_settings(where: StoreUrl, choices: Choices) -> S3Settings:
     access_key, secret_key = choices.text("accessKey"), choices.text("secretKey")
     if (access_key is None) != (secret_key is None):
-        raise SettingsError("accessKey and secretKey go together, and only one is given")
+        raise SettingsError(
+            "accessKey and secretKey go together, and only one is given",
+            hint="give both, or neither: then the usual chain of AWS credentials is asked",
+        )
     return S3Settings(
         bucket=where.bucket,
         prefix=where.path,
@@ -170,7 +173,8 @@ def _server_encryption(choices: Choices) -> ServerEncryption | None:
         )
     if algorithm not in _SERVER_ENCRYPTION:
         raise SettingsError(
-            f"option serverEncryption is one of {', '.join(_SERVER_ENCRYPTION)}, not {typed!r}"
+            f"option serverEncryption is {typed!r}",
+            hint=f"choose one of {', '.join(_SERVER_ENCRYPTION)}",
         )
     if algorithm == "SSE-C" and not _is_customer_key(key):
         raise SettingsError(
@@ -195,7 +199,10 @@ def _context(text: str) -> tuple[tuple[str, str], ...]:
     """Take apart what Hadoop writes as ``key=value, key=value``."""
     pairs = [pair.partition("=") for pair in text.split(",")]
     if not all(name.strip() and equals for name, equals, _ in pairs):
-        raise SettingsError("option serverEncryptionContext is a list of key=value, with commas between")
+        raise SettingsError(
+            "option serverEncryptionContext is not a list of key=value",
+            hint="separate the pairs with commas, such as department=finance,purpose=state",
+        )
     return tuple((name.strip(), value.strip()) for name, _, value in pairs)
 
 

@@ -88,7 +88,7 @@ class Choices:
         if value is None:
             return None
         if value.strip().lower() not in _FLAGS:
-            raise SettingsError(f"option {name} is true or false, not {value!r}")
+            raise SettingsError(f"option {name} is {value!r}", hint="write true or false")
         return _FLAGS[value.strip().lower()]
 
     def number(self, name: str, default: float, *, minimum: float) -> float:
@@ -100,7 +100,9 @@ class Choices:
         except ValueError:
             number = float("nan")
         if not minimum <= number < float("inf"):
-            raise SettingsError(f"option {name} is a number of at least {minimum:g}, not {value!r}")
+            raise SettingsError(
+                f"option {name} is {value!r}", hint=f"write a number of at least {minimum:g}"
+            )
         return number
 
     def endpoint(self) -> str | None:

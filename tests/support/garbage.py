@@ -1,4 +1,7 @@
-"""Keep Python's collector away from what every test shares: the modules, and all the tests themselves."""
+"""Keep Python's collector away from what every test shares: the modules, and all the tests themselves.
+
+For the fast suites only: where sockets are, what is not collected soon is a warning at the end.
+"""
 
 from __future__ import annotations
 

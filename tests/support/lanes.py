@@ -30,6 +30,7 @@ LOGS = ROOT / ".test-results"
 _LOOK_SECONDS = 0.2
 _SAY_SECONDS = 10.0
 _NO_TESTS = 5
+_FAST = frozenset(suite.name for suite in IN_MEMORY)
 _MEMORY = Path("/dev/shm")
 _MEMORY_BYTES = 2 << 30
 
@@ -126,7 +127,8 @@ class Lanes:
         progress.unlink(missing_ok=True)
         coverage = ["-m", "coverage", "run", "--parallel-mode"] if suite.coverage else []
         command = [sys.executable, *coverage, "-m", "pytest", "-q", f"--junitxml={report}"]
-        command += ["-m", f"({suite.markers}) and not soak", *self._arguments, *suite.paths]
+        fast = ["-p", "tests.support.garbage"] if suite.name in _FAST else []
+        command += [*fast, "-m", f"({suite.markers}) and not soak", *self._arguments, *suite.paths]
         with log.open("wb") as output:
             process = subprocess.Popen(
                 command,
@@ -174,8 +176,7 @@ class Lanes:
 
 def _temporary(suite: Suite) -> dict[str, str]:
     """Where the temporary files of the suite are: in memory if it may and there is room."""
-    names = {fast.name for fast in IN_MEMORY}
-    if suite.name not in names or not _MEMORY.is_dir() or shutil.disk_usage(_MEMORY).free < _MEMORY_BYTES:
+    if suite.name not in _FAST or not _MEMORY.is_dir() or shutil.disk_usage(_MEMORY).free < _MEMORY_BYTES:
         return {}
     return {"PYTEST_DEBUG_TEMPROOT": str(_MEMORY)}
 
