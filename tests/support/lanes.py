@@ -14,6 +14,7 @@ import argparse
 import json
 import os
 import shutil
+import signal
 import subprocess
 import sys
 import time
@@ -30,6 +31,7 @@ LOGS = ROOT / ".test-results"
 _LOOK_SECONDS = 0.2
 _SAY_SECONDS = 10.0
 _NO_TESTS = 5
+_STOP_SECONDS = 60.0
 _FAST = frozenset(suite.name for suite in IN_MEMORY)
 _MEMORY = Path("/dev/shm")
 _MEMORY_BYTES = 2 << 30
@@ -115,9 +117,7 @@ class Lanes:
                     said = time.monotonic()
                     self._say()
         finally:
-            for run in self._running:
-                run.process.terminate()
-                run.process.wait()
+            _stop([run.process for run in self._running])
         return self._close()
 
     def _start(self, suite: Suite) -> Run:
@@ -172,6 +172,18 @@ class Lanes:
         print(f"{self._target}: {_clock(time.monotonic() - self._began)} in all")
         print(f"{outcomes['passed']} passed, {outcomes['failed']} failed{skipped}", flush=True)
         return 1 if broken or not outcomes["passed"] else 0
+
+
+def _stop(processes: Sequence[subprocess.Popen[bytes]]) -> None:
+    """End suites that still run, as Ctrl-C does, so that they stop the servers and drivers they started."""
+    for process in processes:
+        process.send_signal(signal.SIGINT)
+    for process in processes:
+        try:
+            process.wait(_STOP_SECONDS)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()
 
 
 def _temporary(suite: Suite) -> dict[str, str]:
