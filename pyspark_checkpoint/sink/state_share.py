@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from pyspark_checkpoint.capture.upload_plan import KnownFile
 from pyspark_checkpoint.errors import RefusedError
 from pyspark_checkpoint.format.artifact import ArtifactRef
+from pyspark_checkpoint.format.manifest_parts import StateRecord
 from pyspark_checkpoint.sink.batch_manifest import Batch
 from pyspark_checkpoint.sink.state_plan import StatePlan
 from pyspark_checkpoint.sink.state_task import WatchedLocation, commits_before, plan_present
@@ -37,7 +38,6 @@ from pyspark_checkpoint.spark_files.names import (
 )
 from pyspark_checkpoint.spark_files.requirements import PARTITIONS
 from pyspark_checkpoint.spark_files.state_record import (
-    StateRecord,
     check_committable,
     plan_both_points,
     plan_small_files,
@@ -109,7 +109,7 @@ def may_put_together(batch: Batch, head: StatePlan, before: Remembered) -> bool:
     record, number = head.record, batch.batch_id
     return (
         record is not None
-        and record.batch == number - 1
+        and record.batch_id == number - 1
         and before.batch < number
         and head.head_run == batch.facts.run_id
         and before.newest <= number

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from pyspark_checkpoint.capture.manifest_builder import sink_store_url
+from pyspark_checkpoint.capture.sink_description import sink_store_url
 
 
 def test_a_table_with_a_relative_path_is_registered_where_it_is(
