@@ -85,8 +85,7 @@ def _kind_and_target(description: str) -> tuple[str, str]:
         return CKPT_SINK, url
     if (found := _WITH_TARGET.fullmatch(description)) is not None:
         return _PATH_SINKS.get(found[1], OTHER), found[2] if found[1] in _PATH_SINKS else ""
-    name = without_paths(description)
-    found = _CLASS.fullmatch(name)
+    found = _CLASS.fullmatch(description.partition("(")[0])
     if found is not None and found[1] in _CLASSES:
         return _CLASSES[found[1]], ""
     if _TABLE.fullmatch(description) is not None and not _is_class(description):

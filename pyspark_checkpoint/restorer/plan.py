@@ -16,7 +16,7 @@ from pyspark_checkpoint.format.keys import CONTROL_KEY
 from pyspark_checkpoint.format.manifest import CheckpointManifest
 from pyspark_checkpoint.format.manifest_parts import StateRecord
 from pyspark_checkpoint.spark_files.logs import decode_commit_log
-from pyspark_checkpoint.spark_files.names import METADATA, is_operator_setup, parse_log
+from pyspark_checkpoint.spark_files.names import METADATA, is_operator_setup, is_source_schema, parse_log
 from pyspark_checkpoint.spark_files.restore_points import RestorePoint, select_state
 from pyspark_checkpoint.spark_files.state_artifacts import check_location_path, state_artifacts
 
@@ -194,14 +194,17 @@ def _state_files(manifest: CheckpointManifest) -> Iterator[RestoredFile]:
 
 
 def _loose_files(manifest: CheckpointManifest, *, is_fork: bool) -> Iterator[RestoredFile]:
+    planned = () if manifest.planned is None else manifest.planned.files
     for ref in manifest.files:
         path = check_location_path(ref.name, ref)
+        if path in planned:
+            continue  # of a batch after this one, which Spark plans again
         if path == METADATA:
             rewrite = Rewrite.QUERY_ID if is_fork else Rewrite.NOTHING
             yield RestoredFile(path, ref, Stage.METADATA, rewrite)
         elif (log := parse_log(path)) is not None:
             yield RestoredFile(path, ref, Stage.OFFSETS if log[0] == "offsets" else Stage.COMMITS)
-        elif path.startswith("sources/"):
+        elif path.startswith("sources/") or is_source_schema(path):
             yield RestoredFile(path, ref, Stage.SOURCES)
         elif is_operator_setup(path):
             has_paths = "/_metadata/v2/" in path

@@ -17,14 +17,12 @@ from pyspark_checkpoint.format.manifest_parts import DeclaredStore, StateRecord
 from pyspark_checkpoint.spark_files.inventory import (
     CapturedFile,
     check_coverage,
-    facts_of,
     partitions_of,
     unique_ids_of,
 )
 from pyspark_checkpoint.spark_files.listing import CheckpointListing
-from pyspark_checkpoint.spark_files.logs import CommitLog, OffsetLog, OperatorInfo, StoreInfo
+from pyspark_checkpoint.spark_files.logs import CommitLog, OperatorInfo, StoreInfo
 from pyspark_checkpoint.spark_files.names import METADATA, StateFile, StateFileKind, StoreId
-from pyspark_checkpoint.spark_files.source_logs import plan_source_logs
 from pyspark_checkpoint.spark_files.versions import FileFacts, StateChain, plan_chain
 
 SettledIds = Mapping[StoreId, Mapping[int, str]]
@@ -168,14 +166,3 @@ def check_committable(listing: CheckpointListing, batch: int) -> None:
                 hint="the driver must see the location, and Spark must log every batch (no real-time "
                 "mode, no asynchronous progress tracking); or set the option state to off",
             )
-
-
-def plan_small_files(
-    listing: CheckpointListing, batch: int, epoch: int, offsets: OffsetLog
-) -> tuple[CapturedFile, ...]:
-    """Spark's small logs as they are before ``commits/N``: what both points need beside the state."""
-    paths = [METADATA, *listing.setup_of(batch), *plan_source_logs(listing.sources, offsets)]
-    if batch > 0:
-        paths += [f"offsets/{batch - 1}", f"commits/{batch - 1}"]
-    paths.append(f"offsets/{batch}")
-    return tuple(CapturedFile(path, facts_of(listing, path), epoch) for path in paths)
