@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
@@ -11,67 +10,16 @@ import pytest
 
 from pyspark_checkpoint.capture.manifest_builder import QueryFacts
 from pyspark_checkpoint.format.manifest import CheckpointManifest, QueryInfo
-from pyspark_checkpoint.history.checkpoint_store import CheckpointStore
-from pyspark_checkpoint.listener.checkpointer import QueryCapture
-from pyspark_checkpoint.spark_files.location import LocationSpec
 from pyspark_checkpoint.spark_files.state_artifacts import state_refs
 from tests.support.made_stream import MadeStream
-
-OF_THE_COMMIT = {
-    "attempt",
-    "checkpoint_id",
-    "commit_nonce",
-    "deleted_sha256",
-    "earlier_runs",
-    "encryption_key_id",
-    "generation",
-    "instance_id",
-    "kind",
-    "parent_id",
-    "parent_sha256",
-    "requests",
-    "rollback_of",
-    "run_id",
-    "sink_commit_statuses",
-    "timestamp_ms",
-}
-"""What the place in a history gives, not the batch."""
-OF_THE_TABLE = {
-    "epoch",
-    "operators",
-    "files",
-    "next_watermark_ms",
-    "partition_count",
-    "sink_epochs",
-    "sink_names",
-    "state",
-    "table",
-    "table_store_checkpoint_path",
-    "vnode_count",
-}
-"""What only one of them has: rows, or the state of after the batch with its commit log."""
+from tests.support.producers import captured_at, shared_fields
 
 
 def captured(stream: MadeStream, url: str, **facts: Any) -> CheckpointManifest:
     """What the listener stores of the newest batch of a location."""
     info = QueryInfo(id=stream.query_id, checkpoint_location=str(stream.location), spark_version="4.3.0")
-    history = CheckpointStore.open(url, query=info)
-    run = history.writer()
-    run.claim()
     told = {"sink": f"ckpt-sink {stream.table}", "output_mode": "Update", **facts}
-    made = QueryCapture(
-        LocationSpec(str(stream.location)).open(), run, QueryFacts(info, history.run_id, **told)
-    ).capture()
-    assert made is not None
-    return made
-
-
-def shared(manifest: CheckpointManifest) -> dict[str, Any]:
-    """The fields that both producers fill."""
-    names = {field.name for field in fields(manifest)} - OF_THE_COMMIT - OF_THE_TABLE
-    found = {name: getattr(manifest, name) for name in names}
-    query = manifest.query
-    return found | {"query": (query.id, query.checkpoint_location, query.conf)}
+    return captured_at(url, QueryFacts(info, "", **told))
 
 
 @pytest.mark.parametrize("version", [1, 2])
@@ -84,7 +32,7 @@ def test_both_producers_say_the_same_of_one_batch(
     stream.run(2)
     by_sink = stream.batch()
     by_listener = captured(stream, str(tmp_path / "store"))
-    assert shared(by_sink) == shared(by_listener)
+    assert shared_fields(by_sink) == shared_fields(by_listener)
     assert by_sink.batch_id == 2
     assert by_sink.pipeline_hash is not None
     assert by_sink.source_names == ("source-0",)
@@ -133,6 +81,6 @@ def test_a_table_that_was_taken_over_has_batches_beside_its_epochs(tmp_path: Pat
     made = [heir.batch() for _ in range(2)]
     assert [(manifest.epoch, manifest.batch_id) for manifest in made] == [(3, 0), (4, 1)]
     assert made[1].sinks[0].batch_id == 1
-    assert shared(made[1])["batch_id"] == captured(heir, str(tmp_path / "store")).batch_id
+    assert shared_fields(made[1])["batch_id"] == captured(heir, str(tmp_path / "store")).batch_id
     stored = json.loads(max(stream.table.glob("manifests/manifest-*[0-9].json")).read_bytes())
     assert (stored["epoch"], stored["batch_id"]) == (4, 1)
