@@ -89,7 +89,10 @@ def check_content(manifest: CheckpointManifest) -> None:
     issues = manifest.validate(manifest.vnode_count)
     if issues:
         listed = "; ".join(f"{issue.field} {issue.message}" for issue in issues)
-        raise RefusedError(f"checkpoint {manifest.checkpoint_id} does not fit together: {listed}")
+        raise RefusedError(
+            f"checkpoint {manifest.checkpoint_id} does not fit together: {listed}",
+            hint="nothing was written; the fields named must agree with each other",
+        )
 
 
 def check_user_names(draft: CheckpointManifest) -> None:

@@ -44,15 +44,24 @@ def gather(messages: Sequence[object], known: QueryFacts) -> Batch:
     """Join the messages of a batch with what is known of its query."""
     parts = tuple(m for m in messages if isinstance(m, StagedPartition))
     if len(parts) != sum(1 for m in messages if not isinstance(m, DriverFacts)):
-        raise RefusedError("a task's message is missing, so that its rows would be lost")
+        raise RefusedError(
+            "a task's message is missing, so that its rows would be lost",
+            hint="nothing was committed; Spark runs the batch again when the query is started",
+        )
     plan = next((part.plan for part in parts if part.plan is not None), None)
     if plan is None:
-        raise RefusedError("no task sent the plan of its batch")
+        raise RefusedError(
+            "no task sent the plan of its batch",
+            hint="nothing was committed; Spark runs the batch again when the query is started",
+        )
     facts = next((m.facts for m in messages if isinstance(m, DriverFacts)), known)
     task = parts[0].task
     facts = replace(facts, query_id=facts.query_id or task.query_id, run_id=facts.run_id or task.run_id)
     if any(part.parent_sha256 != plan.parent_sha256 or part.epoch != parts[0].epoch for part in parts):
-        raise RefusedError("tasks of different batches were committed together")
+        raise RefusedError(
+            "tasks of different batches were committed together",
+            hint="nothing was committed; Spark runs the batch again when the query is started",
+        )
     return Batch(plan, facts, parts[0].epoch, task.batch_id, parts)
 
 

@@ -82,7 +82,10 @@ def sort_listing(facts: Mapping[str, FileFacts]) -> CheckpointListing:
 def check_capturable(listing: CheckpointListing, epoch: int) -> None:
     """Refuse an epoch that Spark has not finished, or whose logs are gone."""
     if METADATA not in listing.facts:
-        raise RefusedError("the checkpoint location has no metadata file: no query has started there")
+        raise RefusedError(
+            "the checkpoint location has no metadata file: no query has started there",
+            hint="give the checkpointLocation of the query, after its first start",
+        )
     if epoch not in listing.commits:
         raise RefusedError(
             f"batch {epoch} is not committed",

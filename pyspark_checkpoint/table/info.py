@@ -58,7 +58,10 @@ class TableInfo:
         """The table that a checkpoint has rows of. ``FormatError`` if it has none, or a damaged schema."""
         found = manifest.table
         if found is None:
-            raise FormatError(f"checkpoint {manifest.checkpoint_id} has no table")
+            raise FormatError(
+                f"checkpoint {manifest.checkpoint_id} has no table",
+                hint="read a store that a ckpt-sink wrote",
+            )
         try:
             schema = TableSchema.from_json(orjson.loads(found.schema_json))
         except (orjson.JSONDecodeError, KeyError, TypeError, ValueError, AttributeError, RecursionError):
