@@ -12,6 +12,7 @@ from collections.abc import Mapping
 from pyspark_checkpoint.clock import SYSTEM_CLOCK, Clock
 from pyspark_checkpoint.errors import CheckpointError, FormatError
 from pyspark_checkpoint.format.manifest import CheckpointManifest, ManifestKind
+from pyspark_checkpoint.format.manifest_parts import StateRecord
 from pyspark_checkpoint.format.records import Seal
 from pyspark_checkpoint.history.artifact_reader import WantedArtifact
 from pyspark_checkpoint.history.checkpoint_store import CheckpointStore
@@ -26,7 +27,6 @@ from pyspark_checkpoint.spark_files.logs import decode_commit_log, decode_query_
 from pyspark_checkpoint.spark_files.names import METADATA
 from pyspark_checkpoint.spark_files.restore_points import check_commit
 from pyspark_checkpoint.spark_files.state_artifacts import state_owners, state_refs
-from pyspark_checkpoint.spark_files.state_record import StateRecord, find_state_record
 
 _LOG = logging.getLogger(__name__)
 _MAX_STARTS = 50
@@ -35,7 +35,7 @@ _MAX_STARTS = 50
 
 def commit_name(record: StateRecord) -> str:
     """The file that says that the record's batch is done."""
-    return f"commits/{record.batch}"
+    return f"commits/{record.batch_id}"
 
 
 def find_commit(history: CheckpointStore, manifest: CheckpointManifest) -> bytes | None:
@@ -46,7 +46,7 @@ def find_commit(history: CheckpointStore, manifest: CheckpointManifest) -> bytes
     there would be another one when it is repeated. A batch that ran again gave other rows and state, and
     its log is not this checkpoint's. A record that is damaged says nothing.
     """
-    record = find_state_record(manifest)
+    record = manifest.state
     if record is None:
         return None
     try:
@@ -85,7 +85,7 @@ def keep_commit(
     clock: Clock = SYSTEM_CLOCK,
 ) -> Seal | None:
     """Seal a checkpoint with ``commits/N``, whose content is known to belong to it."""
-    record = find_state_record(manifest)
+    record = manifest.state
     if record is None:
         return None
     return write_seal(
@@ -107,7 +107,7 @@ def seal_head(
     of the batch can have written it. Refused (rule 12) if the location's state is not the manifest's.
     """
     head = history.load_latest()
-    record = None if head is None else find_state_record(head)
+    record = None if head is None else head.state
     if head is None or record is None:
         return None
     name = commit_name(record)
@@ -141,7 +141,7 @@ def seal_known(
     ``typed_url`` is what the user gave to get here, if that is not the history's own URL.
     """
     manifest = history.load_by_id(number)
-    record = None if manifest is None else find_state_record(manifest)
+    record = None if manifest is None else manifest.state
     if manifest is None or record is None:
         return
     commit = find_commit(history, manifest)
@@ -166,7 +166,7 @@ def _is_sealed(history: CheckpointStore, manifest: CheckpointManifest, record: S
 
 def commit_problem(manifest: CheckpointManifest, files: Mapping[str, bytes]) -> str | None:
     """Rule 12: why the files do not belong to what the manifest names; None if they do."""
-    record = find_state_record(manifest)
+    record = manifest.state
     if record is None:
         return "it has no state of Spark"
     name = commit_name(record)
@@ -210,12 +210,12 @@ def _other_location(
     """Why a location is not the one that a checkpoint was made from; None if it is."""
     if decode_query_id(location.read(METADATA)) != manifest.query.id:
         return "the location is of another query"
-    name = f"offsets/{record.batch}"
+    name = f"offsets/{record.batch_id}"
     ref = next((ref for ref in manifest.files if ref.name == name), None)
     if ref is None or history.reader().read(ref) != location.read(name):
         return f"{name} is another one"
     refs, owners, reader = state_refs(manifest), state_owners(manifest), history.reader()
-    for path in decisive_files(parsed_files(refs), record.batch + 1):
+    for path in decisive_files(parsed_files(refs), record.batch_id + 1):
         if not reader.has_bytes(WantedArtifact(refs[path], *owners[path]), location.read(path)):
             return f"{path} has other bytes"
     return None

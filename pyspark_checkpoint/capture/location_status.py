@@ -19,10 +19,9 @@ from pyspark_checkpoint.format.manifest import CheckpointManifest, ManifestKind
 from pyspark_checkpoint.history.artifact_reader import ArtifactReader, WantedArtifact
 from pyspark_checkpoint.history.checkpoint_store import CheckpointStore
 from pyspark_checkpoint.history.lookup import find_checkpoint
-from pyspark_checkpoint.history.rules import source_positions
 from pyspark_checkpoint.spark_files.location import CheckpointLocation, FileGone
 from pyspark_checkpoint.spark_files.logs import OffsetLog, decode_offset_log
-from pyspark_checkpoint.spark_files.state_record import batch_of
+from pyspark_checkpoint.spark_files.positions import SourcePositions
 
 _MAX_CLAIMS = 50
 """How many starts without a capture are looked behind."""
@@ -42,16 +41,16 @@ class Standing:
 
     def find_problem(self, head: CheckpointManifest | None, run_id: str) -> str | None:
         """Why the run must not go on from here; None if it may. ``head`` is its history's newest."""
-        if head is None or head.run_id == run_id:
+        if head is None or head.run_id == run_id or head.batch_id is None:
             return None
-        batch = batch_of(head)
+        batch = head.batch_id
         if self.newest is None or self.newest < batch:
             return (
                 f"its checkpoint location is at batch {self.newest}, its history at {batch}: "
                 "running on would repeat batches whose output is written"
             )
         offsets = self._offsets(batch) if head.source_offsets else None
-        if offsets is not None and _positions(offsets) != _recorded(head):
+        if offsets is not None and SourcePositions.of_log(offsets) != SourcePositions.of_manifest(head):
             return (
                 f"its checkpoint location has other offsets at batch {batch} than its history: "
                 "it went another way, and its output is not what the history says"
@@ -65,11 +64,13 @@ class Standing:
 
         Costs nothing unless the history was just rolled back, and nothing was captured since.
         """
-        if head is None or head.run_id == run_id or self.newest is None or self.newest <= batch_of(head):
+        if head is None or head.run_id == run_id or head.batch_id is None:
+            return None
+        if self.newest is None or self.newest <= head.batch_id:
             return None
         if not _follows_rollback(history, head):
             return None
-        reader, batch = history.reader(), batch_of(head)
+        reader, batch = history.reader(), head.batch_id
         for given_up in _given_up(history, head):
             for ref in given_up.files:
                 if self._has_later_batch(ref, batch, reader):
@@ -126,11 +127,3 @@ def _given_up(history: CheckpointStore, head: CheckpointManifest) -> Iterator[Ch
             continue  # it proves nothing
         if found is not None and found.manifest.epoch > head.epoch:
             yield found.manifest
-
-
-def _recorded(manifest: CheckpointManifest) -> list[str]:
-    return sorted(offsets.get("offset", "") for offsets in source_positions(manifest).values())
-
-
-def _positions(log: OffsetLog) -> list[str]:
-    return sorted(offset or "" for offset in log.offsets)

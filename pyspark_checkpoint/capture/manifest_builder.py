@@ -1,29 +1,38 @@
-"""What a manifest says of a query, from Spark's logs and from what its progress events told. Pure."""
+"""The one way to make a manifest of a query's batch, from parts that are all known. Pure.
+
+The listener gives the batch and what it took from the checkpoint location; the sink gives the batch, its
+table, and what it took from the location where state is committed with rows. What both say of one batch
+is therefore the same: names and positions of sources, watermarks, sinks, settings, pipeline hash.
+"""
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
-from pathlib import Path
 
+from pyspark_checkpoint.capture.sink_description import (
+    describe_sink,
+    sink_identity,
+    sink_name,
+    sink_store_url,
+)
+from pyspark_checkpoint.errors import RefusedError
 from pyspark_checkpoint.format.artifact import ArtifactRef
 from pyspark_checkpoint.format.manifest import (
+    DEFAULT_VNODE_COUNT,
     CheckpointManifest,
-    ConnectorCheckpoint,
     OperatorSnapshotEntry,
     PartitionSnapshotEntry,
     QueryInfo,
     RequestCount,
 )
-from pyspark_checkpoint.spark_files.fingerprint import pipeline_hash, without_paths
+from pyspark_checkpoint.format.manifest_parts import StateRecord, TableRecord
+from pyspark_checkpoint.spark_files.fingerprint import pipeline_hash
 from pyspark_checkpoint.spark_files.inventory import CapturePlan, OperatorFiles
 from pyspark_checkpoint.spark_files.logs import CommitLog, OffsetLog
+from pyspark_checkpoint.spark_files.positions import SourcePositions
 from pyspark_checkpoint.spark_files.requirements import PARTITIONS
 from pyspark_checkpoint.spark_files.state_artifacts import STATE_KIND
-
-_CHECKPOINT_SINK = re.compile(r"ckpt-sink (\S.*)")
-_NOT_IN_A_NAME = re.compile(r"[^A-Za-z0-9_.$=-]+")
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,37 +60,94 @@ class CapturedLogs:
     """Digests of the operators' schema files, by what is left of their names without ids."""
 
 
-def source_names(offsets: OffsetLog) -> tuple[str, ...]:
-    """How the sources are called in a manifest: by their names, else by their places."""
-    return offsets.names or tuple(f"source-{index}" for index in range(len(offsets.offsets)))
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BatchPart:
+    """A batch of a query: which it is, where its sources stand after it, and where its rows go."""
+
+    epoch: int
+    batch_id: int | None
+    """None for what a batch job wrote."""
+    query: QueryInfo
+    sink: str
+    """Spark's description of the sink."""
+    output_mode: str = ""
+    sources: SourcePositions = field(default_factory=SourcePositions)
+    """Empty if they are not known."""
+    descriptions: Mapping[str, str] = field(default_factory=dict)
+    """What Spark says of the sources, by their names."""
+    batch_watermark_ms: int | None = None
+    next_watermark_ms: int | None = None
 
 
-def sink_name(description: str) -> str:
-    """How a sink is called in a manifest: its description without paths and addresses."""
-    name = _NOT_IN_A_NAME.sub("-", without_paths(description)).strip("-. ")
-    return name[-100:] or "sink"
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LocationPart:
+    """What was taken from the checkpoint location, all of it durable: Spark's own state and logs."""
+
+    operators: Mapping[str, OperatorSnapshotEntry]
+    files: tuple[ArtifactRef, ...]
+    conf: Mapping[str, str]
+    schemas: Mapping[str, str]
+    requests: RequestCount
+    location: str = ""
+    record: StateRecord | None = None
+    """For state that is committed with a table's rows."""
 
 
-def sink_store_url(description: str) -> str | None:
-    """Where the table of a query's ckpt-sink is; None for every other sink.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TablePart:
+    """The table of a sink with the rows of the batch, all of them durable."""
 
-    A relative path is meant from where the driver is, as the sink takes it; the jar says it in full, unless
-    it begins with the home directory.
+    number: int
+    """The checkpoint that the batch was planned for."""
+    entry: OperatorSnapshotEntry
+    record: TableRecord
+    requests: RequestCount
+
+
+def build_manifest(
+    batch: BatchPart, location: LocationPart | None = None, table: TablePart | None = None
+) -> CheckpointManifest:
+    """Put a manifest together; ``Run.publish`` gives it its place in the history.
+
+    Refused if the table has the name of an operator of the query.
     """
-    found = _CHECKPOINT_SINK.fullmatch(description.strip())
-    if found is None or ":" in found[1]:
-        return found[1] if found else None
-    return str(Path(found[1]).expanduser().absolute())
-
-
-def described_by(facts: QueryFacts, offsets: OffsetLog, head: CheckpointManifest) -> QueryFacts:
-    """The facts; where no event has told of the sources yet, with what the run before knew of them."""
-    if facts.sources or head.query.id != facts.query.id:
-        return facts
-    known = (head.source_offsets.get(name) for name in source_names(offsets))
-    found = [source.metadata.get("description") for source in known if source is not None]
-    told = tuple(text for text in found if text is not None)
-    return replace(facts, sources=told) if len(told) == len(offsets.offsets) else facts
+    name = sink_name(batch.sink) if table is None else table.record.operator
+    query, operators, cost = batch.query, dict[str, OperatorSnapshotEntry](), RequestCount()
+    if table is not None:
+        operators[name] = table.entry
+        cost = table.requests
+    if location is not None:
+        if operators.keys() & location.operators.keys():
+            raise RefusedError(
+                f"the table is called {name!r}, and so is an operator of the query",
+                hint="choose another name with the option operator, or set the option state to off",
+            )
+        operators |= location.operators
+        cost = _sum(cost, location.requests)
+        where = query.checkpoint_location or location.location
+        query = replace(query, conf=dict(location.conf), checkpoint_location=where)
+    return CheckpointManifest(
+        checkpoint_id=0 if table is None else table.number,
+        epoch=batch.epoch,
+        batch_id=batch.batch_id,
+        query=query,
+        operators=operators,
+        files=() if location is None else location.files,
+        source_offsets=batch.sources.connectors(batch.epoch, batch.descriptions),
+        source_names=batch.sources.names,
+        batch_watermark_ms=batch.batch_watermark_ms,
+        next_watermark_ms=batch.next_watermark_ms,
+        sink_names=(name,),
+        sink_epochs={name: batch.epoch},
+        sinks=(describe_sink(batch.sink, query.id, batch.batch_id),),
+        table_store_checkpoint_path=None if table is not None else sink_store_url(batch.sink),
+        pipeline_hash=None if location is None else _pipeline_hash(batch, location),
+        vnode_count=DEFAULT_VNODE_COUNT if table is None else table.record.vnodes or DEFAULT_VNODE_COUNT,
+        partition_count=_partition_count(location, table),
+        table=None if table is None else table.record,
+        state=None if location is None else location.record,
+        requests=cost,
+    )
 
 
 def draft_manifest(
@@ -91,43 +157,37 @@ def draft_manifest(
     refs: Mapping[str, ArtifactRef],
     requests: RequestCount,
 ) -> CheckpointManifest:
-    """Put a manifest together; ``refs`` says where each file of the plan is."""
-    sink = sink_name(facts.sink)
-    offsets = logs.offsets.offsets
-    names = source_names(logs.offsets)
-    conf = dict(logs.offsets.conf)
-    return CheckpointManifest(
-        checkpoint_id=0,
+    """The manifest of a captured batch; ``refs`` says where each file of the plan is."""
+    sources = SourcePositions.of_log(logs.offsets)
+    batch = BatchPart(
         epoch=plan.epoch,
-        query=QueryInfo(
-            id=facts.query.id,
-            name=facts.query.name,
-            checkpoint_location=facts.query.checkpoint_location,
-            spark_version=facts.query.spark_version,
-            app_name=facts.query.app_name,
-            conf=conf,
-        ),
+        batch_id=plan.epoch,
+        query=facts.query,
+        sink=facts.sink,
+        output_mode=facts.output_mode,
+        sources=sources,
+        descriptions=dict(zip(sources.names, facts.sources, strict=False)),
+        batch_watermark_ms=logs.offsets.watermark_ms,
+        next_watermark_ms=logs.commit.next_watermark_ms,
+    )
+    location = LocationPart(
         operators=operator_entries(plan.operators, refs),
         files=tuple(refs[file.path] for file in plan.files),
-        source_offsets={
-            name: _connector(offset, plan.epoch, facts.sources, index)
-            for index, (name, offset) in enumerate(zip(names, offsets, strict=True))
-        },
-        source_names=tuple(sorted(names)),
-        table_store_checkpoint_path=sink_store_url(facts.sink),
-        watermark=logs.commit.next_watermark_ms or None,
-        sink_names=(sink,),
-        sink_epochs={sink: plan.epoch},
-        pipeline_hash=pipeline_hash(
-            (operator.name for operator in plan.operators),
-            logs.schemas,
-            facts.sources,
-            facts.sink,
-            facts.output_mode,
-        ),
-        partition_count=int(conf.get(PARTITIONS, "0") or 0),
+        conf=logs.offsets.conf,
+        schemas=logs.schemas,
         requests=requests,
     )
+    return build_manifest(batch, location)
+
+
+def described_by(facts: QueryFacts, offsets: OffsetLog, head: CheckpointManifest) -> QueryFacts:
+    """The facts; where no event has told of the sources yet, with what the run before knew of them."""
+    if facts.sources or head.query.id != facts.query.id:
+        return facts
+    known = (head.source_offsets.get(name) for name in SourcePositions.of_log(offsets).names)
+    found = [source.metadata.get("description") for source in known if source is not None]
+    told = tuple(text for text in found if text is not None)
+    return replace(facts, sources=told) if len(told) == len(offsets.offsets) else facts
 
 
 def operator_entries(
@@ -146,6 +206,22 @@ def operator_entries(
     }
 
 
-def _connector(offset: str | None, epoch: int, sources: tuple[str, ...], index: int) -> ConnectorCheckpoint:
-    metadata = {"description": sources[index]} if index < len(sources) else {}
-    return ConnectorCheckpoint({} if offset is None else {"offset": offset}, epoch, metadata)
+def _pipeline_hash(batch: BatchPart, location: LocationPart) -> int:
+    """From what both producers know of every batch: Spark describes sources only after the first one."""
+    return pipeline_hash(
+        location.operators,
+        location.schemas,
+        batch.sources.names,
+        sink_identity(batch.sink),
+        batch.output_mode,
+    )
+
+
+def _partition_count(location: LocationPart | None, table: TablePart | None) -> int:
+    if table is not None:
+        return len(table.entry.partitions)
+    return 0 if location is None else int(location.conf.get(PARTITIONS, "0") or 0)
+
+
+def _sum(one: RequestCount, other: RequestCount) -> RequestCount:
+    return RequestCount(one.puts + other.puts, one.gets + other.gets, one.bytes + other.bytes)

@@ -14,6 +14,7 @@ def checkpoint_record(entry: Entry) -> dict[str, Any]:
     return {
         "checkpoint_id": entry.number,
         "epoch": entry.epoch,
+        "batch_id": entry.batch_id,
         "timestamp_ms": entry.timestamp_ms,
         "kind": DAMAGED if entry.kind is None else entry.kind.value,
         "total_size_bytes": entry.total_size_bytes,
@@ -28,7 +29,8 @@ def checkpoint_record(entry: Entry) -> dict[str, Any]:
             "gets": entry.requests.gets,
             "bytes": entry.requests.bytes,
         },
-        "watermark": entry.watermark,
+        "batch_watermark_ms": entry.batch_watermark_ms,
+        "next_watermark_ms": entry.next_watermark_ms,
         "rollback_of": entry.rollback_of,
         "problem": entry.problem,
     }

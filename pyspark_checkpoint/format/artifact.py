@@ -9,6 +9,7 @@ from typing import Any
 
 from pyspark_checkpoint.errors import FormatError, IntegrityError
 from pyspark_checkpoint.format.envelope import sha256_hex
+from pyspark_checkpoint.format.fields import DAMAGED
 from pyspark_checkpoint.format.keys import parse_attempt_key
 
 _FROM_URLSAFE = str.maketrans("-_", "+/")
@@ -73,7 +74,7 @@ class ArtifactRef:
             return self.offset
         parsed = parse_attempt_key(self.path)
         if parsed is None:
-            raise FormatError(f"{self.path[:200]!r} is not an artifact of a store")
+            raise FormatError(f"{self.path[:200]!r} is not an artifact of a store", hint=DAMAGED)
         return parsed[0].number
 
     def moved(self, path: str, offset: int) -> ArtifactRef:
@@ -120,7 +121,9 @@ def encode_artifact(ref: ArtifactRef, tables: Tables) -> list[Any]:
     and the decoded size a number, so that either may be left out.
     """
     if not _is_sound(ref):
-        raise FormatError(f"an artifact has no size, digest, epoch or name that can be kept: {ref.name!r}")
+        raise FormatError(
+            f"an artifact has no size, digest, epoch or name that can be kept: {ref.name!r}", hint=DAMAGED
+        )
     digest = encode_digest(ref.sha256)
     flags = 1 if ref.is_delta else 0
     if ref.data_key_id is not None:
@@ -130,7 +133,7 @@ def encode_artifact(ref: ArtifactRef, tables: Tables) -> list[Any]:
     elif ref.path is not None:
         where = tables.object_row(ref.path)
     else:
-        raise FormatError("an artifact is neither inline nor at a path")
+        raise FormatError("an artifact is neither inline nor at a path", hint=DAMAGED)
     row = [where, ref.offset, ref.size_bytes, digest, flags, ref.epoch]
     if ref.name:
         row.append(ref.name)
@@ -163,16 +166,16 @@ def decode_artifact(row: Any, objects: list[str], data_keys: list[str]) -> Artif
     The paths of ``objects`` must have been checked by the caller, once each.
     """
     if type(row) is not list or not 6 <= len(row) <= 8:
-        raise FormatError("an artifact's row is damaged")
+        raise FormatError("an artifact's row is damaged", hint=DAMAGED)
     where, offset, size_bytes, digest, flags, epoch = row[:6]
     name, decoded_bytes = _decode_rest(row[6:]) if len(row) > 6 else ("", 0)
     if not type(offset) is type(size_bytes) is type(flags) is type(epoch) is int:
-        raise FormatError("an artifact's row is damaged")
+        raise FormatError("an artifact's row is damaged", hint=DAMAGED)
     if offset < 0 or size_bytes < 0 or flags < 0 or epoch < 0:
-        raise FormatError("an artifact's row is damaged")
+        raise FormatError("an artifact's row is damaged", hint=DAMAGED)
     key_row = (flags >> 1) - 1
     if key_row >= len(data_keys):
-        raise FormatError("an artifact refers to a data key that the manifest does not name")
+        raise FormatError("an artifact refers to a data key that the manifest does not name", hint=DAMAGED)
     path, inline = _decode_place(where, objects, size_bytes)
     return ArtifactRef(
         path,
@@ -193,7 +196,7 @@ def _decode_rest(rest: list[Any]) -> tuple[str, int]:
     name = rest[0] if type(rest[0]) is str else ""
     decoded_bytes = rest[-1] if type(rest[-1]) is int else 0
     if [value for value in (name, decoded_bytes) if value] != rest or decoded_bytes < 0:
-        raise FormatError("an artifact's row is damaged")
+        raise FormatError("an artifact's row is damaged", hint=DAMAGED)
     return name, decoded_bytes
 
 
@@ -204,11 +207,11 @@ def _decode_place(where: Any, objects: list[str], size_bytes: int) -> tuple[str 
         try:
             inline = base64.b64decode(where, validate=True)
         except binascii.Error:
-            raise FormatError("an inline artifact is damaged") from None
+            raise FormatError("an inline artifact is damaged", hint=DAMAGED) from None
         if len(inline) != size_bytes:
-            raise FormatError("an inline artifact has another size than recorded")
+            raise FormatError("an inline artifact has another size than recorded", hint=DAMAGED)
         return None, inline
-    raise FormatError("an artifact refers to an object that the manifest does not name")
+    raise FormatError("an artifact refers to an object that the manifest does not name", hint=DAMAGED)
 
 
 def decode_digest(digest: Any) -> str:
@@ -216,7 +219,7 @@ def decode_digest(digest: Any) -> str:
     try:
         raw = binascii.a2b_base64(digest.translate(_FROM_URLSAFE) + "=", strict_mode=True)
     except (AttributeError, TypeError, ValueError):
-        raise FormatError("an artifact's digest is damaged") from None
+        raise FormatError("an artifact's digest is damaged", hint=DAMAGED) from None
     if len(raw) != 32:
-        raise FormatError("an artifact's digest is damaged")
+        raise FormatError("an artifact's digest is damaged", hint=DAMAGED)
     return raw.hex()

@@ -11,6 +11,7 @@ import unicodedata
 from dataclasses import dataclass
 
 from pyspark_checkpoint.errors import FormatError, RefusedError
+from pyspark_checkpoint.format.fields import DAMAGED
 
 MAX_NUMBER = 9_999_999_999
 MAX_NAME_BYTES = 120
@@ -48,7 +49,7 @@ class CheckpointId:
         """Read back what ``str`` gave."""
         match = re.fullmatch(rf"({_NUMBER})-({_UUID})", text)
         if match is None:
-            raise FormatError(f"not a checkpoint id: {text[:80]!r}")
+            raise FormatError(f"not a checkpoint id: {text[:80]!r}", hint=DAMAGED)
         return CheckpointId(int(match[1]), match[2])
 
 
@@ -151,7 +152,7 @@ def committed_key(number: int, sink: str) -> str:
 def failed_key(number: int, sink: str, failure: int) -> str:
     """Where the record of a sink's failure number ``failure`` is."""
     if not 0 <= failure <= 999_999_999:
-        raise FormatError(f"not a failure number: {failure}")
+        raise FormatError(f"not a failure number: {failure}", hint=DAMAGED)
     return f"{MANIFESTS_PREFIX}manifest-{pad(number)}.{check_name(sink, 'sink')}.failed-{failure}.json"
 
 
@@ -182,7 +183,7 @@ def data_key_key(data_key_id: str) -> str:
     """Where a wrapped data key is."""
     key = f"{DATA_KEYS_PREFIX}{data_key_id}.json"
     if _DATA_KEY.match(key) is None:
-        raise FormatError(f"not a data key id: {data_key_id[:80]!r}")
+        raise FormatError(f"not a data key id: {data_key_id[:80]!r}", hint=DAMAGED)
     return key
 
 
@@ -196,9 +197,11 @@ def check_artifact_path(path: str) -> str:
     """Return a path read from a manifest if it names an artifact inside the store, else refuse it."""
     parsed = parse_attempt_key(path)
     if parsed is None or any(part in ("", ".", "..") for part in parsed[1].split("/")) or "\\" in path:
-        raise FormatError(f"a manifest names {path[:200]!r}, which is not an artifact of its store")
+        raise FormatError(
+            f"a manifest names {path[:200]!r}, which is not an artifact of its store", hint=DAMAGED
+        )
     if _CONTROL_CHARACTER.search(path):
-        raise FormatError(f"a manifest names a path with a control character: {path[:200]!r}")
+        raise FormatError(f"a manifest names a path with a control character: {path[:200]!r}", hint=DAMAGED)
     return path
 
 
@@ -207,7 +210,10 @@ def check_name(name: str, what: str) -> str:
     try:
         size = len(name.encode("utf-8"))
     except UnicodeEncodeError:
-        raise RefusedError(f"{what} name {name!r} is not valid unicode") from None
+        raise RefusedError(
+            f"{what} name {name!r} is not valid unicode",
+            hint=f"choose 1 to {MAX_NAME_BYTES} bytes of text without slashes and control characters",
+        ) from None
     problem = None
     if size == 0 or size > MAX_NAME_BYTES:
         problem = f"has {size} bytes"
@@ -228,11 +234,11 @@ def check_name(name: str, what: str) -> str:
 def pad(number: int) -> str:
     """A checkpoint number as it stands in names."""
     if not 0 <= number <= MAX_NUMBER:
-        raise FormatError(f"not a checkpoint number: {number}")
+        raise FormatError(f"not a checkpoint number: {number}", hint=DAMAGED)
     return f"{number:010d}"
 
 
 def _index(value: int) -> str:
     if not 0 <= value <= 99_999_999:
-        raise FormatError(f"not a partition or pack number: {value}")
+        raise FormatError(f"not a partition or pack number: {value}", hint=DAMAGED)
     return f"{value:05d}"

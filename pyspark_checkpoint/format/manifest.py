@@ -9,17 +9,15 @@ from __future__ import annotations
 import enum
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any
 
 from pyspark_checkpoint.format.artifact import ArtifactRef
 from pyspark_checkpoint.format.envelope import FORMAT_VERSION
+from pyspark_checkpoint.format.manifest_parts import PlannedBatch, SinkRecord, StateRecord, TableRecord
 from pyspark_checkpoint.format.records import SinkCommitStatus
 from pyspark_checkpoint.format.settled import ListRef
 
 DEFAULT_VNODE_COUNT = 256
 MAX_VNODE_COUNT = 65_535
-COURSE_FIELD = "course"
-"""The field of ``table`` that says which epochs its rows follow on."""
 SIDECAR_NAME = "state.bin"
 """The name of the state sidecar among a manifest's files."""
 
@@ -37,11 +35,16 @@ class ManifestKind(enum.Enum):
     """What the parent names, by a new run: from here on the old one is fenced."""
     TOMBSTONE = "tombstone"
     """A deleted checkpoint, which keeps its number and its place in the chain."""
+    MERGE = "merge"
+    """What the newest checkpoints of all shares of a table name, as one checkpoint of the whole."""
 
 
 @dataclass(frozen=True, slots=True)
 class ConnectorCheckpoint:
-    """Where a source stands: its offsets by name (for Spark one JSON text), and notes about it."""
+    """Where a source stands: its offsets by name, and notes about it.
+
+    A source of Spark has one offset, a JSON text named ``offset``; or none if it has not begun.
+    """
 
     offsets: Mapping[str, str] = field(default_factory=dict)
     epoch: int = 0
@@ -119,6 +122,9 @@ class CheckpointManifest:
 
     checkpoint_id: int
     epoch: int
+    batch_id: int | None = None
+    """Spark's number of the batch, which is not the epoch of a table that a query has taken over. None
+    where no streaming query has made the checkpoint."""
     version: int = FORMAT_VERSION
     kind: ManifestKind = ManifestKind.EPOCH
     timestamp_ms: int = 0
@@ -140,18 +146,33 @@ class CheckpointManifest:
     table_offsets: Mapping[str, ConnectorCheckpoint] = field(default_factory=dict)
     table_store_checkpoint_path: str | None = None
     source_names: tuple[str, ...] = ()
+    """In the order of the query's plan, each once."""
     source_watermarks: Mapping[str, int] = field(default_factory=dict)
-    watermark: int | None = None
+    batch_watermark_ms: int | None = None
+    """The watermark that the batch used; None if that is not known."""
+    next_watermark_ms: int | None = None
+    """The watermark after the batch, from ``commits/N``; None if that was not written yet."""
     sink_names: tuple[str, ...] = ()
     sink_epochs: Mapping[str, int] = field(default_factory=dict)
     sink_commit_statuses: Mapping[str, SinkCommitStatus] = field(default_factory=dict)
     """Not part of the stored bytes: filled from the status records when a manifest is loaded."""
+    sinks: tuple[SinkRecord, ...] = ()
+    """Where the rows of the batch went, in the order of the query's sinks."""
     pipeline_hash: int | None = None
     vnode_count: int = DEFAULT_VNODE_COUNT
     vnodes: tuple[int, ...] | None = None
     """The vnodes that this checkpoint covers; None means all."""
     partition_count: int = 0
-    table: Mapping[str, Any] | None = None
+    table: TableRecord | None = None
+    """The table whose rows the checkpoint has; None if it has none."""
+    state: StateRecord | None = None
+    """What is recorded of Spark's state where it is committed with the rows of a table; else None."""
+    planned: PlannedBatch | None = None
+    """A batch that was planned ahead, whose files are among ``files``."""
+    share: str | None = None
+    """The share of a table that this history is of; None for a whole one."""
+    assignment_version: int | None = None
+    """The version of the shares' assignment that the writer knew."""
     encryption_key_id: str | None = None
     state_checksum: str | None = None
     rollback_of: int | None = None
@@ -174,6 +195,11 @@ class CheckpointManifest:
     def operator_states(self) -> Mapping[str, OperatorSnapshotEntry]:
         """The seed's name for ``operators``."""
         return self.operators
+
+    @property
+    def watermark(self) -> int | None:
+        """The seed's name for the newest watermark that is known: after the batch, else in it."""
+        return self.batch_watermark_ms if self.next_watermark_ms is None else self.next_watermark_ms
 
     @property
     def total_size_bytes(self) -> int:
@@ -220,6 +246,8 @@ def _findings(manifest: CheckpointManifest, expected_vnode_count: int) -> Iterat
         yield "checkpoint_id", f"is {manifest.checkpoint_id}; numbers begin at 1"
     if manifest.epoch < 0:
         yield "epoch", f"is {manifest.epoch}"
+    if manifest.batch_id is not None and manifest.batch_id < 0:
+        yield "batch_id", f"is {manifest.batch_id}"
     if manifest.timestamp_ms <= 0:
         yield "timestamp_ms", f"is {manifest.timestamp_ms}"
     if manifest.vnode_count != expected_vnode_count:
@@ -230,6 +258,7 @@ def _findings(manifest: CheckpointManifest, expected_vnode_count: int) -> Iterat
         yield "vnodes", "names vnodes that do not exist"
     yield from _name_findings(manifest)
     yield from _partition_findings(manifest)
+    yield from _batch_findings(manifest)
     sidecars = [ref.sha256 for ref in manifest.files if ref.name == SIDECAR_NAME]
     expected = [] if manifest.state_checksum is None else [manifest.state_checksum]
     if sidecars != expected:
@@ -243,10 +272,10 @@ def _name_findings(manifest: CheckpointManifest) -> Iterator[tuple[str, str]]:
     for source in manifest.source_offsets:
         if source not in manifest.source_names:
             yield "source_offsets", f"has source {source!r}, which source_names lacks"
-    for name in ("source_names", "sink_names"):
-        names = getattr(manifest, name)
-        if list(names) != sorted(set(names)):
-            yield name, "is not sorted, or has a name twice"
+    if len(set(manifest.source_names)) != len(manifest.source_names):
+        yield "source_names", "has a name twice"
+    if list(manifest.sink_names) != sorted(set(manifest.sink_names)):
+        yield "sink_names", "is not sorted, or has a name twice"
 
 
 def _partition_findings(manifest: CheckpointManifest) -> Iterator[tuple[str, str]]:
@@ -261,3 +290,16 @@ def _partition_findings(manifest: CheckpointManifest) -> Iterator[tuple[str, str
             yield f"operators.{name}", "has settled parts of a later epoch"
         if len({ref.path for ref in operator.settled}) != len(operator.settled):
             yield f"operators.{name}", "has a list of settled parts twice"
+
+
+def _batch_findings(manifest: CheckpointManifest) -> Iterator[tuple[str, str]]:
+    if manifest.state is not None and manifest.state.batch_id != manifest.batch_id:
+        yield "state", f"is of batch {manifest.state.batch_id}, the checkpoint of batch {manifest.batch_id}"
+    planned = manifest.planned
+    if planned is None:
+        return
+    if manifest.batch_id is None or planned.batch_id <= manifest.batch_id:
+        yield "planned", f"is batch {planned.batch_id}, the checkpoint of batch {manifest.batch_id}"
+    absent = set(planned.files) - {ref.name for ref in manifest.files}
+    if absent:
+        yield "planned", f"names {min(absent)!r}, which is not among the files"

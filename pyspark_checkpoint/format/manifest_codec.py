@@ -2,12 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Any
 
 from pyspark_checkpoint.errors import FormatError, RefusedError
 from pyspark_checkpoint.format.artifact import Tables, decode_artifact, encode_artifact
 from pyspark_checkpoint.format.envelope import Mac, check_version, decode_sealed, encode_sealed, plain_only
+from pyspark_checkpoint.format.fields import (
+    DAMAGED,
+    bad_field,
+    items,
+    mapping,
+    optional,
+    record,
+    short_text,
+    signed,
+    text_list,
+    text_map,
+    whole,
+)
 from pyspark_checkpoint.format.keys import check_artifact_path
 from pyspark_checkpoint.format.manifest import (
     CheckpointManifest,
@@ -18,54 +32,47 @@ from pyspark_checkpoint.format.manifest import (
     QueryInfo,
     RequestCount,
 )
+from pyspark_checkpoint.format.manifest_parts import (
+    decode_planned,
+    decode_sinks,
+    decode_state,
+    decode_table,
+    encode_planned,
+    encode_sink,
+    encode_state,
+    encode_table,
+)
 from pyspark_checkpoint.format.settled import decode_list_ref, encode_list_ref
 
-_PLAIN = (
-    "checkpoint_id",
-    "epoch",
-    "version",
-    "timestamp_ms",
-    "commit_nonce",
-    "attempt",
-    "parent_id",
-    "parent_sha256",
-    "generation",
-    "run_id",
-    "instance_id",
-    "table_store_checkpoint_path",
-    "watermark",
-    "pipeline_hash",
-    "vnode_count",
-    "partition_count",
-    "encryption_key_id",
-    "state_checksum",
-    "rollback_of",
-    "deleted_sha256",
-)
-_PLAIN_TYPES: Mapping[str, tuple[type, ...]] = {
-    **dict.fromkeys(
-        (
-            "checkpoint_id",
-            "epoch",
-            "version",
-            "timestamp_ms",
-            "parent_id",
-            "generation",
-            "vnode_count",
-            "partition_count",
-        ),
-        (int,),
-    ),
-    **dict.fromkeys(
-        ("commit_nonce", "attempt", "parent_sha256", "run_id", "instance_id"),
-        (str,),
-    ),
-    **dict.fromkeys(("watermark", "pipeline_hash", "rollback_of"), (int, type(None))),
-    **dict.fromkeys(
-        ("table_store_checkpoint_path", "encryption_key_id", "state_checksum", "deleted_sha256"),
-        (str, type(None)),
-    ),
+_PLAIN: Mapping[str, Callable[[Any, str], Any]] = {
+    "checkpoint_id": whole,
+    "epoch": whole,
+    "batch_id": partial(optional, whole),
+    "version": whole,
+    "timestamp_ms": whole,
+    "commit_nonce": short_text,
+    "attempt": short_text,
+    "parent_id": whole,
+    "parent_sha256": short_text,
+    "generation": whole,
+    "run_id": short_text,
+    "instance_id": short_text,
+    "table_store_checkpoint_path": partial(optional, short_text),
+    "batch_watermark_ms": partial(optional, signed),
+    "next_watermark_ms": partial(optional, signed),
+    "pipeline_hash": partial(optional, whole),
+    "vnode_count": whole,
+    "partition_count": whole,
+    "share": partial(optional, short_text),
+    "assignment_version": partial(optional, whole),
+    "encryption_key_id": partial(optional, short_text),
+    "state_checksum": partial(optional, short_text),
+    "rollback_of": partial(optional, whole),
+    "deleted_sha256": partial(optional, short_text),
 }
+"""The fields that are stored as they are, and what each may hold."""
+_QUERY_TEXTS = ("id", "name", "checkpoint_location", "spark_version", "app_name")
+_REQUEST_FIELDS = ("puts", "gets", "bytes")
 
 
 def encode_manifest(manifest: CheckpointManifest, *, mac: Mac | None = None) -> bytes:
@@ -97,7 +104,7 @@ def _check_readable(fields: dict[str, Any]) -> None:
     _from_fields({**fields, "operators": bare, "files": [], "total_size_bytes": 0})
     for operator in fields["operators"].values():
         for number, _ in operator["partitions"]:
-            _whole(number)
+            whole(number, "operators")
 
 
 def manifest_fields(manifest: CheckpointManifest) -> dict[str, Any]:
@@ -128,7 +135,10 @@ def manifest_fields(manifest: CheckpointManifest) -> dict[str, Any]:
         "earlier_runs": list(manifest.earlier_runs),
         "sink_epochs": dict(manifest.sink_epochs),
         "vnodes": None if manifest.vnodes is None else list(manifest.vnodes),
-        "table": None if manifest.table is None else dict(manifest.table),
+        "sinks": [encode_sink(sink) for sink in manifest.sinks],
+        "table": None if manifest.table is None else encode_table(manifest.table),
+        "state": None if manifest.state is None else encode_state(manifest.state),
+        "planned": None if manifest.planned is None else encode_planned(manifest.planned),
         "total_size_bytes": manifest.total_size_bytes,
         "requests": {
             "puts": manifest.requests.puts,
@@ -154,41 +164,44 @@ def decode_manifest(data: bytes, name: str, *, mac: Mac | None = None) -> Checkp
     try:
         return _from_fields(fields)
     except FormatError as error:
-        raise FormatError(f"{name}: {error.message}") from None
+        raise FormatError(f"{name}: {error.message}", hint=error.hint) from None
     except (KeyError, TypeError, ValueError, AttributeError):
-        raise FormatError(f"{name} lacks a field, or has one of another type") from None
+        raise FormatError(f"{name} lacks a field, or has one of another type", hint=DAMAGED) from None
 
 
 def _from_fields(fields: dict[str, Any]) -> CheckpointManifest:
-    plain = {name: fields[name] for name in _PLAIN}
-    for name, value in plain.items():
-        if type(value) not in _PLAIN_TYPES[name]:
-            raise FormatError(f"field {name} has another type")
-    objects = [check_artifact_path(path) for path in _strings(fields["objects"])]
-    data_keys = _strings(fields["data_keys"])
-    vnodes = fields["vnodes"]
+    record(fields, "manifest", _FIELDS)
+    plain = {name: check(fields[name], name) for name, check in _PLAIN.items()}
+    objects = [check_artifact_path(path) for path in text_list(fields["objects"], "objects")]
+    data_keys = text_list(fields["data_keys"], "data_keys")
+    vnodes, table, state, planned = (fields[name] for name in ("vnodes", "table", "state", "planned"))
     manifest = CheckpointManifest(
         **plain,
-        kind=ManifestKind(fields["kind"]),
+        kind=_decode_kind(fields["kind"]),
         query=_decode_query(fields["query"]),
         operators={
             name: _decode_operator(operator, objects, data_keys)
-            for name, operator in fields["operators"].items()
+            for name, operator in mapping(fields["operators"], "operators").items()
         },
-        files=tuple(decode_artifact(row, objects, data_keys) for row in fields["files"]),
-        source_offsets=_decode_connectors(fields["source_offsets"]),
-        table_offsets=_decode_connectors(fields["table_offsets"]),
-        source_names=tuple(_strings(fields["source_names"])),
-        source_watermarks={name: _whole(value) for name, value in fields["source_watermarks"].items()},
-        sink_names=tuple(_strings(fields["sink_names"])),
-        earlier_runs=tuple(_strings(fields["earlier_runs"])),
-        sink_epochs={name: _whole(value) for name, value in fields["sink_epochs"].items()},
-        vnodes=None if vnodes is None else tuple(_whole(vnode) for vnode in vnodes),
-        table=_table(fields["table"]),
-        requests=RequestCount(**{name: _whole(value) for name, value in fields["requests"].items()}),
+        files=tuple(decode_artifact(row, objects, data_keys) for row in items(fields["files"], "files")),
+        source_offsets=_decode_connectors(fields["source_offsets"], "source_offsets"),
+        table_offsets=_decode_connectors(fields["table_offsets"], "table_offsets"),
+        source_names=tuple(text_list(fields["source_names"], "source_names")),
+        source_watermarks=_decode_numbers(fields["source_watermarks"], "source_watermarks", signed),
+        sink_names=tuple(text_list(fields["sink_names"], "sink_names")),
+        earlier_runs=tuple(text_list(fields["earlier_runs"], "earlier_runs")),
+        sink_epochs=_decode_numbers(fields["sink_epochs"], "sink_epochs", whole),
+        sinks=decode_sinks(fields["sinks"]),
+        vnodes=None if vnodes is None else tuple(whole(one, "vnodes") for one in items(vnodes, "vnodes")),
+        table=None if table is None else decode_table(table),
+        state=None if state is None else decode_state(state, plain["batch_id"]),
+        planned=None if planned is None else decode_planned(planned),
+        requests=RequestCount(
+            **_decode_numbers(record(fields["requests"], "requests", _REQUEST_FIELDS), "requests", whole)
+        ),
     )
     if fields["total_size_bytes"] != manifest.total_size_bytes:
-        raise FormatError("total_size_bytes is not the sum of its artifacts")
+        raise FormatError("total_size_bytes is not the sum of its artifacts", hint=DAMAGED)
     return manifest
 
 
@@ -203,22 +216,29 @@ def _encode_operator(operator: OperatorSnapshotEntry, tables: Tables) -> dict[st
     return fields
 
 
-def _decode_operator(
-    fields: Mapping[str, Any], objects: list[str], data_keys: list[str]
-) -> OperatorSnapshotEntry:
+def _decode_operator(fields: Any, objects: list[str], data_keys: list[str]) -> OperatorSnapshotEntry:
+    mapping(fields, "operators")
     partitions = tuple(
         PartitionSnapshotEntry(
-            _whole(number), tuple(decode_artifact(row, objects, data_keys) for row in rows)
+            whole(number, "operators"), tuple(decode_artifact(row, objects, data_keys) for row in rows)
         )
         for number, rows in fields["partitions"]
     )
     settled = tuple(decode_list_ref(row, objects) for row in fields.get("settled", ()))
-    return OperatorSnapshotEntry(partitions, _text(fields["kind"]), settled)
+    return OperatorSnapshotEntry(partitions, short_text(fields["kind"], "operators"), settled)
 
 
-def _decode_query(fields: Mapping[str, Any]) -> QueryInfo:
-    texts = {name: _text(value) for name, value in fields.items() if name != "conf"}
-    return QueryInfo(**texts, conf=_texts(fields["conf"]))
+def _decode_kind(value: Any) -> ManifestKind:
+    try:
+        return ManifestKind(short_text(value, "kind"))
+    except ValueError:
+        raise bad_field("kind", f"is {value[:40]!r}, which this version does not know") from None
+
+
+def _decode_query(value: Any) -> QueryInfo:
+    fields = record(value, "query", (*_QUERY_TEXTS, "conf"))
+    texts = {name: short_text(fields[name], f"query.{name}") for name in _QUERY_TEXTS}
+    return QueryInfo(**texts, conf=text_map(fields["conf"], "query.conf"))
 
 
 def _encode_connectors(connectors: Mapping[str, ConnectorCheckpoint]) -> dict[str, Any]:
@@ -228,40 +248,20 @@ def _encode_connectors(connectors: Mapping[str, ConnectorCheckpoint]) -> dict[st
     }
 
 
-def _decode_connectors(fields: Mapping[str, Any]) -> dict[str, ConnectorCheckpoint]:
-    return {
-        name: ConnectorCheckpoint(
-            _texts(connector["offsets"]), _whole(connector["epoch"]), _texts(connector["metadata"])
+def _decode_connectors(value: Any, name: str) -> dict[str, ConnectorCheckpoint]:
+    found = {}
+    for source, one in mapping(value, name).items():
+        fields = record(one, name, ("offsets", "epoch", "metadata"))
+        found[source] = ConnectorCheckpoint(
+            text_map(fields["offsets"], name),
+            whole(fields["epoch"], name),
+            text_map(fields["metadata"], name),
         )
-        for name, connector in fields.items()
-    }
+    return found
 
 
-def _whole(value: Any) -> int:
-    if type(value) is not int:
-        raise FormatError("a number is something else")
-    return value
+def _decode_numbers(value: Any, name: str, check: Callable[[Any, str], int]) -> dict[str, int]:
+    return {key: check(one, name) for key, one in mapping(value, name).items()}
 
 
-def _text(value: Any) -> str:
-    if type(value) is not str:
-        raise FormatError("a text is something else")
-    return value
-
-
-def _texts(values: Any) -> dict[str, str]:
-    if type(values) is not dict or any(type(value) is not str for value in values.values()):
-        raise FormatError("a mapping of texts has something else in it")
-    return values
-
-
-def _strings(values: Any) -> list[str]:
-    if not isinstance(values, list) or any(type(v) is not str for v in values):
-        raise FormatError("a list of names has something else in it")
-    return values
-
-
-def _table(value: Any) -> dict[str, Any] | None:
-    if value is not None and not isinstance(value, dict):
-        raise FormatError("field table has another type")
-    return value
+_FIELDS = tuple(manifest_fields(CheckpointManifest.new(1, 0)))

@@ -34,6 +34,7 @@ from pyspark_checkpoint.format.artifact import (
     verify_integrity,
 )
 from pyspark_checkpoint.format.envelope import FORMAT_VERSION, check_version, decode_sealed, encode_sealed
+from pyspark_checkpoint.format.fields import DAMAGED
 
 MAX_INLINE_BYTES = 512
 """Artifacts up to this size may travel inside the manifest."""
@@ -129,7 +130,7 @@ class Part:
     def data(self) -> bytes:
         """The bytes to store."""
         if self.ref.inline is None:
-            raise FormatError("a part without bytes cannot be packed")
+            raise FormatError("a part without bytes cannot be packed", hint=DAMAGED)
         return self.ref.inline
 
 
@@ -191,39 +192,39 @@ def read_pack_index(
     offset = len(PACK_HEADER)
     for entry in entries:
         if entry.ref.offset != offset:
-            raise FormatError(f"{path}: the parts are not back to back")
+            raise FormatError(f"{path}: the parts are not back to back", hint=DAMAGED)
         offset += entry.ref.size_bytes
     if offset + len(index) + _FOOTER.size != size_bytes:
-        raise FormatError(f"{path} has bytes that its index does not know")
+        raise FormatError(f"{path} has bytes that its index does not know", hint=DAMAGED)
     return entries
 
 
 def pack_tail_bytes(path: str, footer: bytes) -> int:
     """How many bytes from the end of a pack hold index and footer, by the last 8 bytes of the pack."""
     if len(footer) < _FOOTER.size:
-        raise FormatError(f"{path} is torn: it is shorter than a pack's end")
+        raise FormatError(f"{path} is torn: it is shorter than a pack's end", hint=DAMAGED)
     index_bytes, magic = _FOOTER.unpack(footer[-_FOOTER.size :])
     if magic != PACK_END_MAGIC:
-        raise FormatError(f"{path} is torn or damaged: it does not end as a pack does")
+        raise FormatError(f"{path} is torn or damaged: it does not end as a pack does", hint=DAMAGED)
     return int(index_bytes) + _FOOTER.size
 
 
 def _check_header(path: str, head: bytes) -> None:
     if head[:4] != PACK_MAGIC or len(head) < len(PACK_HEADER):
-        raise FormatError(f"{path} is not a pack")
+        raise FormatError(f"{path} is not a pack", hint=DAMAGED)
     if head[4] != PACK_VERSION:
         raise UnknownVersion(
             f"{path} has pack version {head[4]}, this package reads {PACK_VERSION}",
             hint="upgrade pyspark-checkpoint on the machine that reads",
         )
     if head[: len(PACK_HEADER)] != PACK_HEADER:
-        raise FormatError(f"{path} has a damaged header")
+        raise FormatError(f"{path} has a damaged header", hint=DAMAGED)
 
 
 def _cut_index(path: str, tail: bytes) -> bytes:
     tail_bytes = pack_tail_bytes(path, tail)
     if tail_bytes > len(tail):
-        raise FormatError(f"{path} is torn or damaged: its index is longer than itself")
+        raise FormatError(f"{path} is torn or damaged: its index is longer than itself", hint=DAMAGED)
     return tail[len(tail) - tail_bytes : len(tail) - _FOOTER.size]
 
 
@@ -250,10 +251,12 @@ def _decode_index(path: str, fields: dict[str, Any]) -> tuple[PackEntry, ...]:
         for operator, partition, *row in fields["parts"]:
             ref = decode_artifact([0, *row], [path], data_keys)
             if type(operator) is not int or type(partition) is not int or operator < 0:
-                raise FormatError("a row is damaged")
+                raise FormatError("a row is damaged", hint=DAMAGED)
             entries.append(PackEntry(str(operators[operator]), partition, ref))
     except FormatError as error:
-        raise FormatError(f"{path}: {error.message}") from None
+        raise FormatError(f"{path}: {error.message}", hint=error.hint) from None
     except (KeyError, TypeError, ValueError, IndexError):
-        raise FormatError(f"{path}: its index lacks a field, or has one of another type") from None
+        raise FormatError(
+            f"{path}: its index lacks a field, or has one of another type", hint=DAMAGED
+        ) from None
     return tuple(entries)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import base64
-import binascii
 import enum
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
@@ -11,6 +10,7 @@ from typing import Any
 
 from pyspark_checkpoint.errors import FormatError
 from pyspark_checkpoint.format.envelope import Mac, decode_record, encode_record, mac_of_kind
+from pyspark_checkpoint.format.fields import DAMAGED, items, mapping, short_text, text, text_map, whole
 
 _SEAL, _STATUS = "seal 1", "status 1"
 """What the MACs of these records begin with."""
@@ -81,17 +81,21 @@ def decode_control(data: bytes) -> Control:
     """Read the control record back."""
     fields = decode_record(data, "_control")
     try:
-        pins = {name: Pin(int(pin["number"]), str(pin["sha256"])) for name, pin in fields["pins"].items()}
         return Control(
-            store_id=str(fields["store_id"]),
-            counter=int(fields["counter"]),
-            floor=int(fields["floor"]),
-            swept=int(fields["swept"]),
-            pins=pins,
-            deleted=frozenset(int(n) for n in fields["deleted"]),
+            store_id=short_text(fields["store_id"], "store_id"),
+            counter=whole(fields["counter"], "counter"),
+            floor=whole(fields["floor"], "floor", 1),
+            swept=whole(fields["swept"], "swept", 1),
+            pins={
+                name: Pin(whole(pin["number"], "pins", 1), short_text(pin["sha256"], "pins"))
+                for name, pin in mapping(fields["pins"], "pins").items()
+            },
+            deleted=frozenset(
+                whole(number, "deleted", 1) for number in items(fields["deleted"], "deleted")
+            ),
         )
-    except (KeyError, TypeError, ValueError, AttributeError):
-        raise FormatError("_control lacks a field, or has one of another type") from None
+    except (FormatError, KeyError, TypeError) as error:
+        raise _damaged("_control", error) from None
 
 
 def encode_latest(number: int) -> bytes:
@@ -104,7 +108,7 @@ def decode_latest(data: bytes) -> int:
     fields = decode_record(data, "_latest")
     number = fields.get("checkpoint_id")
     if type(number) is not int or number < 1:
-        raise FormatError("_latest has no checkpoint number")
+        raise FormatError("_latest has no checkpoint number", hint=DAMAGED)
     return number
 
 
@@ -136,12 +140,17 @@ def decode_seal(data: bytes, name: str, *, mac: Mac | None = None) -> Seal:
     """Read a seal back. With ``mac`` it must be authenticated."""
     fields = decode_record(data, name, mac=mac_of_kind(mac, _SEAL))
     try:
-        files = {k: base64.b64decode(v, validate=True) for k, v in fields["files"].items()}
         return Seal(
-            int(fields["checkpoint_id"]), str(fields["commit_nonce"]), int(fields["timestamp_ms"]), files
+            whole(fields["checkpoint_id"], "checkpoint_id", 1),
+            short_text(fields["commit_nonce"], "commit_nonce"),
+            whole(fields["timestamp_ms"], "timestamp_ms"),
+            {
+                path: base64.b64decode(data, validate=True)
+                for path, data in text_map(fields["files"], "files").items()
+            },
         )
-    except (KeyError, TypeError, ValueError, AttributeError, binascii.Error):
-        raise FormatError(f"{name} lacks a field, or has one of another type") from None
+    except (FormatError, KeyError, ValueError) as error:
+        raise _damaged(name, error) from None
 
 
 @dataclass(frozen=True, slots=True)
@@ -176,12 +185,18 @@ def decode_status(data: bytes, name: str, *, mac: Mac | None = None) -> SinkStat
     fields = decode_record(data, name, mac=mac_of_kind(mac, _STATUS))
     try:
         return SinkStatusRecord(
-            int(fields["checkpoint_id"]),
-            str(fields["commit_nonce"]),
-            str(fields["sink"]),
-            SinkCommitStatus(fields["status"]),
-            int(fields["timestamp_ms"]),
-            str(fields["message"]),
+            whole(fields["checkpoint_id"], "checkpoint_id", 1),
+            short_text(fields["commit_nonce"], "commit_nonce"),
+            short_text(fields["sink"], "sink"),
+            SinkCommitStatus(short_text(fields["status"], "status")),
+            whole(fields["timestamp_ms"], "timestamp_ms"),
+            text(fields["message"], "message"),
         )
-    except (KeyError, TypeError, ValueError):
-        raise FormatError(f"{name} lacks a field, or has one of another type") from None
+    except (FormatError, KeyError, ValueError) as error:
+        raise _damaged(name, error) from None
+
+
+def _damaged(name: str, error: Exception) -> FormatError:
+    """The error of a record that is not what it must be, with what is wrong as far as that is known."""
+    told = error.message if isinstance(error, FormatError) else "lacks a field, or has one of another type"
+    return FormatError(f"{name}: {told}", hint=DAMAGED)

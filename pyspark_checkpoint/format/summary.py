@@ -11,8 +11,10 @@ from typing import Any
 
 from pyspark_checkpoint.errors import FormatError
 from pyspark_checkpoint.format.envelope import check_version, decode_sealed
+from pyspark_checkpoint.format.fields import DAMAGED, optional, short_text, text_list, whole
 from pyspark_checkpoint.format.keys import check_artifact_path, parse_attempt_key
-from pyspark_checkpoint.format.manifest import COURSE_FIELD, CheckpointManifest, ManifestKind
+from pyspark_checkpoint.format.manifest import CheckpointManifest, ManifestKind
+from pyspark_checkpoint.format.manifest_parts import Lineage, decode_lineage
 from pyspark_checkpoint.format.settled import ListRef, decode_list_ref
 
 
@@ -37,8 +39,9 @@ class ManifestSummary:
     """The objects that the manifest names itself; its lists are among them, what they name is not."""
     settled: tuple[ListRef, ...] = field(default=(), repr=False)
     encryption_key_id: str | None = None
-    course: Mapping[str, Any] | None = field(default=None, repr=False, compare=False)
-    """What the table says of its course, as it is stored."""
+    batch_id: int | None = None
+    lineage: Lineage | None = field(default=None, repr=False, compare=False)
+    """The lineage of the table, if it has one."""
 
 
 def summarize_manifest(manifest: CheckpointManifest) -> ManifestSummary:
@@ -60,7 +63,8 @@ def summarize_manifest(manifest: CheckpointManifest) -> ManifestSummary:
         sink_names=manifest.sink_names,
         paths=manifest.paths(),
         settled=tuple(manifest.settled()),
-        course=(manifest.table or {}).get(COURSE_FIELD),
+        batch_id=manifest.batch_id,
+        lineage=None if manifest.table is None else manifest.table.lineage,
     )
 
 
@@ -71,28 +75,34 @@ def decode_summary(data: bytes, name: str) -> ManifestSummary:
     try:
         objects = [check_artifact_path(path) for path in fields["objects"]]
         return ManifestSummary(
-            number=int(fields["checkpoint_id"]),
-            epoch=int(fields["epoch"]),
-            timestamp_ms=int(fields["timestamp_ms"]),
+            number=whole(fields["checkpoint_id"], "checkpoint_id"),
+            epoch=whole(fields["epoch"], "epoch"),
+            batch_id=optional(whole, fields["batch_id"], "batch_id"),
+            timestamp_ms=whole(fields["timestamp_ms"], "timestamp_ms"),
             kind=ManifestKind(fields["kind"]),
-            attempt=str(fields["attempt"]),
-            generation=int(fields["generation"]),
-            run_id=str(fields["run_id"]),
-            query_name=str(fields["query"]["name"]),
-            commit_nonce=str(fields["commit_nonce"]),
-            total_size_bytes=int(fields["total_size_bytes"]),
-            parent_sha256=str(fields["parent_sha256"]),
-            deleted_sha256=fields["deleted_sha256"],
-            encryption_key_id=fields["encryption_key_id"],
-            sink_names=tuple(str(sink) for sink in fields["sink_names"]),
+            attempt=short_text(fields["attempt"], "attempt"),
+            generation=whole(fields["generation"], "generation"),
+            run_id=short_text(fields["run_id"], "run_id"),
+            query_name=short_text(fields["query"]["name"], "query.name"),
+            commit_nonce=short_text(fields["commit_nonce"], "commit_nonce"),
+            total_size_bytes=whole(fields["total_size_bytes"], "total_size_bytes"),
+            parent_sha256=short_text(fields["parent_sha256"], "parent_sha256"),
+            deleted_sha256=optional(short_text, fields["deleted_sha256"], "deleted_sha256"),
+            encryption_key_id=optional(short_text, fields["encryption_key_id"], "encryption_key_id"),
+            sink_names=tuple(text_list(fields["sink_names"], "sink_names")),
             paths=frozenset(objects),
             settled=tuple(decode_list_ref(row, objects) for row in _list_rows(fields)),
-            course=(fields["table"] or {}).get(COURSE_FIELD),
+            lineage=_lineage(fields["table"]),
         )
     except FormatError as error:
-        raise FormatError(f"{name}: {error.message}") from None
+        raise FormatError(f"{name}: {error.message}", hint=error.hint) from None
     except (KeyError, TypeError, ValueError, AttributeError):
-        raise FormatError(f"{name} lacks a field, or has one of another type") from None
+        raise FormatError(f"{name} lacks a field, or has one of another type", hint=DAMAGED) from None
+
+
+def _lineage(table: Mapping[str, Any] | None) -> Lineage | None:
+    stored = None if table is None else table["lineage"]
+    return None if stored is None else decode_lineage(stored)
 
 
 def new_bytes_in(fields: Mapping[str, Any]) -> int:

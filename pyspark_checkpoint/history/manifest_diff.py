@@ -4,18 +4,18 @@ from __future__ import annotations
 
 import enum
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, TypeVar
 
 import orjson
 
 from pyspark_checkpoint.format.artifact import ArtifactRef
 from pyspark_checkpoint.format.manifest import (
-    COURSE_FIELD,
     CheckpointManifest,
     ConnectorCheckpoint,
     OperatorSnapshotEntry,
 )
+from pyspark_checkpoint.format.manifest_parts import SinkRecord, TableRecord, encode_table
 
 T = TypeVar("T")
 
@@ -91,6 +91,8 @@ class ManifestDifference:
     before: int
     after: int
     epochs: tuple[int, int]
+    batches: tuple[int | None, int | None]
+    """Spark's numbers of the two batches; None for a batch job's."""
     timestamps_ms: tuple[int, int]
     sizes_bytes: tuple[int, int]
     sources: tuple[SourceChange, ...]
@@ -107,9 +109,10 @@ def compare_manifests(before: CheckpointManifest, after: CheckpointManifest) -> 
         before=before.checkpoint_id,
         after=after.checkpoint_id,
         epochs=(before.epoch, after.epoch),
+        batches=(before.batch_id, after.batch_id),
         timestamps_ms=(before.timestamp_ms, after.timestamp_ms),
         sizes_bytes=(before.total_size_bytes, after.total_size_bytes),
-        sources=tuple(_sources(before.source_offsets, after.source_offsets)),
+        sources=tuple(_sources(before, after)),
         operators=tuple(_operators(before.operators, after.operators)),
         files=tuple(_files(before.files, after.files)),
         facts=tuple(_facts(before, after)),
@@ -160,12 +163,16 @@ def _moves(before: Mapping[str, str], after: Mapping[str, str]) -> Iterator[Move
             yield Move(name, then, now)
 
 
-def _sources(
-    before: Mapping[str, ConnectorCheckpoint], after: Mapping[str, ConnectorCheckpoint]
-) -> Iterator[SourceChange]:
-    for name, then, now in _pairs(before, after):
+def _sources(before: CheckpointManifest, after: CheckpointManifest) -> Iterator[SourceChange]:
+    """Source by source, in the order of the later plan; what only the earlier one had comes last."""
+    for name in dict.fromkeys((*_named_sources(after), *_named_sources(before))):
+        then, now = before.source_offsets.get(name), after.source_offsets.get(name)
         moves = tuple(_moves(flatten_offsets(then), flatten_offsets(now)))
         yield SourceChange(name, _change(then, now, is_same=not moves), moves)
+
+
+def _named_sources(manifest: CheckpointManifest) -> tuple[str, ...]:
+    return (*manifest.source_names, *manifest.source_offsets)
 
 
 def _operators(
@@ -218,6 +225,7 @@ def _facts(before: CheckpointManifest, after: CheckpointManifest) -> Iterator[Mo
     yield from _moves(_plain_facts(before), _plain_facts(after))
     for prefix, then, now in (
         ("sink", before.sink_epochs, after.sink_epochs),
+        ("sink", _sink_texts(before.sinks), _sink_texts(after.sinks)),
         ("table", _texts(before.table), _texts(after.table)),
         ("conf", before.query.conf, after.query.conf),
     ):
@@ -233,22 +241,33 @@ def _plain_facts(manifest: CheckpointManifest) -> dict[str, str]:
         "kind": manifest.kind.value,
         "generation": manifest.generation,
         "run": manifest.run_id,
-        "watermark": manifest.watermark,
+        "batch watermark": manifest.batch_watermark_ms,
+        "watermark": manifest.next_watermark_ms,
         "Spark": manifest.query.spark_version or None,
         "query": manifest.query.id or None,
         "location": manifest.query.checkpoint_location or None,
         "pipeline": manifest.pipeline_hash,
         "partitions": manifest.partition_count or None,
         "vnodes": manifest.vnode_count,
+        "share": manifest.share,
+        "assignment": manifest.assignment_version,
         "key": manifest.encryption_key_id,
     }
     return {name: str(value) for name, value in found.items() if value is not None}
 
 
-def _texts(table: Mapping[str, Any] | None) -> dict[str, str]:
-    """What is recorded of a table, without its course, which is another one for every epoch."""
-    facts = {name: value for name, value in (table or {}).items() if name != COURSE_FIELD}
+def _texts(table: TableRecord | None) -> dict[str, str]:
+    """What is recorded of a table, without its lineage, which is another one for every epoch."""
+    facts = {} if table is None else encode_table(replace(table, lineage=None))
     return {name: orjson.dumps(value).decode() for name, value in facts.items()}
+
+
+def _sink_texts(sinks: Iterable[SinkRecord]) -> dict[str, str]:
+    """Where the rows go, by the place of the sink; its batch is the checkpoint's."""
+    return {
+        str(at): " ".join(filter(None, (sink.kind, sink.target, sink.native_version)))
+        for at, sink in enumerate(sinks)
+    }
 
 
 def _whole(text: str | None) -> int | None:

@@ -34,6 +34,7 @@ class Entry:
     savepoints: tuple[str, ...] = ()
     problem: str | None = None
     epoch: int | None = None
+    batch_id: int | None = None
     timestamp_ms: int | None = None
     kind: ManifestKind | None = None
     total_size_bytes: int = 0
@@ -46,7 +47,8 @@ class Entry:
     requests: RequestCount = field(default_factory=RequestCount)
     staged_ms: int | None = None
     """From the first thing made for it until its manifest was written; None where nothing was staged."""
-    watermark: int | None = None
+    batch_watermark_ms: int | None = None
+    next_watermark_ms: int | None = None
     rollback_of: int | None = None
 
 
@@ -129,6 +131,7 @@ def entry_from_fields(fields: Mapping[str, Any], names: Sequence[str] = ()) -> E
         number=fields["checkpoint_id"],
         savepoints=tuple(names),
         epoch=fields["epoch"],
+        batch_id=fields["batch_id"],
         timestamp_ms=fields["timestamp_ms"],
         kind=kind,
         total_size_bytes=fields["total_size_bytes"],
@@ -139,7 +142,8 @@ def entry_from_fields(fields: Mapping[str, Any], names: Sequence[str] = ()) -> E
         query=QueryInfo(**fields["query"]),
         requests=RequestCount(puts=1) if repeats else RequestCount(**fields["requests"]),
         staged_ms=None if repeats else _staged_ms(fields),
-        watermark=fields["watermark"],
+        batch_watermark_ms=fields["batch_watermark_ms"],
+        next_watermark_ms=fields["next_watermark_ms"],
         rollback_of=fields["rollback_of"],
     )
 

@@ -11,6 +11,7 @@ from pyspark_checkpoint.format.artifact import ArtifactRef
 from pyspark_checkpoint.format.keys import CheckpointId, check_name, parse_attempt_key
 from pyspark_checkpoint.format.manifest import CheckpointManifest, ManifestKind, RequestCount
 from pyspark_checkpoint.history.head import Head, lost_problem
+from pyspark_checkpoint.spark_files.positions import SourcePositions
 
 MAX_EARLIER_RUNS = 64
 
@@ -88,7 +89,10 @@ def check_content(manifest: CheckpointManifest) -> None:
     issues = manifest.validate(manifest.vnode_count)
     if issues:
         listed = "; ".join(f"{issue.field} {issue.message}" for issue in issues)
-        raise RefusedError(f"checkpoint {manifest.checkpoint_id} does not fit together: {listed}")
+        raise RefusedError(
+            f"checkpoint {manifest.checkpoint_id} does not fit together: {listed}",
+            hint="nothing was written; the fields named must agree with each other",
+        )
 
 
 def check_user_names(draft: CheckpointManifest) -> None:
@@ -145,17 +149,12 @@ def choose_kind(draft: CheckpointManifest, head: Head | None) -> ManifestKind:
             "this checkpoint location is behind the store",
             hint="run ckpt restore",
         )
-    if source_positions(draft) != source_positions(head.manifest):
+    if SourcePositions.of_manifest(draft) != SourcePositions.of_manifest(head.manifest):
         raise RefusedError(
             f"epoch {draft.epoch} is in the store with other source offsets",
             hint="the checkpoint location is not the one that wrote the store; run ckpt restore",
         )
     return ManifestKind.REPLACEMENT
-
-
-def source_positions(manifest: CheckpointManifest) -> dict[str, dict[str, str]]:
-    """Where each source stands, without notes about it."""
-    return {name: dict(source.offsets) for name, source in manifest.source_offsets.items()}
 
 
 def says_the_same(draft: CheckpointManifest, head: Head, run_id: str) -> bool:
@@ -179,16 +178,21 @@ def content_of(manifest: CheckpointManifest) -> dict[str, Any]:
         for name, entry in manifest.operators.items()
     }
     return {
-        "epoch": manifest.epoch,
+        "epoch": (manifest.epoch, manifest.batch_id),
         "operators": operators,
         "files": _digests(manifest.files),
-        "source_offsets": source_positions(manifest),
+        "source_offsets": SourcePositions.of_manifest(manifest),
         "table_offsets": {name: dict(table.offsets) for name, table in manifest.table_offsets.items()},
         "table_store": manifest.table_store_checkpoint_path,
-        "watermarks": (manifest.watermark, dict(manifest.source_watermarks)),
-        "names": (manifest.source_names, manifest.sink_names, dict(manifest.sink_epochs)),
+        "watermarks": (
+            manifest.batch_watermark_ms,
+            manifest.next_watermark_ms,
+            dict(manifest.source_watermarks),
+        ),
+        "names": (manifest.source_names, manifest.sink_names, dict(manifest.sink_epochs), manifest.sinks),
         "layout": (manifest.pipeline_hash, manifest.vnode_count, manifest.vnodes, manifest.partition_count),
-        "table": dict(manifest.table) if manifest.table is not None else None,
+        "table": (manifest.table, manifest.state),
+        "share": (manifest.share, manifest.assignment_version, manifest.planned),
         "state_checksum": manifest.state_checksum,
     }
 

@@ -12,7 +12,7 @@ from pyspark_checkpoint.errors import FormatError, NotFound
 from pyspark_checkpoint.format.envelope import FORMAT_VERSION, check_version, decode_sealed, encode_sealed
 from pyspark_checkpoint.store.base import ObjectStore
 
-TROUBLE_PREFIX = "trouble/"
+TROUBLE_PREFIX = "health/"
 _MAX_MESSAGE = 500
 
 

@@ -16,8 +16,9 @@ import orjson
 from pyspark.sql import SparkSession
 from pyspark.sql.streaming.listener import StreamingQueryListener
 
-from pyspark_checkpoint.capture.manifest_builder import QueryFacts, sink_store_url
+from pyspark_checkpoint.capture.manifest_builder import QueryFacts
 from pyspark_checkpoint.capture.server_copy import find_server_copier
+from pyspark_checkpoint.capture.sink_description import sink_store_url
 from pyspark_checkpoint.clock import SYSTEM_CLOCK, Clock
 from pyspark_checkpoint.errors import CheckpointError, FencedError, RefusedError, SettingsError
 from pyspark_checkpoint.format.manifest import CheckpointManifest, QueryInfo

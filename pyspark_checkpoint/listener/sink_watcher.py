@@ -11,12 +11,12 @@ from collections.abc import Callable, Mapping
 from typing import Protocol
 
 from pyspark_checkpoint.capture.commit_log import seal_head
-from pyspark_checkpoint.capture.manifest_builder import QueryFacts, sink_store_url
+from pyspark_checkpoint.capture.manifest_builder import QueryFacts
+from pyspark_checkpoint.capture.sink_description import sink_store_url
 from pyspark_checkpoint.errors import CheckpointError, Denied, SettingsError
 from pyspark_checkpoint.format.manifest import CheckpointManifest, ManifestKind
 from pyspark_checkpoint.history.checkpoint_store import CheckpointStore
 from pyspark_checkpoint.spark_files.location import CheckpointLocation
-from pyspark_checkpoint.spark_files.state_record import find_state_record
 
 _LOG = logging.getLogger(__name__)
 _BY_A_BATCH = (ManifestKind.EPOCH, ManifestKind.REPLACEMENT)
@@ -77,12 +77,12 @@ class TableQuery:
             return None
         if newest is None or newest.query.id != self.facts.query.id:
             return None
-        record = find_state_record(newest)
+        record = newest.state
         if record is None:
             if newest.run_id == self.facts.run_id and newest.kind in _BY_A_BATCH:
                 self._other = self._begin()
             return None
-        self._seal_if_resting(newest, record.batch)
+        self._seal_if_resting(newest, record.batch_id)
         return newest
 
     def _seal_if_resting(self, newest: CheckpointManifest, batch: int) -> None:
@@ -114,6 +114,6 @@ def find_table_checkpoint(
 ) -> CheckpointManifest | None:
     """The newest checkpoint of a table that has the state of this query; None if it has none."""
     newest = CheckpointStore.open(table_url, options).load_latest()
-    if newest is None or newest.query.id != query_id or find_state_record(newest) is None:
+    if newest is None or newest.query.id != query_id or newest.state is None:
         return None
     return newest

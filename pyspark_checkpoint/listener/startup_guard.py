@@ -16,7 +16,8 @@ from typing import Protocol
 from pyspark.sql import SparkSession
 
 from pyspark_checkpoint.capture.location_status import Standing
-from pyspark_checkpoint.capture.manifest_builder import QueryFacts, sink_store_url
+from pyspark_checkpoint.capture.manifest_builder import QueryFacts
+from pyspark_checkpoint.capture.sink_description import sink_store_url
 from pyspark_checkpoint.clock import Clock
 from pyspark_checkpoint.errors import CheckpointError, FormatError, RefusedError, StoreError
 from pyspark_checkpoint.format.manifest import CheckpointManifest

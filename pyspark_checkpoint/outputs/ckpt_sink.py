@@ -13,8 +13,8 @@ from collections.abc import Mapping
 from pyspark_checkpoint.errors import RefusedError
 from pyspark_checkpoint.format.manifest import CheckpointManifest
 from pyspark_checkpoint.history.checkpoint_store import CheckpointStore
-from pyspark_checkpoint.history.rules import source_positions
 from pyspark_checkpoint.registry.trust import check_named_table
+from pyspark_checkpoint.spark_files.positions import SourcePositions
 
 
 class LinkedSink:
@@ -30,7 +30,7 @@ class LinkedSink:
         """``typed_url`` and ``options`` led to the manifest; ``sink_options`` are the table's, if other."""
         self._url = manifest.table_store_checkpoint_path
         self._manifest = manifest
-        self._epoch = manifest.epoch
+        self._batch = manifest.epoch if manifest.batch_id is None else manifest.batch_id
         self._typed_url = typed_url
         self._given = options, sink_options
         self._options = options if sink_options is None else sink_options
@@ -48,10 +48,10 @@ class LinkedSink:
         check_named_table(self._url, self._typed_url, *self._given)
         history = CheckpointStore.open(self._url, self._options)
         newest = history.load_latest()
-        if newest is None or _batch(newest) < self._epoch:
-            at = "empty" if newest is None else f"at epoch {_batch(newest)}"
+        if newest is None or (newest.batch_id is not None and newest.batch_id < self._batch):
+            at = "empty" if newest is None else f"at batch {newest.batch_id}"
             raise RefusedError(
-                f"the query's table {self._url} is {at}, the checkpoint at {self._epoch}: "
+                f"the query's table {self._url} is {at}, the checkpoint at {self._batch}: "
                 "rows between them would be missing",
                 hint="restore an epoch that the table has",
             )
@@ -70,27 +70,32 @@ class LinkedSink:
 
     def _is_here(self, table: CheckpointManifest) -> bool:
         """Whether a checkpoint of the table ends with the very batch of the query's checkpoint."""
-        return _batch(table) == self._epoch and not self._differs(table)
+        return table.batch_id == self._batch and not self._differs(table)
 
     def _differs(self, table: CheckpointManifest) -> bool:
         """Whether it is of another query or other batches, as far as both are known."""
         ours, theirs = self._manifest.query.id, table.query.id
         if ours and theirs and ours != theirs:
             return True
-        read, written = _offsets(self._manifest), _offsets(table)
+        read, written = SourcePositions.of_manifest(self._manifest), SourcePositions.of_manifest(table)
         return bool(read) and bool(written) and read != written
 
     def _is_proven(self, table: CheckpointManifest) -> bool:
         """Whether both sides name the same query and the same offsets."""
-        ours, read = self._manifest.query.id, _offsets(self._manifest)
-        return bool(ours) and ours == table.query.id and bool(read) and read == _offsets(table)
+        ours, read = self._manifest.query.id, SourcePositions.of_manifest(self._manifest)
+        return (
+            bool(ours)
+            and ours == table.query.id
+            and bool(read)
+            and read == SourcePositions.of_manifest(table)
+        )
 
     def _find(self, history: CheckpointStore) -> int:
         """The newest checkpoint of the table that ends with the batch."""
         has_epoch, unproven = False, None
         for number in reversed(history.list_ids()):
             table = history.load_by_id(number)
-            if table is not None and _batch(table) == self._epoch:
+            if table is not None and table.batch_id == self._batch:
                 if self._is_proven(table):
                     return number
                 if unproven is None and not self._differs(table):
@@ -98,44 +103,39 @@ class LinkedSink:
                 has_epoch = True
         if unproven is not None:
             raise RefusedError(
-                f"the query's table {self._url} is not rolled back to epoch {self._epoch}: its checkpoint "
+                f"the query's table {self._url} is not rolled back to batch {self._batch}: its checkpoint "
                 "and the query's do not both say of which query and of which source offsets they are",
                 hint=f"if it is the query's table: ckpt rollback {self._url} {unproven}, then restore "
                 "again",
             )
         if has_epoch:
             raise RefusedError(
-                f"the query's table {self._url} has epoch {self._epoch} from other batches than the "
+                f"the query's table {self._url} has batch {self._batch} from other batches than the "
                 "checkpoint's: it was rolled back since and went another way, and does not keep this one "
                 "any more",
                 hint="restore a later checkpoint, of the way that the table went, or a clone that writes "
                 "to another table",
             )
-        raise RefusedError(f"the query's table {self._url} does not keep epoch {self._epoch} any more")
+        raise RefusedError(f"the query's table {self._url} does not keep batch {self._batch} any more")
 
     def _refused(self, newest: CheckpointManifest) -> RefusedError:
         hint = (
             "roll the table back with it (rollback_sink=True, --rollback-sink), "
             "or restore a clone that writes to another table"
         )
-        if _batch(newest) == self._epoch:
+        if newest.batch_id == self._batch:
             return RefusedError(
-                f"the query's table {self._url} is at epoch {self._epoch} as the checkpoint is, but from "
+                f"the query's table {self._url} is at batch {self._batch} as the checkpoint is, but from "
                 "other batches: rows would be missing, and others there twice",
                 hint=hint,
             )
         return RefusedError(
-            f"the query's table {self._url} is at epoch {_batch(newest)}, the checkpoint at "
-            f"{self._epoch}: the query would write epochs again that the table has",
+            f"the query's table {self._url} is at {_told(newest)}, the checkpoint at "
+            f"{self._batch}: the query would write epochs again that the table has",
             hint=hint,
         )
 
 
-def _batch(table: CheckpointManifest) -> int:
-    """The batch of Spark that a table ends with: its epochs go on where another query's ended."""
-    return table.epoch - int((table.table or {}).get("first_epoch", 0))
-
-
-def _offsets(manifest: CheckpointManifest) -> list[str]:
-    """Where the sources stand that have an offset; empty if that is not known."""
-    return sorted(filter(None, (found.get("offset") for found in source_positions(manifest).values())))
+def _told(newest: CheckpointManifest) -> str:
+    """How far a table is, in words: a batch job's epoch is no batch of any query."""
+    return f"epoch {newest.epoch}" if newest.batch_id is None else f"batch {newest.batch_id}"

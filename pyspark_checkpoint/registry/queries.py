@@ -27,7 +27,6 @@ from pyspark_checkpoint.format.keys import CONTROL_KEY
 from pyspark_checkpoint.history.checkpoint_store import CheckpointStore
 from pyspark_checkpoint.history.manifest_reader import read_record, read_stored
 from pyspark_checkpoint.registry.trust import check_named_table
-from pyspark_checkpoint.spark_files.state_record import find_state_record
 from pyspark_checkpoint.store.base import ObjectStore, Stored
 from pyspark_checkpoint.store.open import open_object_store
 
@@ -257,7 +256,7 @@ def _has_state(root: QueryRoot, options: Mapping[str, str] | None) -> bool:
         except FormatError:
             continue  # what is damaged is told by whoever reads it
         if manifest is not None:
-            return manifest.query.id == root.query_id and find_state_record(manifest) is not None
+            return manifest.query.id == root.query_id and manifest.state is not None
     return False
 
 

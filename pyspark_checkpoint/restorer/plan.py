@@ -14,11 +14,11 @@ from pyspark_checkpoint.errors import FormatError, RefusedError
 from pyspark_checkpoint.format.artifact import ArtifactRef
 from pyspark_checkpoint.format.keys import CONTROL_KEY
 from pyspark_checkpoint.format.manifest import CheckpointManifest
+from pyspark_checkpoint.format.manifest_parts import StateRecord
 from pyspark_checkpoint.spark_files.logs import decode_commit_log
-from pyspark_checkpoint.spark_files.names import METADATA, is_operator_setup, parse_log
+from pyspark_checkpoint.spark_files.names import METADATA, is_operator_setup, is_source_schema, parse_log
 from pyspark_checkpoint.spark_files.restore_points import RestorePoint, select_state
 from pyspark_checkpoint.spark_files.state_artifacts import check_location_path, state_artifacts
-from pyspark_checkpoint.spark_files.state_record import StateRecord, batch_of, find_state_record
 
 RESTORE_MARKER = "_ckpt_restoring.json"
 IN_USE = (METADATA, "offsets/", "commits/", "state/", "sources/")
@@ -84,10 +84,10 @@ def plan_restore(
     wrote to ``commits/N`` later, if that is known: then the default is after, else before. The rows of
     a table are not part of a checkpoint location.
     """
-    record = find_state_record(manifest)
+    record = manifest.state
     chosen = _choose_point(manifest, record, point, commit)
     files = [*_state_files(manifest), *_loose_files(manifest, is_fork=query_id is not None)]
-    batch = batch_of(manifest)
+    batch = _batch_of(manifest)
     if record is not None:
         files = _files_of_point(files, manifest, record, chosen, commit)
     _check_files(manifest, [file.path for file in files], batch, chosen)
@@ -99,6 +99,15 @@ def plan_restore(
         batch=batch,
         point=chosen,
     )
+
+
+def _batch_of(manifest: CheckpointManifest) -> int:
+    if manifest.batch_id is None:
+        raise RefusedError(
+            f"checkpoint {manifest.checkpoint_id} is of no batch of a streaming query",
+            hint="a batch job wrote it; restore a checkpoint that a streaming query made",
+        )
+    return manifest.batch_id
 
 
 def _choose_point(
@@ -116,7 +125,7 @@ def _choose_point(
         return RestorePoint.AFTER
     if point is RestorePoint.AFTER and commit is None:
         raise RefusedError(
-            f"whether Spark finished batch {record.batch} is not known to checkpoint "
+            f"whether Spark finished batch {record.batch_id} is not known to checkpoint "
             f"{manifest.checkpoint_id}: it was neither sealed nor followed by another one",
             hint="restore before it: Spark then runs the batch again, and the table replaces its rows",
         )
@@ -130,7 +139,7 @@ def _files_of_point(
     point: RestorePoint,
     commit: bytes | None,
 ) -> list[RestoredFile]:
-    name = f"commits/{record.batch}"
+    name = f"commits/{record.batch_id}"
     log = None if commit is None else decode_commit_log(commit, name)
     state = [file.path for file in files if file.stage is Stage.STATE]
     wanted = select_state(record, state, point, log)
@@ -185,14 +194,17 @@ def _state_files(manifest: CheckpointManifest) -> Iterator[RestoredFile]:
 
 
 def _loose_files(manifest: CheckpointManifest, *, is_fork: bool) -> Iterator[RestoredFile]:
+    planned = () if manifest.planned is None else manifest.planned.files
     for ref in manifest.files:
         path = check_location_path(ref.name, ref)
+        if path in planned:
+            continue  # of a batch after this one, which Spark plans again
         if path == METADATA:
             rewrite = Rewrite.QUERY_ID if is_fork else Rewrite.NOTHING
             yield RestoredFile(path, ref, Stage.METADATA, rewrite)
         elif (log := parse_log(path)) is not None:
             yield RestoredFile(path, ref, Stage.OFFSETS if log[0] == "offsets" else Stage.COMMITS)
-        elif path.startswith("sources/"):
+        elif path.startswith("sources/") or is_source_schema(path):
             yield RestoredFile(path, ref, Stage.SOURCES)
         elif is_operator_setup(path):
             has_paths = "/_metadata/v2/" in path

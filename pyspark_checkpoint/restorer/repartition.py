@@ -18,7 +18,6 @@ from pyspark_checkpoint.restorer.preflight import recorded_in_manifest
 from pyspark_checkpoint.spark_files.location import LocationSpec
 from pyspark_checkpoint.spark_files.requirements import PARTITIONS
 from pyspark_checkpoint.spark_files.restore_points import RestorePoint
-from pyspark_checkpoint.spark_files.state_record import find_state_record
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -51,7 +50,7 @@ def restore(
     if not must_split(wanted, partitions, is_clone=bool(settings.get("clone"))):
         return _restore(url, to, at, spark, settings)
     chosen = {name: value for name, value in settings.items() if name not in ("epoch", "timestamp_ms")}
-    if find_state_record(wanted) is not None:
+    if wanted.state is not None:
         refuse_unfinished(url, wanted, settings)
         chosen["point"] = RestorePoint.AFTER.value
     where = _reachable_url(session, _location(session, to, settings))

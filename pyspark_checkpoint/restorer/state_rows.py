@@ -75,7 +75,7 @@ class RowSource:
     def keys(self, manifest: CheckpointManifest) -> Sequence[str]:
         """The columns that say which row a row is; none if equal rows are one row, however often."""
         if is_table(manifest, self._operator):
-            return TableInfo.from_json(manifest.table or {}).keys
+            return TableInfo.of_manifest(manifest).keys
         return ("key",)
 
     def _url(self) -> str:

@@ -8,10 +8,12 @@ from collections.abc import Sequence
 from dataclasses import replace
 from itertools import chain
 
+from pyspark_checkpoint.capture.manifest_builder import build_manifest
 from pyspark_checkpoint.clock import SYSTEM_CLOCK
 from pyspark_checkpoint.errors import CheckpointError, RefusedError
 from pyspark_checkpoint.format.keys import CheckpointId, parse_attempt_key
 from pyspark_checkpoint.format.manifest import CheckpointManifest
+from pyspark_checkpoint.format.manifest_parts import TableMode
 from pyspark_checkpoint.format.summary import summarize_manifest
 from pyspark_checkpoint.history.head import Head
 from pyspark_checkpoint.history.live_set import SummaryCache
@@ -22,11 +24,11 @@ from pyspark_checkpoint.history.run import Run
 from pyspark_checkpoint.history.settle import settle_parts
 from pyspark_checkpoint.sink.batch_manifest import (
     Batch,
-    add_state,
-    draft_manifest,
+    describe_batch,
     gather,
     has_gap,
     is_of_last_batch,
+    prepare_table,
     query_info,
 )
 from pyspark_checkpoint.sink.batch_plan import SinkPlan, check_owner, other_owner, plan_sink
@@ -48,7 +50,6 @@ from pyspark_checkpoint.sink.worker_cache import (
     store_key,
 )
 from pyspark_checkpoint.store.base import ObjectStore
-from pyspark_checkpoint.table.info import TableMode
 from pyspark_checkpoint.table.schema import TableSchema
 
 _LOG = logging.getLogger(__name__)
@@ -154,13 +155,16 @@ def commit_batch(
     catch_up(run, batch.plan.number - 1, batch.plan.parent_sha256)
     _refuse_other_owner(run, query.id, options)
     _refuse_unseen(opened.store, batch)
-    draft = draft_manifest(batch, run.head, is_split=_is_split(run, batch))
+    table = prepare_table(batch, run.head, is_split=_is_split(run, batch))
+    described = describe_batch(batch, run.head, options.shared.path)
+    draft = build_manifest(described, table=table)
     choose_kind(draft, run.head)
     attempt = CheckpointId(batch.plan.number, SYSTEM_CLOCK.uuid7())
     if batch.plan.table.mode is TableMode.APPEND:
         draft = settle_parts(run.store, draft, batch.plan.table.operator, attempt, run.clock)
-    draft = add_state(draft, commit_state(run, batch))
-    manifest = run.publish(draft, attempt)
+        entry = draft.operators[table.record.operator]
+        table = replace(table, entry=entry, requests=draft.requests)
+    manifest = run.publish(build_manifest(described, commit_state(run, batch), table), attempt)
     if options.retain is not None:
         known = _summaries(options, opened.store_id)
         known[manifest.checkpoint_id] = summarize_manifest(manifest)

@@ -1,22 +1,22 @@
-"""From the messages of the tasks to the manifest of the batch. Pure."""
+"""From the messages of the tasks to the table of the batch, as its manifest names it. Pure."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
+from pyspark_checkpoint.capture.manifest_builder import BatchPart, TablePart
+from pyspark_checkpoint.capture.sink_description import CKPT_SINK
 from pyspark_checkpoint.errors import RefusedError, StaleAttempt
 from pyspark_checkpoint.format.artifact import ArtifactRef
 from pyspark_checkpoint.format.manifest import (
-    COURSE_FIELD,
-    DEFAULT_VNODE_COUNT,
     CheckpointManifest,
-    ConnectorCheckpoint,
     OperatorSnapshotEntry,
     PartitionSnapshotEntry,
     QueryInfo,
     RequestCount,
 )
+from pyspark_checkpoint.format.manifest_parts import Lineage
 from pyspark_checkpoint.format.settled import ListRef
 from pyspark_checkpoint.history.head import Head
 from pyspark_checkpoint.sink.batch_plan import BATCH_QUERY_ID, SinkPlan
@@ -24,9 +24,9 @@ from pyspark_checkpoint.sink.messages import DriverFacts, StagedPartition
 from pyspark_checkpoint.sink.query import QueryFacts
 from pyspark_checkpoint.sink.state_plan import BY_A_BATCH
 from pyspark_checkpoint.spark_files.logs import decode_offset_log
-from pyspark_checkpoint.spark_files.state_record import STATE_FIELD, StateRecord
+from pyspark_checkpoint.spark_files.positions import SourcePositions
 from pyspark_checkpoint.table.info import TABLE_KIND
-from pyspark_checkpoint.table.lineage import Course, find_course, next_course
+from pyspark_checkpoint.table.lineage import find_lineage, next_lineage
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,35 +44,31 @@ def gather(messages: Sequence[object], known: QueryFacts) -> Batch:
     """Join the messages of a batch with what is known of its query."""
     parts = tuple(m for m in messages if isinstance(m, StagedPartition))
     if len(parts) != sum(1 for m in messages if not isinstance(m, DriverFacts)):
-        raise RefusedError("a task's message is missing, so that its rows would be lost")
+        raise RefusedError(
+            "a task's message is missing, so that its rows would be lost",
+            hint="nothing was committed; Spark runs the batch again when the query is started",
+        )
     plan = next((part.plan for part in parts if part.plan is not None), None)
     if plan is None:
-        raise RefusedError("no task sent the plan of its batch")
+        raise RefusedError(
+            "no task sent the plan of its batch",
+            hint="nothing was committed; Spark runs the batch again when the query is started",
+        )
     facts = next((m.facts for m in messages if isinstance(m, DriverFacts)), known)
     task = parts[0].task
     facts = replace(facts, query_id=facts.query_id or task.query_id, run_id=facts.run_id or task.run_id)
     if any(part.parent_sha256 != plan.parent_sha256 or part.epoch != parts[0].epoch for part in parts):
-        raise RefusedError("tasks of different batches were committed together")
+        raise RefusedError(
+            "tasks of different batches were committed together",
+            hint="nothing was committed; Spark runs the batch again when the query is started",
+        )
     return Batch(plan, facts, parts[0].epoch, task.batch_id, parts)
 
 
-@dataclass(frozen=True, slots=True)
-class CommittedState:
-    """What a manifest names besides the table's rows, all of it durable: Spark's own state and logs."""
+def prepare_table(batch: Batch, head: Head | None, *, is_split: bool = False) -> TablePart:
+    """The table as a batch leaves it on top of ``head``.
 
-    operators: Mapping[str, OperatorSnapshotEntry]
-    files: tuple[ArtifactRef, ...]
-    record: StateRecord
-    conf: Mapping[str, str]
-    pipeline_hash: int
-    requests: RequestCount
-    location: str
-
-
-def draft_manifest(batch: Batch, head: Head | None, *, is_split: bool = False) -> CheckpointManifest:
-    """The manifest that commits a batch on top of ``head``; ``Run.publish`` stamps the rest.
-
-    ``is_split``: the batches between the two have only split the state anew, and had no rows.
+    ``is_split``: the batches between the two have only repartitioned the state, and had no rows.
     ``StaleAttempt`` if the batch was planned on another head: what its tasks rewrote is not the head's.
     """
     plan, manifest = batch.plan, None if head is None else head.manifest
@@ -82,54 +78,27 @@ def draft_manifest(batch: Batch, head: Head | None, *, is_split: bool = False) -
         )
     if has_gap(batch, manifest) and not is_split:
         raise _gap(batch, manifest)
-    operator = OperatorSnapshotEntry(
-        _partitions(batch, manifest), TABLE_KIND, _base_settled(batch, manifest)
-    )
-    table = replace(plan.table, replaces=plan.replaces)
-    if not plan.follows and batch.batch_id >= 0:
-        table = replace(table, first_epoch=batch.epoch - batch.batch_id)
-    course = _course(batch, manifest)
-    sources, watermark = _sources(batch, manifest)
-    return CheckpointManifest(
-        checkpoint_id=plan.number,
-        epoch=batch.epoch,
-        query=query_info(batch.facts, batch=plan.table.batch),
-        operators={plan.table.operator: operator},
-        source_offsets=sources,
-        source_names=tuple(sorted(sources)),
-        watermark=watermark,
-        sink_names=(plan.table.operator,),
-        sink_epochs={plan.table.operator: batch.epoch},
-        vnode_count=plan.table.vnodes or DEFAULT_VNODE_COUNT,
-        partition_count=len(operator.partitions),
-        table={**table.to_json(), COURSE_FIELD: course.to_json()},
+    return TablePart(
+        number=plan.number,
+        entry=OperatorSnapshotEntry(
+            _partitions(batch, manifest), TABLE_KIND, _base_settled(batch, manifest)
+        ),
+        record=replace(plan.table, replaces=plan.replaces).record(_lineage(batch, manifest)),
         requests=_requests(batch.parts),
     )
 
 
-def add_state(draft: CheckpointManifest, state: CommittedState | None) -> CheckpointManifest:
-    """The draft with Spark's own state beside the table's rows."""
-    if state is None:
-        return draft
-    clash = draft.operators.keys() & state.operators.keys()
-    if clash:
-        raise RefusedError(
-            f"the table is called {clash.pop()!r}, and so is an operator of the query",
-            hint="choose another name with the option operator, or set the option state to off",
-        )
-    cost, more = draft.requests, state.requests
-    return replace(
-        draft,
-        query=replace(
-            draft.query,
-            conf=dict(state.conf),
-            checkpoint_location=draft.query.checkpoint_location or state.location,
-        ),
-        operators={**draft.operators, **state.operators},
-        files=state.files,
-        table={**(draft.table or {}), STATE_FIELD: state.record.to_json()},
-        pipeline_hash=state.pipeline_hash,
-        requests=RequestCount(cost.puts + more.puts, cost.gets + more.gets, cost.bytes + more.bytes),
+def describe_batch(batch: Batch, head: Head | None, path: str) -> BatchPart:
+    """What is known of a batch that goes to the table at ``path``, on top of ``head``."""
+    sources, watermark_ms = _sources(batch, None if head is None else head.manifest)
+    return BatchPart(
+        epoch=batch.epoch,
+        batch_id=batch.batch_id if batch.batch_id >= 0 else None,
+        query=query_info(batch.facts, batch=batch.plan.table.batch),
+        sink=f"{CKPT_SINK} {path}",
+        output_mode=batch.facts.output_mode,
+        sources=sources,
+        batch_watermark_ms=watermark_ms,
     )
 
 
@@ -151,8 +120,7 @@ def is_of_last_batch(manifest: CheckpointManifest, facts: QueryFacts) -> bool:
     """
     if facts.batch <= 0 or manifest.run_id != facts.run_id or manifest.kind not in BY_A_BATCH:
         return False
-    first_epoch = int((manifest.table or {}).get("first_epoch", 0))
-    return manifest.epoch == first_epoch + facts.batch - 1
+    return manifest.batch_id == facts.batch - 1
 
 
 def has_gap(batch: Batch, manifest: CheckpointManifest | None) -> bool:
@@ -205,33 +173,27 @@ def _base_settled(batch: Batch, manifest: CheckpointManifest | None) -> tuple[Li
     return entry.settled if entry is not None else ()
 
 
-def _course(batch: Batch, manifest: CheckpointManifest | None) -> Course:
+def _lineage(batch: Batch, manifest: CheckpointManifest | None) -> Lineage:
     """Which epochs the batch's rows follow on."""
-    parent = find_course(None if manifest is None else manifest.table)
+    parent = None if manifest is None else find_lineage(manifest)
     rows = [(part.task.partition, part.ref.sha256) for part in batch.parts if part.ref is not None]
-    return next_course(parent, batch.plan.number, batch.epoch, rows, replaces=batch.plan.replaces)
+    return next_lineage(parent, batch.plan.number, batch.epoch, rows, replaces=batch.plan.replaces)
 
 
-def _sources(
-    batch: Batch, manifest: CheckpointManifest | None
-) -> tuple[dict[str, ConnectorCheckpoint], int | None]:
+def _sources(batch: Batch, manifest: CheckpointManifest | None) -> tuple[SourcePositions, int | None]:
     """Where the sources stand after this batch, and the watermark that it used, as far as known.
 
     When they are known on one side only, a repeated epoch is taken to be the same by its query and
     number alone: the other side's offsets, or none, are taken over.
     """
-    again = manifest is not None and manifest.epoch == batch.epoch and batch.plan.follows
-    if manifest is not None and again and (not batch.facts.offsets or not manifest.source_offsets):
-        return dict(manifest.source_offsets), manifest.watermark
+    if manifest is not None and manifest.epoch == batch.epoch and batch.plan.follows:
+        recorded = SourcePositions.of_manifest(manifest)
+        if not batch.facts.offsets or not recorded.names:
+            return recorded, manifest.batch_watermark_ms
     if not batch.facts.offsets:
-        return {}, None
+        return SourcePositions(), None
     log = decode_offset_log(batch.facts.offsets.encode("utf-8"), f"offsets/{batch.batch_id}")
-    sources = {
-        f"source-{at}": ConnectorCheckpoint({"offset": offset}, epoch=batch.epoch)
-        for at, offset in enumerate(log.offsets)
-        if offset is not None
-    }
-    return sources, log.watermark_ms
+    return SourcePositions.of_log(log), log.watermark_ms
 
 
 def _requests(parts: Sequence[StagedPartition]) -> RequestCount:

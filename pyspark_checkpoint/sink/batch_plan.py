@@ -12,12 +12,13 @@ from dataclasses import dataclass, field, replace
 from pyspark_checkpoint.errors import RefusedError, SettingsError
 from pyspark_checkpoint.format.artifact import ArtifactRef
 from pyspark_checkpoint.format.manifest import CheckpointManifest
+from pyspark_checkpoint.format.manifest_parts import TableMode
 from pyspark_checkpoint.history.head import Head
 from pyspark_checkpoint.history.store_cipher import DataKeyCipher
 from pyspark_checkpoint.sink.state_plan import StatePlan
 from pyspark_checkpoint.sink.table_options import WriteOptions
 from pyspark_checkpoint.table.compaction import has_turn
-from pyspark_checkpoint.table.info import TableInfo, TableMode
+from pyspark_checkpoint.table.info import TableInfo
 from pyspark_checkpoint.table.schema import (
     TableSchema,
     check_keys,
@@ -139,7 +140,7 @@ def recorded_table(head: Head | None, operator: str) -> TableInfo | None:
         raise RefusedError(
             "this store holds checkpoints of a query, not a table", hint="give the table a path of its own"
         )
-    table = TableInfo.from_json(head.manifest.table)
+    table = TableInfo.of_manifest(head.manifest)
     if table.operator != operator:
         raise RefusedError(
             f"the table of this store is called {table.operator!r}, not {operator!r}",

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from pyspark_checkpoint.errors import FormatError
 from pyspark_checkpoint.format.manifest import ManifestKind
+from pyspark_checkpoint.format.manifest_parts import FeedPosition, Lineage
 from pyspark_checkpoint.history.head import Head, find_head
 from pyspark_checkpoint.history.live_set import find_summary
 from pyspark_checkpoint.history.seal import find_seal
@@ -14,11 +14,10 @@ from pyspark_checkpoint.sink.worker_cache import OpenTable
 from pyspark_checkpoint.table.feed import (
     NOTHING_SERVED,
     FeedEntry,
-    FeedPosition,
     find_newest_backwards,
 )
 from pyspark_checkpoint.table.info import TableInfo
-from pyspark_checkpoint.table.lineage import Course, find_course, read_course
+from pyspark_checkpoint.table.lineage import find_lineage
 
 _KEPT = 8
 
@@ -76,8 +75,8 @@ class FeedHistory:
         head = self._head
         if head is None:
             return None
-        course = find_course(head.manifest.table)
-        return None if course is None else course.before
+        lineage = find_lineage(head.manifest)
+        return None if lineage is None else lineage.before
 
     def _look(self) -> Head | None:
         opened = self._opened
@@ -95,7 +94,7 @@ class FeedHistory:
 
     def _head_entry(self, head: Head) -> FeedEntry:
         manifest, final = head.manifest, self._is_final(head)
-        return _entry(head.number, manifest.epoch, manifest.kind, find_course(manifest.table), final=final)
+        return _entry(head.number, manifest.epoch, manifest.kind, find_lineage(manifest), final=final)
 
     def _forget_below(self, first: int) -> None:
         """What a consumer has behind it is asked for no more, but for the last few."""
@@ -106,7 +105,7 @@ class FeedHistory:
             found = find_summary(self._opened.store, number)
             if found is None:
                 return None
-            self._known[number] = _entry(number, found.epoch, found.kind, read_course(found.course))
+            self._known[number] = _entry(number, found.epoch, found.kind, found.lineage)
         return self._known[number]
 
     def _is_final(self, head: Head) -> bool:
@@ -119,14 +118,12 @@ class FeedHistory:
 
 
 def _table(head: Head) -> TableInfo:
-    if head.manifest.table is None:
-        raise FormatError(f"checkpoint {head.number} has no table")
-    return TableInfo.from_json(head.manifest.table)
+    return TableInfo.of_manifest(head.manifest)
 
 
 def _entry(
-    number: int, epoch: int, kind: ManifestKind, course: Course | None, *, final: bool = False
+    number: int, epoch: int, kind: ManifestKind, lineage: Lineage | None, *, final: bool = False
 ) -> FeedEntry:
-    if course is None:
+    if lineage is None:
         return FeedEntry(number, epoch, kind, final=final)
-    return FeedEntry(number, epoch, kind, final, course.position.course, course.before)
+    return FeedEntry(number, epoch, kind, final, lineage.position.lineage, lineage.before)

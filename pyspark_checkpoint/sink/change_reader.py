@@ -15,6 +15,7 @@ import pyarrow.compute as pc
 from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
 
 from pyspark_checkpoint.errors import RefusedError, SettingsError
+from pyspark_checkpoint.format.manifest_parts import FeedPosition, TableMode
 from pyspark_checkpoint.history.artifact_reader import ArtifactReader
 from pyspark_checkpoint.history.lookup import find_checkpoint
 from pyspark_checkpoint.sink.change_history import FeedHistory
@@ -27,11 +28,10 @@ from pyspark_checkpoint.table.feed import (
     NOTHING_SERVED,
     PRUNED_HINT,
     START_OVER,
-    FeedPosition,
     plan_feed,
 )
-from pyspark_checkpoint.table.info import TableInfo, TableMode
-from pyspark_checkpoint.table.lineage import find_course
+from pyspark_checkpoint.table.info import TableInfo
+from pyspark_checkpoint.table.lineage import find_lineage
 from pyspark_checkpoint.table.schema import DELETED_COLUMN, raw_arrow_schema
 
 CHANGE_TYPE_COLUMN = "_change_type"
@@ -168,8 +168,8 @@ class ChangeReader(DataSourceStreamReader):
         opened = open_table(self._options.shared)
         if find_checkpoint(opened.store, position.checkpoint_id, mac=opened.mac) is None:
             newest = read_table(self._options)
-            course = find_course(newest.manifest.table)
-            if course is not None and course.before == position:
+            lineage = find_lineage(newest.manifest)
+            if lineage is not None and lineage.before == position:
                 return None if newest.table.replaces else replace(newest, own_epoch=False)
         return self._found(position.checkpoint_id, position.epoch)
 
@@ -214,13 +214,15 @@ def with_change_columns(rows: pa.Table, table: TableInfo, epoch: int, *, replace
 def encode_offset(position: FeedPosition, table: str = "") -> dict[str, Any]:
     """A position in the ``table`` of that id, as Spark writes it into its log."""
     offset: dict[str, Any] = {"checkpoint_id": position.checkpoint_id, "epoch": position.epoch}
-    more = {"table": table, "course": position.course}
+    more = {"table": table, "lineage": position.lineage}
     return {**offset, **{name: value for name, value in more.items() if value}}
 
 
 def decode_offset(offset: Mapping[str, Any]) -> FeedPosition:
     """Read a position back."""
-    return FeedPosition(int(offset["checkpoint_id"]), int(offset["epoch"]), str(offset.get("course") or ""))
+    return FeedPosition(
+        int(offset["checkpoint_id"]), int(offset["epoch"]), str(offset.get("lineage") or "")
+    )
 
 
 def check_start(text: str | None) -> str:

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from pyspark_checkpoint.errors import RefusedError
 from pyspark_checkpoint.format.artifact import ArtifactRef
 from pyspark_checkpoint.format.manifest import CheckpointManifest
+from pyspark_checkpoint.format.manifest_parts import StateRecord
 from pyspark_checkpoint.history.artifact_reader import ArtifactReader, WantedArtifact
 from pyspark_checkpoint.history.run import Run
 from pyspark_checkpoint.sink.batch_manifest import Batch
@@ -21,9 +22,10 @@ from pyspark_checkpoint.spark_files.divergence import (
 from pyspark_checkpoint.spark_files.location import FileGone
 from pyspark_checkpoint.spark_files.log_reader import LocationLogs
 from pyspark_checkpoint.spark_files.logs import decode_offset_log
+from pyspark_checkpoint.spark_files.positions import SourcePositions
 from pyspark_checkpoint.spark_files.repartition_batches import only_split
 from pyspark_checkpoint.spark_files.state_artifacts import state_owners
-from pyspark_checkpoint.spark_files.state_record import StateRecord, find_state_record
+from pyspark_checkpoint.spark_files.state_record import declared_operators
 
 
 def refuse_divergence(
@@ -34,7 +36,7 @@ def refuse_divergence(
         return
     version = _decided_by(head.record, batch)
     found = {**refs, **_unneeded(run, version, head, reading, refs)}
-    _refuse(find_divergence(version, head.held, found, head.record.operators(), reading.commits))
+    _refuse(find_divergence(version, head.held, found, declared_operators(head.record), reading.commits))
 
 
 def refuse_other_attempts(run: Run, batch: Batch, head: StatePlan, logs: LocationLogs) -> None:
@@ -46,7 +48,7 @@ def refuse_other_attempts(run: Run, batch: Batch, head: StatePlan, logs: Locatio
     files = [file for file in parsed_files(head.held).values() if file.uid and file.version == version]
     if files:
         commits = logs.read_commits([version - 1])
-        _refuse(find_other_ids(version, files, head.record.operators(), commits))
+        _refuse(find_other_ids(version, files, declared_operators(head.record), commits))
 
 
 def refuse_other_offsets(run: Run, batch: Batch, head: StatePlan, logs: LocationLogs) -> None:
@@ -63,7 +65,8 @@ def refuse_other_offsets(run: Run, batch: Batch, head: StatePlan, logs: Location
         found = logs.offsets(batch.batch_id - 1)
     except FileGone:
         return  # what a batch needs and is not there is refused where it is looked for
-    _refuse(None if found.offsets == recorded.offsets else f"{name} has other offsets")
+    same = SourcePositions.of_log(found) == SourcePositions.of_log(recorded)
+    _refuse(None if same else f"{name} has other offsets")
 
 
 def _reader(run: Run) -> ArtifactReader:
@@ -72,7 +75,7 @@ def _reader(run: Run) -> ArtifactReader:
 
 def _decided_by(record: StateRecord, batch: Batch) -> int:
     """The version that tells the ways apart; after a batch that split the state, what it was split from."""
-    return min(batch.batch_id, record.batch + 1)
+    return min(batch.batch_id, record.batch_id + 1)
 
 
 def _refuse(told: str | None) -> None:
@@ -85,16 +88,15 @@ def _refuse(told: str | None) -> None:
 
 def only_split_since(manifest: CheckpointManifest, batch: Batch, logs: LocationLogs) -> bool:
     """Whether the batches between a checkpoint and ``batch`` only split the state anew, by their logs."""
-    record = find_state_record(manifest)
+    record = manifest.state
     if record is None:
         return False
     try:
-        found = [logs.offsets(number) for number in range(record.batch, batch.batch_id)]
+        found = [logs.offsets(number) for number in range(record.batch_id, batch.batch_id)]
     except FileGone:
         return False
-    recorded = [source.offsets.get("offset") for _, source in sorted(manifest.source_offsets.items())]
-    logged = [offset for offset in found[0].offsets if offset is not None]
-    return sorted(filter(None, recorded)) == sorted(logged) and only_split(found)
+    same = SourcePositions.of_manifest(manifest) == SourcePositions.of_log(found[0])
+    return same and only_split(found)
 
 
 def _unneeded(

@@ -9,11 +9,12 @@ import numpy as np
 import pyarrow as pa
 
 from pyspark_checkpoint.format.artifact import ArtifactRef
+from pyspark_checkpoint.format.manifest_parts import TableMode
 from pyspark_checkpoint.history.artifact_reader import ArtifactReader, WantedArtifact
 from pyspark_checkpoint.table.codec import decode_rows
 from pyspark_checkpoint.table.compaction import Link, RollPlan, parse_level, plan_roll
 from pyspark_checkpoint.table.conform import conform
-from pyspark_checkpoint.table.info import TableInfo, TableMode
+from pyspark_checkpoint.table.info import TableInfo
 from pyspark_checkpoint.table.merge import apply_deltas, delta_schema, merge_deltas
 from pyspark_checkpoint.table.vnode import sources_of, vnodes_of
 

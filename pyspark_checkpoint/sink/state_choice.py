@@ -15,7 +15,6 @@ from pyspark_checkpoint.sink.table_options import WriteOptions
 from pyspark_checkpoint.sink.worker_cache import ProcessCache
 from pyspark_checkpoint.spark_files.location import LocationSpec
 from pyspark_checkpoint.spark_files.names import METADATA
-from pyspark_checkpoint.spark_files.state_record import find_state_record
 
 _LOG = logging.getLogger(__name__)
 _READABLE: ProcessCache[bool] = ProcessCache()
@@ -60,7 +59,7 @@ def _has_state_of(run_id: str, manifest: CheckpointManifest | None) -> bool:
     """Whether a batch of this run has committed its state."""
     if manifest is None or not run_id or manifest.run_id != run_id or manifest.kind not in BY_A_BATCH:
         return False
-    return find_state_record(manifest) is not None
+    return manifest.state is not None
 
 
 def seal_before_claim(options: WriteOptions, manifest: CheckpointManifest) -> None:
@@ -69,7 +68,7 @@ def seal_before_claim(options: WriteOptions, manifest: CheckpointManifest) -> No
     A failure costs nothing but that: the checkpoint is then restored to before its batch.
     """
     spec = find_location(options)
-    if options.state == "off" or spec is None or find_state_record(manifest) is None:
+    if options.state == "off" or spec is None or manifest.state is None:
         return
     shared = options.shared
     key_file = {} if shared.key_file is None else {"encryptionKeyFile": shared.key_file}

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from pyspark_checkpoint.capture.manifest_builder import operator_entries
+from pyspark_checkpoint.capture.manifest_builder import LocationPart, operator_entries
 from pyspark_checkpoint.capture.upload import NO_INLINE, UploadedGroup, UploadTarget, upload_group
 from pyspark_checkpoint.capture.upload_plan import (
     KnownFile,
@@ -21,7 +21,7 @@ from pyspark_checkpoint.format.artifact import ArtifactRef
 from pyspark_checkpoint.format.manifest import RequestCount
 from pyspark_checkpoint.format.pack import PackBounds
 from pyspark_checkpoint.history.run import Run
-from pyspark_checkpoint.sink.batch_manifest import Batch, CommittedState
+from pyspark_checkpoint.sink.batch_manifest import Batch
 from pyspark_checkpoint.sink.location_check import (
     refuse_divergence,
     refuse_other_attempts,
@@ -31,7 +31,6 @@ from pyspark_checkpoint.sink.state_plan import StatePlan, plan_state
 from pyspark_checkpoint.sink.state_share import Remembered, StateReading, read_state
 from pyspark_checkpoint.sink.state_task import add_requests, open_location
 from pyspark_checkpoint.sink.worker_cache import ProcessCache
-from pyspark_checkpoint.spark_files.fingerprint import pipeline_hash
 from pyspark_checkpoint.spark_files.location import CheckpointLocation, FileGone
 
 LOG_BOUNDS = PackBounds(max_inline_bytes=16 * 1024)
@@ -41,7 +40,7 @@ _BEFORE: ProcessCache[Remembered] = ProcessCache()
 """What this process committed last, by run."""
 
 
-def commit_state(run: Run, batch: Batch) -> CommittedState | None:
+def commit_state(run: Run, batch: Batch) -> LocationPart | None:
     """Cover the state of a batch completely; None if the batch commits rows only."""
     plan = batch.plan.state
     if plan is None:
@@ -64,25 +63,19 @@ def commit_state(run: Run, batch: Batch) -> CommittedState | None:
     raise AssertionError("unreachable")
 
 
-def _commit_state(run: Run, batch: Batch, head: StatePlan, reading: StateReading) -> CommittedState:
+def _commit_state(run: Run, batch: Batch, head: StatePlan, reading: StateReading) -> LocationPart:
     captured, location = reading.captured, reading.location
     uploads = plan_uploads(captured, *_already_there(run, batch, head, reading), reading.opened)
     refs, requests = _upload(uploads, run, batch, location)
     refuse_divergence(run, batch, head, reading, refs)
     files = {file.path: KnownFile(file.facts, refs[file.path]) for file in captured.files}
     _BEFORE.put(_key(run, location), Remembered(batch.batch_id, reading.newest, files))
-    return CommittedState(
+    return LocationPart(
         operators=operator_entries(captured.operators, refs),
         files=tuple(refs[file.path] for file in captured.files),
         record=reading.record,
         conf=reading.offsets.conf,
-        pipeline_hash=pipeline_hash(
-            (operator.name for operator in captured.operators),
-            reading.schemas,
-            (),
-            "ckpt-sink",
-            batch.facts.output_mode,
-        ),
+        schemas=reading.schemas,
         requests=requests,
         location=location.url,
     )

@@ -11,12 +11,13 @@ import orjson
 from pyspark_checkpoint.capture.upload_plan import KnownFile
 from pyspark_checkpoint.format.artifact import ArtifactRef, Tables, decode_artifact, encode_artifact
 from pyspark_checkpoint.format.manifest import CheckpointManifest, ManifestKind
+from pyspark_checkpoint.format.manifest_parts import StateRecord
 from pyspark_checkpoint.spark_files.inventory import CapturedFile
 from pyspark_checkpoint.spark_files.location import LocationSpec
 from pyspark_checkpoint.spark_files.logs import OperatorInfo
 from pyspark_checkpoint.spark_files.names import StateFileKind, StoreId, parse_state_file, partition_of
 from pyspark_checkpoint.spark_files.state_artifacts import state_operators, state_refs
-from pyspark_checkpoint.spark_files.state_record import StateRecord, find_state_record
+from pyspark_checkpoint.spark_files.state_record import declared_operators
 
 BY_A_BATCH = (ManifestKind.EPOCH, ManifestKind.REPLACEMENT)
 """The kinds of manifests that a batch makes."""
@@ -57,7 +58,7 @@ class StatePlan:
         """What the operators are, which does not change in a run; None if that must be looked up."""
         if self.record is None or not run_id or self.head_run != run_id:
             return None
-        found = self.record.operators()
+        found = declared_operators(self.record)
         return {number: replace(info, name=self.names.get(number, "")) for number, info in found.items()}
 
     def prefixes(self, task: int, run_id: str) -> tuple[str, ...]:
@@ -91,7 +92,7 @@ class StatePlan:
         found: dict[StoreId, dict[int, str]] = {}
         for path in self.held:
             file = parse_state_file(path) if path.startswith(prefixes) else None
-            if file is not None and file.uid and self.record and file.version <= self.record.batch:
+            if file is not None and file.uid and self.record and file.version <= self.record.batch_id:
                 found.setdefault(file.owner, {})[file.version] = file.uid
         return found
 
@@ -127,14 +128,14 @@ class StatePlan:
             return False
         if digest is not None and ref.data_key_id is None:
             return digest == ref.sha256
-        if parsed.version > self.record.batch or parsed.kind is StateFileKind.ZIP:
+        if parsed.version > self.record.batch_id or parsed.kind is StateFileKind.ZIP:
             return self.record.modified_ms.get(file.path) == file.facts.modified_ms
         return bool(run_id) and self.head_run == run_id
 
 
 def plan_state(manifest: CheckpointManifest | None, location: LocationSpec, *, tasks: int) -> StatePlan:
     """Plan on top of the head; what it holds already is named again and not uploaded."""
-    record = None if manifest is None else find_state_record(manifest)
+    record = None if manifest is None else manifest.state
     if manifest is None or record is None:
         return StatePlan(location=location, tasks=tasks)
     return StatePlan(

@@ -13,10 +13,11 @@ from dataclasses import dataclass, field
 from pyspark_checkpoint.capture.upload_plan import KnownFile
 from pyspark_checkpoint.errors import RefusedError
 from pyspark_checkpoint.format.artifact import ArtifactRef
+from pyspark_checkpoint.format.manifest_parts import StateRecord
 from pyspark_checkpoint.sink.batch_manifest import Batch
 from pyspark_checkpoint.sink.state_plan import StatePlan
 from pyspark_checkpoint.sink.state_task import WatchedLocation, commits_before, plan_present
-from pyspark_checkpoint.spark_files.inventory import CapturePlan
+from pyspark_checkpoint.spark_files.inventory import CapturePlan, plan_small_files
 from pyspark_checkpoint.spark_files.listing import CheckpointListing, sort_listing
 from pyspark_checkpoint.spark_files.location import CheckpointLocation, FileGone, RememberingLocation
 from pyspark_checkpoint.spark_files.logs import (
@@ -33,14 +34,13 @@ from pyspark_checkpoint.spark_files.names import (
     StateFileKind,
     StoreId,
     is_operator_setup,
+    is_source_schema,
     parse_shared_file,
 )
 from pyspark_checkpoint.spark_files.requirements import PARTITIONS
 from pyspark_checkpoint.spark_files.state_record import (
-    StateRecord,
     check_committable,
     plan_both_points,
-    plan_small_files,
     record_state,
 )
 from pyspark_checkpoint.spark_files.versions import FileFacts, StateChain
@@ -109,7 +109,7 @@ def may_put_together(batch: Batch, head: StatePlan, before: Remembered) -> bool:
     record, number = head.record, batch.batch_id
     return (
         record is not None
-        and record.batch == number - 1
+        and record.batch_id == number - 1
         and before.batch < number
         and head.head_run == batch.facts.run_id
         and before.newest <= number
@@ -178,7 +178,7 @@ def _put_together(
     read = {last: here.read(last), this: batch.facts.offsets.encode("utf-8") or here.read(this)}
     earlier = f"offsets/{number - 1}"
     known = {**before.files, earlier: KnownFile(FileFacts(offsets.size_bytes, 0), offsets)}
-    lasting = (path for path in before.files if path == METADATA or is_operator_setup(path))
+    lasting = (path for path in before.files if _is_lasting(path))
     facts = {path: known[path].facts for path in (*lasting, earlier)}
     facts |= {path: FileFacts(len(data), 0) for path, data in read.items()}
     facts |= here.listing(SOURCES).facts
@@ -195,6 +195,11 @@ def _put_together(
     except RefusedError:
         # A task could not see a partition, because another one still wrote it. The driver can by now.
         return None
+
+
+def _is_lasting(path: str) -> bool:
+    """Whether a small file is the same for as long as a run goes on: sources change schemas at a start."""
+    return path == METADATA or is_operator_setup(path) or is_source_schema(path)
 
 
 def shared_among(chains: Iterable[StateChain], paths: Iterable[str]) -> dict[str, tuple[str, ...]]:
@@ -224,7 +229,8 @@ def _plan(batch: Batch, watched: WatchedLocation, head: StatePlan, look: _Look) 
     )
     first_epoch = batch.epoch - number
     planned = plan_present(chains, listing, look.shared(chains), operators, first_epoch)
-    captured = CapturePlan(batch.epoch, planned, plan_small_files(listing, number, batch.epoch, offsets))
+    small = plan_small_files(listing, number, offsets, is_committed=False, epoch=batch.epoch)
+    captured = CapturePlan(batch.epoch, planned, small)
     changeable = [
         file
         for chain in chains

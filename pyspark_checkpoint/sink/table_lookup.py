@@ -75,7 +75,7 @@ def found_table(opened: OpenTable, manifest: CheckpointManifest, shared: SharedO
     """The table of a manifest, which must have one."""
     if manifest.table is None:
         raise RefusedError(f"{shared.path} holds checkpoints of a query, not a table")
-    return FoundTable(opened, manifest, TableInfo.from_json(manifest.table))
+    return FoundTable(opened, manifest, TableInfo.of_manifest(manifest))
 
 
 def find_number(opened: OpenTable, options: ReadOptions) -> int | None:

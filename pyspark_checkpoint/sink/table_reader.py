@@ -11,6 +11,7 @@ from pyspark.sql.datasource import DataSourceReader, Filter, InputPartition
 
 from pyspark_checkpoint.errors import FormatError, RefusedError, SettingsError
 from pyspark_checkpoint.format.artifact import ArtifactRef
+from pyspark_checkpoint.format.manifest_parts import TableMode
 from pyspark_checkpoint.history.artifact_reader import ArtifactReader
 from pyspark_checkpoint.history.store_cipher import DataKeyCipher
 from pyspark_checkpoint.sink.filters import wanted_keys
@@ -19,7 +20,7 @@ from pyspark_checkpoint.sink.table_lookup import FoundTable, read_table
 from pyspark_checkpoint.sink.table_options import ReadOptions, SharedOptions
 from pyspark_checkpoint.sink.worker_cache import open_store
 from pyspark_checkpoint.table.conform import conform
-from pyspark_checkpoint.table.info import TableInfo, TableMode
+from pyspark_checkpoint.table.info import TableInfo
 from pyspark_checkpoint.table.schema import raw_arrow_schema
 from pyspark_checkpoint.table.vnode import parse_vnodes, vnodes_of
 

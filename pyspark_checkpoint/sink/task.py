@@ -12,6 +12,7 @@ from pyspark_checkpoint.capture.upload import UploadTarget
 from pyspark_checkpoint.clock import SYSTEM_CLOCK, Clock
 from pyspark_checkpoint.errors import RefusedError
 from pyspark_checkpoint.format.keys import CheckpointId
+from pyspark_checkpoint.format.manifest_parts import TableMode
 from pyspark_checkpoint.format.pack import PackBounds
 from pyspark_checkpoint.history.artifact_reader import ArtifactReader
 from pyspark_checkpoint.history.staging import Staged, StagedItem, stage
@@ -31,7 +32,6 @@ from pyspark_checkpoint.table.codec import (
 )
 from pyspark_checkpoint.table.compaction import level_name
 from pyspark_checkpoint.table.conform import conform
-from pyspark_checkpoint.table.info import TableMode
 from pyspark_checkpoint.table.merge import delta_schema, mark_deletes, one_row_per_key
 from pyspark_checkpoint.table.murmur3 import spark_hash
 from pyspark_checkpoint.table.vnode import owners_of

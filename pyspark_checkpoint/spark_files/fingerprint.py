@@ -20,16 +20,16 @@ def pipeline_hash(
 ) -> int:
     """Return 63 bits over what makes a query itself.
 
-    Operator names, state schemas (by file name below the operator, as digests), source and sink
-    descriptions without their paths, and the output mode count; partition counts, paths, ids and
+    Operator names, state schemas (by file name below the operator, as digests), the names of the sources
+    in their order, the kind of the sink, and the output mode count; partition counts, paths, ids and
     versions do not, so that moving, rescaling or upgrading a query leaves its hash alone.
     """
     parts = {
-        "operators": list(operators),
+        "operators": sorted(operators),
         "schemas": dict(sorted(state_schemas.items())),
         "sources": [without_paths(source) for source in sources],
         "sink": without_paths(sink),
-        "mode": output_mode,
+        "mode": output_mode.lower(),
     }
     digest = hashlib.sha256(orjson.dumps(parts, option=orjson.OPT_SORT_KEYS)).digest()
     return int.from_bytes(digest[:8], "big") >> 1

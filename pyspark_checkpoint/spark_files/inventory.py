@@ -18,6 +18,8 @@ from pyspark_checkpoint.spark_files.names import METADATA, StateFile, StateFileK
 from pyspark_checkpoint.spark_files.source_logs import plan_source_logs
 from pyspark_checkpoint.spark_files.versions import FileFacts, StateChain, plan_chain
 
+MAX_SOURCE_SCHEMAS = 64
+MAX_SOURCE_SCHEMA_BYTES = 1024 * 1024
 NODES_HINT = "with a file: location every node must see the same path, the driver too"
 
 
@@ -122,9 +124,7 @@ def plan_capture(
     return CapturePlan(
         epoch=epoch,
         operators=plan_operators(chains, listing, shared, operators),
-        files=tuple(
-            _loose_files(listing, epoch, plan_source_logs(listing.sources, offsets, newest_offsets))
-        ),
+        files=plan_small_files(listing, epoch, offsets, newest_offsets, is_committed=True),
     )
 
 
@@ -177,15 +177,43 @@ def _chain_files(
         )
 
 
-def _loose_files(
-    listing: CheckpointListing, epoch: int, source_logs: tuple[str, ...]
-) -> Iterator[CapturedFile]:
-    paths = [METADATA, *listing.setup_of(epoch), *source_logs]
-    if epoch > 0:
-        paths.append(f"offsets/{epoch - 1}")
-    paths += [f"offsets/{epoch}", f"commits/{epoch}"]
-    for path in paths:
-        yield CapturedFile(path, facts_of(listing, path), epoch)
+def plan_small_files(
+    listing: CheckpointListing,
+    batch: int,
+    offsets: OffsetLog,
+    newest_offsets: OffsetLog | None = None,
+    *,
+    is_committed: bool,
+    epoch: int | None = None,
+) -> tuple[CapturedFile, ...]:
+    """What a checkpoint of ``batch`` needs beside the state: Spark's small logs, and those of its sources.
+
+    ``is_committed``: the batch is done, and ``commits/N`` is taken; else what it begins from is, because
+    Spark may run it again. ``epoch`` is the table's, if that is not the batch.
+    """
+    _check_source_schemas(listing)
+    paths = [METADATA, *listing.setup_of(batch), *listing.source_schemas]
+    paths += plan_source_logs(listing.sources, offsets, newest_offsets)
+    if batch > 0:
+        paths.append(f"offsets/{batch - 1}")
+        paths += [] if is_committed else [f"commits/{batch - 1}"]
+    paths.append(f"offsets/{batch}")
+    paths += [f"commits/{batch}"] if is_committed else []
+    of_epoch = batch if epoch is None else epoch
+    return tuple(CapturedFile(path, facts_of(listing, path), of_epoch) for path in paths)
+
+
+def _check_source_schemas(listing: CheckpointListing) -> None:
+    """Refuse schema logs that are no such logs: a checkpoint without them could not be trusted."""
+    paths = listing.source_schemas
+    large = [path for path in paths if listing.facts[path].size_bytes > MAX_SOURCE_SCHEMA_BYTES]
+    if len(paths) > MAX_SOURCE_SCHEMAS or large:
+        what = f"{large[0]} is too large" if large else f"{paths[0]} is one of {len(paths)}"
+        raise RefusedError(
+            f"the checkpoint location has more schema logs of sources than a checkpoint takes: {what}",
+            hint=f"at most {MAX_SOURCE_SCHEMAS} files of {MAX_SOURCE_SCHEMA_BYTES >> 20} MiB; keep them "
+            "outside of the checkpoint location (schemaTrackingLocation, schemaLocation)",
+        )
 
 
 def facts_of(listing: CheckpointListing, path: str) -> FileFacts:

@@ -12,6 +12,7 @@ from pyspark_checkpoint.spark_files.names import (
     StoreId,
     is_checksum,
     is_operator_setup,
+    is_source_schema,
     parse_log,
     parse_source_file,
     parse_state_file,
@@ -22,7 +23,7 @@ from pyspark_checkpoint.spark_files.versions import FileFacts
 
 @dataclass(frozen=True, slots=True)
 class CheckpointListing:
-    """What is in a checkpoint directory. Files that no rule knows are left out; Spark needs none."""
+    """What is in a checkpoint directory. Files that no rule knows are left out; nobody needs them."""
 
     facts: Mapping[str, FileFacts]
     state: Mapping[StoreId, Mapping[StateFile, FileFacts]] = field(default_factory=dict)
@@ -30,6 +31,8 @@ class CheckpointListing:
     offsets: frozenset[int] = frozenset()
     commits: frozenset[int] = frozenset()
     sources: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    source_schemas: tuple[str, ...] = ()
+    """Schema logs that sources keep beside what is Spark's own."""
 
     @property
     def newest_committed(self) -> int | None:
@@ -51,6 +54,7 @@ def sort_listing(facts: Mapping[str, FileFacts]) -> CheckpointListing:
     logs: dict[str, set[int]] = {"offsets": set(), "commits": set()}
     sources: dict[str, list[str]] = {}
     setup: list[str] = []
+    schemas: list[str] = []
     for path, fact in facts.items():
         if is_checksum(path):
             continue
@@ -62,8 +66,11 @@ def sort_listing(facts: Mapping[str, FileFacts]) -> CheckpointListing:
             sources.setdefault(source[0], []).append(path)
         elif is_operator_setup(path):
             setup.append(path)
+        elif is_source_schema(path):
+            schemas.append(path)
     return CheckpointListing(
         facts=facts,
+        source_schemas=tuple(sorted(schemas)),
         state=state,
         setup=tuple(sorted(setup)),
         offsets=frozenset(logs["offsets"]),
@@ -75,7 +82,10 @@ def sort_listing(facts: Mapping[str, FileFacts]) -> CheckpointListing:
 def check_capturable(listing: CheckpointListing, epoch: int) -> None:
     """Refuse an epoch that Spark has not finished, or whose logs are gone."""
     if METADATA not in listing.facts:
-        raise RefusedError("the checkpoint location has no metadata file: no query has started there")
+        raise RefusedError(
+            "the checkpoint location has no metadata file: no query has started there",
+            hint="give the checkpointLocation of the query, after its first start",
+        )
     if epoch not in listing.commits:
         raise RefusedError(
             f"batch {epoch} is not committed",

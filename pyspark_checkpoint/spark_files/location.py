@@ -18,6 +18,7 @@ from pyspark_checkpoint.store.options import CREDENTIALS, SERVER_ENCRYPTION, cho
 from pyspark_checkpoint.store.settings import AzureSettings
 from pyspark_checkpoint.store.url import SCHEMES, StoreUrl, parse_store_url
 
+GONE_HINT = "Spark purges and rewrites files while it runs; capture again, or let it keep more batches"
 _SPARK_SCHEMES = {"s3": "s3a", "s3n": "s3a", "gcs": "gs"}
 _SHORT_AZURE = ("az", "azure")
 
@@ -179,9 +180,9 @@ class CheckpointLocation:
         try:
             data = self.store.get(path)
         except NotFound:
-            raise FileGone(f"{path} is gone from the checkpoint location") from None
+            raise FileGone(f"{path} is gone from the checkpoint location", hint=GONE_HINT) from None
         if facts is not None and len(data) != facts.size_bytes:
-            raise FileGone(f"{path} was written again")
+            raise FileGone(f"{path} was written again", hint=GONE_HINT)
         return data
 
 

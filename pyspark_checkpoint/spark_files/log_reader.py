@@ -11,7 +11,7 @@ from dataclasses import replace
 from pyspark_checkpoint.errors import RefusedError
 from pyspark_checkpoint.format.envelope import sha256_hex
 from pyspark_checkpoint.spark_files.listing import CheckpointListing
-from pyspark_checkpoint.spark_files.location import CheckpointLocation, FileGone
+from pyspark_checkpoint.spark_files.location import GONE_HINT, CheckpointLocation, FileGone
 from pyspark_checkpoint.spark_files.logs import (
     CommitLog,
     OffsetLog,
@@ -73,7 +73,7 @@ class LocationLogs:
             batch for batch in listing.commits if batch == epoch or (has_ids and batch < epoch)
         )
         if epoch in listing.commits and epoch not in found:
-            raise FileGone(f"commits/{epoch} is gone from the checkpoint location")
+            raise FileGone(f"commits/{epoch} is gone from the checkpoint location", hint=GONE_HINT)
         return found
 
     def read_commits(self, batches: Iterable[int]) -> dict[int, CommitLog]:
@@ -110,7 +110,10 @@ class LocationLogs:
         for path in info.schema_paths:
             name = f"state/{path.rpartition('/state/')[2]}"
             if name not in listing.facts:
-                raise RefusedError(f"{name}, which operator {info.operator} needs, is not there")
+                raise RefusedError(
+                    f"{name}, which operator {info.operator} needs, is not there",
+                    hint="restore the location with ckpt restore: Spark itself cannot start from it",
+                )
         schema = f"state/{info.operator}/0/_metadata/schema"
         if info.name in SINGLE_PARTITION:
             return replace(info, is_single=True)

@@ -13,6 +13,7 @@ import orjson
 
 from pyspark_checkpoint.errors import FormatError
 
+TORN_LOG = "Spark cannot read it either: restore the checkpoint location with ckpt restore"
 NO_OFFSET = "-"
 DEFAULT_FAMILY = "default"
 MAX_ZIP_METADATA_BYTES = 64 * 1024 * 1024
@@ -82,7 +83,7 @@ def decode_offset_log(data: bytes, name: str) -> OffsetLog:
         conf = {str(k): str(v) for k, v in (head.get("conf") or {}).items()}
         return OffsetLog(int(head["batchWatermarkMs"]), int(head["batchTimestampMs"]), conf, offsets, names)
     except (KeyError, TypeError, ValueError, AttributeError):
-        raise FormatError(f"{name} lacks a field that Spark 4 writes") from None
+        raise FormatError(f"{name} lacks a field that Spark 4 writes", hint=TORN_LOG) from None
 
 
 def _sources(lines: Sequence[str], name: str) -> tuple[tuple[str, ...], Sequence[str]]:
@@ -95,7 +96,7 @@ def _sources(lines: Sequence[str], name: str) -> tuple[tuple[str, ...], Sequence
         )
     pairs = [line.partition(":") for line in lines[2:]]
     if any(not source or not colon for source, colon, _ in pairs):
-        raise FormatError(f"{name} is torn or not a log of Spark")
+        raise FormatError(f"{name} is torn or not a log of Spark", hint=TORN_LOG)
     return tuple(source for source, _, _ in pairs), [value for _, _, value in pairs]
 
 
@@ -111,14 +112,14 @@ def decode_commit_log(data: bytes, name: str) -> CommitLog:
         }
         return CommitLog(int(head.get("nextBatchWatermarkMs", 0)), unique)
     except (TypeError, ValueError, AttributeError):
-        raise FormatError(f"{name} lacks a field that Spark 4 writes") from None
+        raise FormatError(f"{name} lacks a field that Spark 4 writes", hint=TORN_LOG) from None
 
 
 def decode_query_id(data: bytes) -> str:
     """Read the query's id from ``metadata``."""
     query_id = _json(data.decode("utf-8", "replace"), "metadata").get("id")
     if not isinstance(query_id, str) or not query_id:
-        raise FormatError("metadata has no query id")
+        raise FormatError("metadata has no query id", hint=TORN_LOG)
     return query_id
 
 
@@ -144,7 +145,7 @@ def decode_operator_metadata(data: bytes, name: str) -> OperatorInfo:
         )
         return OperatorInfo(int(info["operatorId"]), str(info["operatorName"]), stores, paths)
     except (KeyError, TypeError, ValueError):
-        raise FormatError(f"{name} lacks a field that Spark 4 writes") from None
+        raise FormatError(f"{name} lacks a field that Spark 4 writes", hint=TORN_LOG) from None
 
 
 def relocate_operator_metadata(data: bytes, name: str, new_location: str) -> bytes:
@@ -169,10 +170,12 @@ def decode_rocksdb_zip(data: bytes, name: str) -> RocksdbZip:
         with zipfile.ZipFile(io.BytesIO(data)) as archive, archive.open("metadata") as member:
             content = member.read(MAX_ZIP_METADATA_BYTES + 1)
             if len(content) > MAX_ZIP_METADATA_BYTES:
-                raise FormatError(f"{name} has over {MAX_ZIP_METADATA_BYTES} bytes to say of its files")
+                raise FormatError(
+                    f"{name} has over {MAX_ZIP_METADATA_BYTES} bytes to say of its files", hint=TORN_LOG
+                )
             text = content.decode("utf-8")
     except (zipfile.BadZipFile, zlib.error, EOFError, KeyError, NotImplementedError, UnicodeDecodeError):
-        raise FormatError(f"{name} is not a snapshot of RocksDB that Spark wrote") from None
+        raise FormatError(f"{name} is not a snapshot of RocksDB that Spark wrote", hint=TORN_LOG) from None
     lines = _log_lines(text.encode("utf-8"), name, minimum=2)
     fields = _json(lines[1], name)
     try:
@@ -180,10 +183,10 @@ def decode_rocksdb_zip(data: bytes, name: str) -> RocksdbZip:
         logs = [f"logs/{file['dfsLogFileName']}" for file in fields.get("logFiles") or []]
         families = frozenset(str(family) for family in fields.get("columnFamilyMapping") or {})
     except (KeyError, TypeError):
-        raise FormatError(f"{name} names its files in a way that Spark 4 does not") from None
+        raise FormatError(f"{name} names its files in a way that Spark 4 does not", hint=TORN_LOG) from None
     for file in (*tables, *logs):
         if file.count("/") != 1 or file.endswith("/") or ".." in file:
-            raise FormatError(f"{name} names {file!r}, which is not beside it")
+            raise FormatError(f"{name} names {file!r}, which is not beside it", hint=TORN_LOG)
     return RocksdbZip(tuple(sorted(tables + logs)), families - {DEFAULT_FAMILY})
 
 
@@ -202,7 +205,9 @@ def file_source_offset(offset: str | None) -> int | None:
 def _relocated(path: str, new_location: str, name: str) -> str:
     head, found, tail = path.rpartition("/state/")
     if not found or not head or ".." in tail:
-        raise FormatError(f"{name} names the schema {path!r}, which is not below a checkpoint location")
+        raise FormatError(
+            f"{name} names the schema {path!r}, which is not below a checkpoint location", hint=TORN_LOG
+        )
     return f"{new_location.rstrip('/')}/state/{tail}"
 
 
@@ -210,9 +215,9 @@ def _log_lines(data: bytes, name: str, minimum: int) -> Sequence[str]:
     try:
         lines = data.decode("utf-8").split("\n")
     except UnicodeDecodeError:
-        raise FormatError(f"{name} is not text") from None
+        raise FormatError(f"{name} is not text", hint=TORN_LOG) from None
     if len(lines) < minimum or not lines[0].startswith("v") or not lines[0][1:].isdigit():
-        raise FormatError(f"{name} is torn or not a log of Spark")
+        raise FormatError(f"{name} is torn or not a log of Spark", hint=TORN_LOG)
     return lines
 
 
@@ -220,7 +225,7 @@ def _json(text: str, name: str) -> dict[str, Any]:
     try:
         fields = orjson.loads(text)
     except orjson.JSONDecodeError:
-        raise FormatError(f"{name} is torn or not a log of Spark") from None
+        raise FormatError(f"{name} is torn or not a log of Spark", hint=TORN_LOG) from None
     if not isinstance(fields, dict):
-        raise FormatError(f"{name} is not a log of Spark")
+        raise FormatError(f"{name} is not a log of Spark", hint=TORN_LOG)
     return fields

@@ -22,6 +22,8 @@ _SETUP = re.compile(
 )
 _LOG = re.compile(r"(offsets|commits)/(\d+)\Z")
 _SOURCE = re.compile(r"sources/([^/]+)/(.+)\Z")
+_SPARKS_OWN = ("state", "offsets", "commits", "sources")
+_SOURCE_SCHEMA = re.compile(r"(?:[^/]+/){0,8}(?:_schema_log_[^/]+|_schemas)(?:/[^/]+){0,8}\Z")
 _SETUP_BATCH = re.compile(r"state/\d+/(?:_metadata/v2/(\d+)|_stateSchema/[^/]+/(\d+)_[^/]+)\Z")
 
 
@@ -117,6 +119,14 @@ def parse_source_file(path: str) -> tuple[str, str] | None:
     """
     match = _SOURCE.match(path)
     return (match[1], match[2]) if match else None
+
+
+def is_source_schema(path: str) -> bool:
+    """Whether a file is of a schema log that a source keeps in the location beside what is Spark's own.
+
+    Delta's source (``_schema_log_*``) and others (``_schemas``) write there which schema they read with.
+    """
+    return path.partition("/")[0] not in _SPARKS_OWN and _SOURCE_SCHEMA.match(path) is not None
 
 
 def is_checksum(path: str) -> bool:

@@ -6,10 +6,16 @@ import enum
 from collections.abc import Iterable, Iterator, Mapping
 
 from pyspark_checkpoint.errors import RefusedError
+from pyspark_checkpoint.format.manifest_parts import StateRecord
 from pyspark_checkpoint.spark_files.inventory import unique_ids_of
 from pyspark_checkpoint.spark_files.logs import CommitLog
 from pyspark_checkpoint.spark_files.names import StateFile, StoreId, parse_shared_file, parse_state_file
-from pyspark_checkpoint.spark_files.state_record import StateRecord, plan_store_chains
+from pyspark_checkpoint.spark_files.state_record import (
+    absent_owners,
+    declared_operators,
+    declared_owners,
+    plan_store_chains,
+)
 from pyspark_checkpoint.spark_files.versions import FileFacts, plan_chain
 
 
@@ -49,17 +55,17 @@ def select_state(
     its snapshots are all taken: names do not say whose they are, and one too many does no harm.
     """
     every = list(paths)
-    version = record.batch + (1 if point is RestorePoint.AFTER else 0)
-    commits = {} if commit is None else {record.batch: commit}
-    operators, chosen = record.operators(), set[str]()
+    version = record.batch_id + (1 if point is RestorePoint.AFTER else 0)
+    commits = {} if commit is None else {record.batch_id: commit}
+    operators, chosen = declared_operators(record), set[str]()
     files = sort_state(every)
-    for owner, _ in record.absent(files):
+    for owner, _ in absent_owners(record, files):
         plan_chain(owner, version, {}, {})  # refused: it needs files, and there are none
-    for owner in record.owners(files):
+    for owner in declared_owners(record, files):
         named = files[owner]
-        ids = settled_ids(named, record.batch)
+        ids = settled_ids(named, record.batch_id)
         if point is RestorePoint.AFTER:
-            ids |= unique_ids_of(owner, commits, record.batch, operators)
+            ids |= unique_ids_of(owner, commits, record.batch_id, operators)
         chosen |= {file.path for file in plan_chain(owner, version, named, ids).files()}
     chosen |= {path for path in every if parse_shared_file(path) is not None}
     return frozenset(chosen)
@@ -73,20 +79,20 @@ def check_commit(record: StateRecord, paths: Iterable[str], commit: CommitLog) -
     try:
         select_state(record, paths, RestorePoint.AFTER, commit)
     except RefusedError as error:
-        return f"commits/{record.batch} speaks of other state: {error.message}"
+        return f"commits/{record.batch_id} speaks of other state: {error.message}"
     return None
 
 
 def check_state(record: StateRecord, paths: Iterable[str]) -> Iterator[str]:
     """What is missing of the state before and after the record's batch, or does not belong there."""
     files = sort_state(paths)
-    declared = record.owners(files)
-    for owner, lacking in record.absent(files):
+    declared = declared_owners(record, files)
+    for owner, lacking in absent_owners(record, files):
         yield f"state {owner.directory} is declared and has no file: {lacking} partitions of it lack"
     for owner in declared:
         named = files[owner]
         try:
-            plan_store_chains(owner, record.batch, named, settled_ids(named, record.batch))
+            plan_store_chains(owner, record.batch_id, named, settled_ids(named, record.batch_id))
         except RefusedError as error:
             yield error.message
     yield from _check_versions(record, files)
@@ -98,9 +104,9 @@ def _check_versions(record: StateRecord, files: Files) -> Iterator[str]:
     for owner, named in sorted(files.items()):
         ids: dict[int, set[str]] = {}
         for file in named:
-            if file.version > record.batch + 1:
-                yield f"{file.path} is of a later batch than {record.batch}"
-            if file.uid and file.version <= record.batch:
+            if file.version > record.batch_id + 1:
+                yield f"{file.path} is of a later batch than {record.batch_id}"
+            if file.uid and file.version <= record.batch_id:
                 ids.setdefault(file.version, set()).add(file.uid)
         for version, found in sorted(ids.items()):
             if len(found) > 1:

@@ -9,126 +9,58 @@ version N + 1 count; all that are there are named until then.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Set
-from dataclasses import dataclass, field
 from itertools import count
 from types import MappingProxyType
-from typing import Any
 
-from pyspark_checkpoint.errors import FormatError, RefusedError
-from pyspark_checkpoint.format.manifest import CheckpointManifest
+from pyspark_checkpoint.errors import RefusedError
+from pyspark_checkpoint.format.manifest_parts import DeclaredStore, StateRecord
 from pyspark_checkpoint.spark_files.inventory import (
     CapturedFile,
     check_coverage,
-    facts_of,
     partitions_of,
     unique_ids_of,
 )
 from pyspark_checkpoint.spark_files.listing import CheckpointListing
-from pyspark_checkpoint.spark_files.logs import CommitLog, OffsetLog, OperatorInfo, StoreInfo
+from pyspark_checkpoint.spark_files.logs import CommitLog, OperatorInfo, StoreInfo
 from pyspark_checkpoint.spark_files.names import METADATA, StateFile, StateFileKind, StoreId
-from pyspark_checkpoint.spark_files.source_logs import plan_source_logs
 from pyspark_checkpoint.spark_files.versions import FileFacts, StateChain, plan_chain
 
-STATE_FIELD = "state"
-"""Where in a manifest's ``table`` the record is."""
 SettledIds = Mapping[StoreId, Mapping[int, str]]
 """Format version 2: the unique id of each version of a store, where a manifest has settled it."""
 NOTHING_SETTLED: SettledIds = MappingProxyType({})
 
 
-@dataclass(frozen=True, slots=True)
-class DeclaredStore:
-    """A state store that must be there, in all its partitions."""
+def declared_operators(record: StateRecord) -> dict[int, OperatorInfo]:
+    """The operators as far as a manifest's record knows them: their stores, in Spark's order."""
+    found: dict[int, list[StoreInfo]] = {}
+    for store in record.stores:
+        found.setdefault(store.operator, []).append(StoreInfo(store.name, store.partitions))
+    return {number: OperatorInfo(number, "", tuple(stores)) for number, stores in found.items()}
 
-    operator: int
-    name: str
-    partitions: int
 
+def declared_owners(record: StateRecord, there: Iterable[StoreId]) -> tuple[StoreId, ...]:
+    """Every partition of every store that is declared and among ``there``, in order.
 
-@dataclass(frozen=True, slots=True)
-class StateRecord:
-    """What a manifest records of the state that it names beside the table's rows.
-
-    ``modified_ms`` has the times of the files whose names may be used again, which are those of version
-    ``batch + 1`` in format version 1, and RocksDB's snapshots: a file of that name, size and time is the
-    one that the manifest names.
+    How many partitions a manifest declares is a number that anybody may have written: nothing is done
+    for each of them that has no file. See ``absent_owners``.
     """
-
-    batch: int
-    stores: tuple[DeclaredStore, ...] = ()
-    modified_ms: Mapping[str, int] = field(default_factory=dict)
-
-    def to_json(self) -> dict[str, Any]:
-        """What goes into the manifest."""
-        return {
-            "batch": self.batch,
-            "stores": [[store.operator, store.name, store.partitions] for store in self.stores],
-            "modified_ms": dict(self.modified_ms),
-        }
-
-    @staticmethod
-    def from_json(fields: Mapping[str, Any]) -> StateRecord:
-        """Read back what ``to_json`` gave."""
-        try:
-            stores = tuple(DeclaredStore(int(op), str(name), int(n)) for op, name, n in fields["stores"])
-            times = {str(path): int(ms) for path, ms in fields["modified_ms"].items()}
-            record = StateRecord(int(fields["batch"]), stores, times)
-        except (KeyError, TypeError, ValueError, AttributeError):
-            raise FormatError("a manifest's record of its state lacks a field") from None
-        if len({(store.operator, store.name) for store in stores}) != len(stores):
-            raise FormatError("a manifest's record of its state declares a store twice")
-        if any(store.partitions < 0 for store in stores):
-            raise FormatError("a manifest's record of its state declares fewer than no partitions")
-        return record
-
-    def operators(self) -> dict[int, OperatorInfo]:
-        """The operators as far as the record knows them: their stores, in Spark's order."""
-        found: dict[int, list[StoreInfo]] = {}
-        for store in self.stores:
-            found.setdefault(store.operator, []).append(StoreInfo(store.name, store.partitions))
-        return {number: OperatorInfo(number, "", tuple(stores)) for number, stores in found.items()}
-
-    def owners(self, there: Iterable[StoreId]) -> tuple[StoreId, ...]:
-        """Every partition of every store that is declared and among ``there``, in order.
-
-        How many partitions a manifest declares is a number that anybody may have written: nothing is done
-        for each of them that has no file. See ``absent``.
-        """
-        declared = {(store.operator, store.name): store.partitions for store in self.stores}
-        known = (
-            owner
-            for owner in there
-            if 0 <= owner.partition < declared.get((owner.operator, owner.store), 0)
-        )
-        return tuple(sorted(known))
-
-    def absent(self, there: Iterable[StoreId]) -> Iterator[tuple[StoreId, int]]:
-        """For each store the first partition that is declared and not ``there``, and how many lack."""
-        present: dict[tuple[int, str], set[int]] = {}
-        for owner in self.owners(there):
-            present.setdefault((owner.operator, owner.store), set()).add(owner.partition)
-        for store in self.stores:
-            found = present.get((store.operator, store.name), set())
-            if len(found) < store.partitions:
-                first = next(number for number in count() if number not in found)
-                yield StoreId(store.operator, first, store.name), store.partitions - len(found)
+    declared = {(store.operator, store.name): store.partitions for store in record.stores}
+    known = (
+        owner for owner in there if 0 <= owner.partition < declared.get((owner.operator, owner.store), 0)
+    )
+    return tuple(sorted(known))
 
 
-def find_state_record(manifest: CheckpointManifest) -> StateRecord | None:
-    """The record of a manifest that commits rows and state together; None for every other one."""
-    fields = None if manifest.table is None else manifest.table.get(STATE_FIELD)
-    return None if fields is None else StateRecord.from_json(fields)
-
-
-def batch_of(manifest: CheckpointManifest) -> int:
-    """The batch of Spark that a checkpoint ends with.
-
-    The epochs of a table that a query has taken over go on where those of another query ended.
-    """
-    record = find_state_record(manifest)
-    if record is not None:
-        return record.batch
-    return manifest.epoch - int((manifest.table or {}).get("first_epoch", 0))
+def absent_owners(record: StateRecord, there: Iterable[StoreId]) -> Iterator[tuple[StoreId, int]]:
+    """For each store the first partition that is declared and not ``there``, and how many are absent."""
+    present: dict[tuple[int, str], set[int]] = {}
+    for owner in declared_owners(record, there):
+        present.setdefault((owner.operator, owner.store), set()).add(owner.partition)
+    for store in record.stores:
+        found = present.get((store.operator, store.name), set())
+        if len(found) < store.partitions:
+            first = next(number for number in count() if number not in found)
+            yield StoreId(store.operator, first, store.name), store.partitions - len(found)
 
 
 def record_state(
@@ -234,14 +166,3 @@ def check_committable(listing: CheckpointListing, batch: int) -> None:
                 hint="the driver must see the location, and Spark must log every batch (no real-time "
                 "mode, no asynchronous progress tracking); or set the option state to off",
             )
-
-
-def plan_small_files(
-    listing: CheckpointListing, batch: int, epoch: int, offsets: OffsetLog
-) -> tuple[CapturedFile, ...]:
-    """Spark's small logs as they are before ``commits/N``: what both points need beside the state."""
-    paths = [METADATA, *listing.setup_of(batch), *plan_source_logs(listing.sources, offsets)]
-    if batch > 0:
-        paths += [f"offsets/{batch - 1}", f"commits/{batch - 1}"]
-    paths.append(f"offsets/{batch}")
-    return tuple(CapturedFile(path, facts_of(listing, path), epoch) for path in paths)

@@ -11,6 +11,7 @@ import struct
 import orjson
 
 from pyspark_checkpoint.errors import FormatError
+from pyspark_checkpoint.spark_files.logs import TORN_LOG
 
 _SHORT = struct.Struct(">H")
 _INT = struct.Struct(">i")
@@ -28,12 +29,12 @@ def is_keyless(data: bytes, name: str) -> bool:
     try:
         return bool(orjson.loads(key)["fields"] == [])
     except (orjson.JSONDecodeError, KeyError, TypeError):
-        raise FormatError(f"{name} is not a schema that Spark 4 writes") from None
+        raise FormatError(f"{name} is not a schema that Spark 4 writes", hint=TORN_LOG) from None
 
 
 def _pieces(data: bytes, name: str) -> str:
     if len(data) < _INT.size:
-        raise FormatError(f"{name} is cut short")
+        raise FormatError(f"{name} is cut short", hint=TORN_LOG)
     count, rest = _INT.unpack_from(data)[0], data[_INT.size :]
     pieces = []
     for _ in range(count):
@@ -44,8 +45,8 @@ def _pieces(data: bytes, name: str) -> str:
 
 def _text(data: bytes, name: str) -> tuple[str, bytes]:
     if len(data) < _SHORT.size:
-        raise FormatError(f"{name} is cut short")
+        raise FormatError(f"{name} is cut short", hint=TORN_LOG)
     end = _SHORT.size + _SHORT.unpack_from(data)[0]
     if len(data) < end:
-        raise FormatError(f"{name} is cut short")
+        raise FormatError(f"{name} is cut short", hint=TORN_LOG)
     return data[_SHORT.size : end].decode("utf-8", "replace"), data[end:]

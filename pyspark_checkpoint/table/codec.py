@@ -19,6 +19,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from pyspark_checkpoint.errors import FormatError, SettingsError
+from pyspark_checkpoint.format.fields import DAMAGED
 from pyspark_checkpoint.table.ipc import batch_bytes
 
 CODECS = ("zstd", "lz4", "none")
@@ -42,9 +43,15 @@ class Compression:
 
     def __post_init__(self) -> None:
         if self.codec not in CODECS:
-            raise SettingsError(f"codec is one of {', '.join(CODECS)}, not {self.codec!r}")
+            raise SettingsError(
+                f"codec is one of {', '.join(CODECS)}, not {self.codec!r}",
+                hint="leave the option codec out for the default",
+            )
         if self.level is not None and not 1 <= self.level <= _MAX_LEVEL:
-            raise SettingsError(f"codecLevel is 1 to {_MAX_LEVEL}, not {self.level}")
+            raise SettingsError(
+                f"codecLevel is 1 to {_MAX_LEVEL}, not {self.level}",
+                hint="leave the option codecLevel out for the default",
+            )
 
     def ipc_options(self) -> pa.ipc.IpcWriteOptions:
         """What the Arrow writer needs."""
@@ -165,8 +172,8 @@ def decode_rows(data: bytes, name: str, decoded_bytes: int) -> pa.Table:
         if data[: len(_PARQUET_MAGIC)] == _PARQUET_MAGIC:
             return _decode_parquet(pa.py_buffer(data), name, limit)
     except (pa.ArrowException, OSError) as error:
-        raise FormatError(f"{name} is damaged: {type(error).__name__}") from None
-    raise FormatError(f"{name} is neither a delta (Arrow) nor a snapshot (Parquet)")
+        raise FormatError(f"{name} is damaged: {type(error).__name__}", hint=DAMAGED) from None
+    raise FormatError(f"{name} is neither a delta (Arrow) nor a snapshot (Parquet)", hint=DAMAGED)
 
 
 def _decode_arrow(data: pa.Buffer, name: str, limit: int) -> pa.Table:
@@ -189,7 +196,9 @@ def _batch_sizes(stream: pa.Buffer, name: str) -> Iterator[int]:
         if message.type == "schema":
             continue
         if message.type != "record batch":
-            raise FormatError(f"{name} has a message of kind {message.type}, which no delta has")
+            raise FormatError(
+                f"{name} has a message of kind {message.type}, which no delta has", hint=DAMAGED
+            )
         yield batch_bytes(message.metadata, message.body)
 
 

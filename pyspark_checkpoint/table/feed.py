@@ -7,7 +7,7 @@ when the later epoch is taken back; so the end of a stream never moves back.
 A rollback takes epochs back: those not yet served are left out; if one was served already, the consumer
 has seen what never happened, and only it can decide what to do, so that is an error. If checkpoints after
 what was served are pruned, there may have been a rollback among them: then the first one that is left must
-follow on the very rows that were served, by its course.
+follow on the very rows that were served, by its lineage.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from dataclasses import dataclass
 
 from pyspark_checkpoint.errors import RefusedError
 from pyspark_checkpoint.format.manifest import ManifestKind
+from pyspark_checkpoint.format.manifest_parts import FeedPosition
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,27 +29,10 @@ class FeedEntry:
     kind: ManifestKind
     final: bool = False
     """Whether no run can commit this epoch again, even while it is the newest."""
-    course: str = ""
+    lineage: str = ""
     """The digest of its rows and of all epochs before; empty if nobody has said."""
     before: FeedPosition | None = None
     """The epoch that it follows on, if that is recorded."""
-
-
-@dataclass(frozen=True, slots=True)
-class FeedPosition:
-    """How far a consumer is: the last epoch that it was given and the checkpoint that it came from.
-
-    Without a checkpoint it was given nothing, and does not want the epochs up to ``epoch``. ``course`` is
-    a digest of what it was given and of all epochs before; empty if nobody has said.
-    """
-
-    checkpoint_id: int
-    epoch: int
-    course: str = ""
-
-    def is_behind(self, other: FeedPosition) -> bool:
-        """Whether a consumer that went from ``other`` to here would go back."""
-        return self.epoch < other.epoch or self.checkpoint_id < other.checkpoint_id
 
 
 _NEW_ROWS = (ManifestKind.REPLACEMENT, ManifestKind.EPOCH)
@@ -63,7 +47,7 @@ def find_newest(history: Sequence[FeedEntry]) -> FeedPosition:
     if not served:
         return NOTHING_SERVED
     newest = served[-1]
-    return FeedPosition(newest.checkpoint_id, newest.epoch, newest.course)
+    return FeedPosition(newest.checkpoint_id, newest.epoch, newest.lineage)
 
 
 def find_newest_backwards(newest_first: Iterable[FeedEntry]) -> FeedPosition:
@@ -113,7 +97,7 @@ def _survivors(history: Sequence[FeedEntry], after: FeedPosition) -> list[FeedEn
     rows: dict[str, FeedEntry] = {}
     for entry in history:
         if entry.epoch <= after.epoch and after.checkpoint_id:
-            _refuse_other_course(entry, after)
+            _refuse_other_lineage(entry, after)
         while surviving and surviving[-1].epoch > entry.epoch:
             surviving.pop()
         if entry.epoch <= after.epoch:
@@ -124,8 +108,8 @@ def _survivors(history: Sequence[FeedEntry], after: FeedPosition) -> list[FeedEn
             surviving.append(entry)
         elif _has_other_rows(entry, surviving[-1]):
             surviving[-1] = entry
-        if entry.course:
-            rows[entry.course] = entry
+        if entry.lineage:
+            rows[entry.lineage] = entry
     return surviving
 
 
@@ -133,14 +117,14 @@ def _followed(entry: FeedEntry, rows: Mapping[str, FeedEntry], after: FeedPositi
     """The epochs that a rollback's rows follow on: one that undoes another brings epochs back."""
     found: list[FeedEntry] = []
     before = entry.before
-    while before is not None and before.epoch > after.epoch and before.course in rows:
-        found.insert(0, rows[before.course])
+    while before is not None and before.epoch > after.epoch and before.lineage in rows:
+        found.insert(0, rows[before.lineage])
         before = found[0].before
-    known = bool(before and before.course and after.course)
+    known = bool(before and before.lineage and after.lineage)
     if (
         before is not None
         and after != NOTHING_SERVED
-        and (before.epoch > after.epoch or (known and before.course != after.course))
+        and (before.epoch > after.epoch or (known and before.lineage != after.lineage))
     ):
         raise RefusedError(
             f"the table was rolled back to epoch {entry.epoch} by checkpoint {entry.checkpoint_id}, which "
@@ -151,10 +135,10 @@ def _followed(entry: FeedEntry, rows: Mapping[str, FeedEntry], after: FeedPositi
 
 
 def _has_other_rows(entry: FeedEntry, earlier: FeedEntry) -> bool:
-    """Whether ``entry`` counts for its epoch: its rows are new, of another course, or all that is left."""
+    """Whether ``entry`` counts for its epoch: its rows are new, of another lineage, or all that is left."""
     if entry.kind in _NEW_ROWS or earlier.kind is ManifestKind.TOMBSTONE:
         return True
-    return bool(entry.course and earlier.course) and entry.course != earlier.course
+    return bool(entry.lineage and earlier.lineage) and entry.lineage != earlier.lineage
 
 
 def _is_final(entry: FeedEntry, history: Sequence[FeedEntry]) -> bool:
@@ -165,10 +149,10 @@ def _is_final(entry: FeedEntry, history: Sequence[FeedEntry]) -> bool:
     )
 
 
-def _refuse_other_course(entry: FeedEntry, after: FeedPosition) -> None:
+def _refuse_other_lineage(entry: FeedEntry, after: FeedPosition) -> None:
     """What was served is not what the table has: it went back, or ran a final epoch again all the same."""
-    known = bool(entry.course and after.course)
-    if known and entry.epoch == after.epoch and entry.course == after.course:
+    known = bool(entry.lineage and after.lineage)
+    if known and entry.epoch == after.epoch and entry.lineage == after.lineage:
         return
     if entry.epoch < after.epoch:
         raise RefusedError(
@@ -215,7 +199,7 @@ def _refuse_gap(history: Sequence[FeedEntry], after: FeedPosition) -> None:
         )
     told = first.epoch < after.epoch or (first.epoch == after.epoch and first.kind in _NEW_ROWS)
     if after.checkpoint_id and not told:  # else the entry itself says what has happened
-        known = bool(after.course and (first.course if first.epoch == after.epoch else first.before))
+        known = bool(after.lineage and (first.lineage if first.epoch == after.epoch else first.before))
         what = "the table was rolled back since, and the rollback is pruned"
         unsure = "nothing says whether the table was rolled back since: what was between is pruned"
         raise RefusedError(
@@ -229,8 +213,8 @@ def _refuse_gap(history: Sequence[FeedEntry], after: FeedPosition) -> None:
 def _follows(history: Sequence[FeedEntry], after: FeedPosition) -> bool:
     """Whether the oldest rows that are left are those of ``after``, or follow on them."""
     oldest = next((entry for entry in history if entry.kind is not ManifestKind.TOMBSTONE), None)
-    if oldest is None or not after.course:
+    if oldest is None or not after.lineage:
         return False
     if oldest.epoch == after.epoch:
-        return oldest.course == after.course
-    return oldest.before is not None and oldest.before.course == after.course
+        return oldest.lineage == after.lineage
+    return oldest.before is not None and oldest.before.lineage == after.lineage

@@ -1,28 +1,18 @@
-"""What a manifest records of the table: enough to read it, to go on with it, and to refuse another."""
+"""The table of a store: enough to read it, to go on with it, and to refuse another."""
 
 from __future__ import annotations
 
-import enum
-from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+
+import orjson
 
 from pyspark_checkpoint.errors import FormatError
+from pyspark_checkpoint.format.manifest import CheckpointManifest
+from pyspark_checkpoint.format.manifest_parts import Lineage, TableMode, TableRecord
 from pyspark_checkpoint.table.schema import TableSchema
 
 TABLE_KIND = "table"
 """The ``kind`` of the operator entry that holds a table's partitions."""
-
-
-class TableMode(enum.Enum):
-    """What an epoch does to the table."""
-
-    APPEND = "append"
-    """Adds its rows."""
-    UPSERT = "upsert"
-    """Replaces the rows of its keys."""
-    COMPLETE = "complete"
-    """Replaces all rows."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -47,40 +37,49 @@ class TableInfo:
     batch: bool = False
     replaces: bool = False
 
-    def to_json(self) -> dict[str, Any]:
+    def record(self, lineage: Lineage | None = None) -> TableRecord:
         """What goes into the manifest."""
-        return {
-            "operator": self.operator,
-            "schema": self.schema.to_json(),
-            "mode": self.mode.value,
-            "keys": list(self.keys),
-            "sequence_column": self.sequence_column,
-            "op_column": self.op_column,
-            "routed": self.routed,
-            "partitions": self.partitions,
-            "vnodes": self.vnodes,
-            "first_epoch": self.first_epoch,
-            "batch": self.batch,
-            "replaces": self.replaces,
-        }
+        return TableRecord(
+            operator=self.operator,
+            schema_json=orjson.dumps(self.schema.to_json()).decode("utf-8"),
+            mode=self.mode,
+            keys=self.keys,
+            sequence_column=self.sequence_column,
+            op_column=self.op_column,
+            routed=self.routed,
+            partitions=self.partitions,
+            vnodes=self.vnodes,
+            replaces=self.replaces,
+            lineage=lineage,
+        )
 
     @staticmethod
-    def from_json(fields: Mapping[str, Any]) -> TableInfo:
-        """Read back what ``to_json`` gave."""
-        try:
-            return TableInfo(
-                operator=str(fields["operator"]),
-                schema=TableSchema.from_json(fields["schema"]),
-                mode=TableMode(fields["mode"]),
-                keys=tuple(str(key) for key in fields["keys"]),
-                sequence_column=fields["sequence_column"],
-                op_column=fields["op_column"],
-                routed=bool(fields["routed"]),
-                partitions=int(fields["partitions"]),
-                vnodes=int(fields["vnodes"]),
-                first_epoch=int(fields["first_epoch"]),
-                batch=bool(fields["batch"]),
-                replaces=bool(fields["replaces"]),
+    def of_manifest(manifest: CheckpointManifest) -> TableInfo:
+        """The table that a checkpoint has rows of. ``FormatError`` if it has none, or a damaged schema."""
+        found = manifest.table
+        if found is None:
+            raise FormatError(
+                f"checkpoint {manifest.checkpoint_id} has no table",
+                hint="read a store that a ckpt-sink wrote",
             )
-        except (KeyError, TypeError, ValueError):
-            raise FormatError("a manifest's table lacks a field, or has one of another type") from None
+        try:
+            schema = TableSchema.from_json(orjson.loads(found.schema_json))
+        except (orjson.JSONDecodeError, KeyError, TypeError, ValueError, AttributeError, RecursionError):
+            raise FormatError(
+                f"the table's schema in checkpoint {manifest.checkpoint_id} is not one of Spark",
+                hint="run ckpt verify; restore the manifest from a copy of the store",
+            ) from None
+        return TableInfo(
+            operator=found.operator,
+            schema=schema,
+            mode=found.mode,
+            keys=found.keys,
+            sequence_column=found.sequence_column,
+            op_column=found.op_column,
+            routed=found.routed,
+            partitions=found.partitions,
+            vnodes=found.vnodes,
+            first_epoch=0 if manifest.batch_id is None else manifest.epoch - manifest.batch_id,
+            batch=manifest.batch_id is None,
+            replaces=found.replaces,
+        )

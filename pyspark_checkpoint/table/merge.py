@@ -53,7 +53,10 @@ def mark_deletes(rows: pa.Table, op_column: str) -> pa.Table:
                 f"{', '.join(sorted(UPSERT_VALUES))}",
             )
     if marks.null_count:
-        raise RefusedError(f"operation column {op_column} is null in {marks.null_count} rows")
+        raise RefusedError(
+            f"operation column {op_column} is null in {marks.null_count} rows",
+            hint="fill the column before the sink, or leave the option opColumn out",
+        )
     return rows.drop_columns([op_column]).append_column(
         pa.field(DELETED_COLUMN, pa.bool_(), nullable=False), marks
     )

@@ -69,7 +69,9 @@ def _hash_values(array: pa.Array, seeds: Hashes) -> Hashes:
         return seeds
     if pt.is_list(kind) or pt.is_large_list(kind):
         return _hash_lists(array, seeds)
-    raise RefusedError(f"a column of type {kind} cannot be hashed, so it cannot be a key")
+    raise RefusedError(
+        f"a column of type {kind} cannot be hashed, so it cannot be a key", hint="choose other key columns"
+    )
 
 
 def _valid(array: pa.Array) -> npt.NDArray[np.bool_]:

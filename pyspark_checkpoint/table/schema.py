@@ -100,14 +100,22 @@ def raw_arrow_schema(schema: Mapping[str, Any]) -> pa.Schema:
 def check_schema(schema: TableSchema) -> None:
     """Refuse columns that cannot be stored: types without an Arrow form, and names that are ours."""
     if not schema.fields:
-        raise RefusedError("a table needs at least one column")
+        raise RefusedError(
+            "a table needs at least one column", hint="select the columns that the table is to have"
+        )
     often = Counter(name.lower() for name in schema.names)
     twice = sorted({name for name in schema.names if often[name.lower()] > 1})
     if twice:
-        raise RefusedError(f"column names differ in upper and lower case only: {', '.join(twice)}")
+        raise RefusedError(
+            f"column names differ in upper and lower case only: {', '.join(twice)}",
+            hint="rename one of them: most readers do not tell them apart",
+        )
     for name in schema.names:
         if name.lower().startswith(RESERVED_PREFIX):
-            raise RefusedError(f"column {name}: names that begin with {RESERVED_PREFIX} are reserved")
+            raise RefusedError(
+                f"column {name}: names that begin with {RESERVED_PREFIX} are reserved",
+                hint="rename the column",
+            )
     schema.arrow()
 
 
@@ -132,7 +140,9 @@ def resolve_columns(schema: TableSchema, wanted: Sequence[str], option: str) -> 
         )
     found = tuple(by_lower[name.lower()] for name in wanted)
     if len(set(found)) != len(found):
-        raise SettingsError(f"{option} names a column twice: {', '.join(wanted)}")
+        raise SettingsError(
+            f"{option} names a column twice: {', '.join(wanted)}", hint="name each column once"
+        )
     return found
 
 

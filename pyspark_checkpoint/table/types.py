@@ -90,7 +90,10 @@ def _place_type(match: re.Match[str]) -> pa.DataType:
 def _struct_fields(spark_type: Mapping[str, Any], column: str) -> list[pa.Field]:
     names = [field["name"] for field in spark_type["fields"]]
     if len(set(names)) != len(names):
-        raise RefusedError(f"column {column} is a struct with a field name twice: {', '.join(names)}")
+        raise RefusedError(
+            f"column {column} is a struct with a field name twice: {', '.join(names)}",
+            hint="rename the fields of the struct",
+        )
     return [
         pa.field(
             field["name"], arrow_type(field["type"], f"{column}.{field['name']}"), bool(field["nullable"])

@@ -28,9 +28,14 @@ def default_vnodes(partitions: int) -> int:
 def check_layout(partitions: int, vnodes: int) -> None:
     """Refuse a number of partitions that does not divide the number of vnodes."""
     if partitions < 1:
-        raise SettingsError(f"a table has at least one partition, not {partitions}")
+        raise SettingsError(
+            f"a table has at least one partition, not {partitions}",
+            hint="leave the option partitions out, or give a number from 1",
+        )
     if not 1 <= vnodes <= MAX_VNODES:
-        raise SettingsError(f"vnodes is 1 to {MAX_VNODES}, not {vnodes}")
+        raise SettingsError(
+            f"vnodes is 1 to {MAX_VNODES}, not {vnodes}", hint="leave the option vnodes out for the default"
+        )
     if vnodes % partitions:
         divisors = [n for n in range(1, vnodes + 1) if vnodes % n == 0]
         nearest = sorted(divisors, key=lambda n: abs(n - partitions))[:3]
@@ -73,6 +78,9 @@ def parse_vnodes(text: str, vnodes: int) -> tuple[int, ...]:
             )
         low, high = int(first), int(last) if dash else int(first)
         if low > high or high >= vnodes:
-            raise SettingsError(f"vnodes {part.strip()!r} are not within 0 to {vnodes - 1}")
+            raise SettingsError(
+                f"vnodes {part.strip()!r} are not within 0 to {vnodes - 1}",
+                hint="give numbers or ranges, such as 0-63,128",
+            )
         wanted.update(range(low, high + 1))
     return tuple(sorted(wanted))

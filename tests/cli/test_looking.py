@@ -58,7 +58,18 @@ def test_list_has_the_agreed_fields_for_programs(ckpt: Shell, table: str) -> Non
 def test_list_is_a_table_for_people(ckpt: Shell, table: str) -> None:
     """One line a checkpoint below the heads."""
     lines = ckpt("list", table).out.splitlines()
-    assert lines[0].split() == ["id", "epoch", "kind", "made", "age", "size", "new", "gen", "savepoints"]
+    assert lines[0].split() == [
+        "id",
+        "epoch",
+        "batch",
+        "kind",
+        "made",
+        "age",
+        "size",
+        "new",
+        "gen",
+        "savepoints",
+    ]
     assert [line.split()[0] for line in lines[1:]] == ["1", "2", "3", "4", "5"]
 
 
@@ -103,7 +114,14 @@ def test_show_prints_the_manifest(ckpt: Shell, table: str) -> None:
 def test_show_tells_people_where_sources_stand(ckpt: Shell, parent: Path) -> None:
     """Sources with each offset, operators with their size, sinks with their state."""
     out = ckpt("show", parent, "--query", "orders").out
-    for words in ("epoch       2", "topic.0", "0-stateStoreSave", "committed", "commits/2"):
+    for words in (
+        "epoch           2",
+        "batch           2",
+        "topic.0",
+        "0-stateStoreSave",
+        "committed",
+        "commits/2",
+    ):
         assert words in out
 
 

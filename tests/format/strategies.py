@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import uuid
+from dataclasses import replace
+from typing import Any
 
 from hypothesis import strategies as st
 
@@ -18,6 +20,16 @@ from pyspark_checkpoint.format.manifest import (
     PartitionSnapshotEntry,
     QueryInfo,
     RequestCount,
+)
+from pyspark_checkpoint.format.manifest_parts import (
+    DeclaredStore,
+    FeedPosition,
+    Lineage,
+    PlannedBatch,
+    SinkRecord,
+    StateRecord,
+    TableMode,
+    TableRecord,
 )
 
 INT64 = 2**63 - 1
@@ -83,7 +95,49 @@ json_values = st.recursive(
     lambda inner: st.lists(inner, max_size=3) | st.dictionaries(texts, inner, max_size=3),
     max_leaves=5,
 )
-manifests = st.builds(
+positions = st.builds(FeedPosition, numbers, st.integers(0, INT64), texts)
+tables = st.builds(
+    TableRecord,
+    operator=names,
+    schema_json=texts,
+    mode=st.sampled_from(TableMode),
+    keys=st.lists(texts, max_size=2).map(tuple),
+    sequence_column=st.none() | texts,
+    op_column=st.none() | texts,
+    routed=st.booleans(),
+    partitions=partitions,
+    vnodes=partitions,
+    replaces=st.booleans(),
+    lineage=st.none() | st.builds(Lineage, positions, st.none() | positions),
+)
+sinks = st.builds(
+    SinkRecord,
+    st.from_regex(r"[a-z][a-z0-9-]{0,39}", fullmatch=True),
+    texts,
+    texts,
+    st.none() | st.integers(0, INT64),
+    texts,
+)
+planned = st.builds(
+    PlannedBatch, st.integers(0, INT64), st.lists(texts, max_size=2, unique=True).map(tuple)
+)
+stores = st.lists(
+    st.builds(DeclaredStore, partitions, texts, partitions),
+    max_size=2,
+    unique_by=lambda store: (store.operator, store.name),
+).map(tuple)
+modified = st.dictionaries(texts, st.integers(0, INT64), max_size=2)
+
+
+def _with_batch(
+    manifest: CheckpointManifest, batch_id: int | None, state: tuple[Any, Any] | None
+) -> CheckpointManifest:
+    """A state belongs to a batch, and is of the manifest's own."""
+    record = None if batch_id is None or state is None else StateRecord(batch_id, *state)
+    return replace(manifest, batch_id=batch_id, state=record)
+
+
+_contents = st.builds(
     CheckpointManifest,
     checkpoint_id=numbers,
     epoch=st.integers(0, INT64),
@@ -104,17 +158,28 @@ manifests = st.builds(
     table_store_checkpoint_path=st.none() | texts,
     source_names=st.lists(texts, max_size=2).map(tuple),
     source_watermarks=st.dictionaries(texts, st.integers(-INT64, INT64), max_size=2),
-    watermark=st.none() | st.integers(-INT64, INT64),
+    batch_watermark_ms=st.none() | st.integers(-INT64, INT64),
+    next_watermark_ms=st.none() | st.integers(-INT64, INT64),
     sink_names=st.lists(texts, max_size=2).map(tuple),
     sink_epochs=st.dictionaries(texts, st.integers(0, INT64), max_size=2),
     pipeline_hash=st.none() | st.integers(0, INT64),
     vnode_count=st.integers(1, 65_535),
     vnodes=st.none() | st.lists(st.integers(0, 65_534), max_size=3).map(tuple),
     partition_count=partitions,
-    table=st.none() | st.dictionaries(texts, json_values, max_size=2),
+    sinks=st.lists(sinks, max_size=2).map(tuple),
+    table=st.none() | tables,
+    planned=st.none() | planned,
+    share=st.none() | names,
+    assignment_version=st.none() | st.integers(0, INT64),
     encryption_key_id=data_key_ids,
     state_checksum=st.none() | digests,
     rollback_of=st.none() | numbers,
     deleted_sha256=st.none() | digests,
     requests=st.builds(RequestCount, partitions, partitions, partitions),
+)
+manifests = st.builds(
+    _with_batch,
+    _contents,
+    st.none() | st.integers(0, INT64),
+    st.none() | st.tuples(stores, modified),
 )

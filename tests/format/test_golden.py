@@ -11,6 +11,7 @@ from pyspark_checkpoint.crypto.master_keys import KeyRing, make_key_ring
 from pyspark_checkpoint.errors import FormatError, MissingKey
 from pyspark_checkpoint.format.keys import CONTROL_KEY, manifest_key
 from pyspark_checkpoint.format.manifest import CheckpointManifest, ManifestKind
+from pyspark_checkpoint.format.manifest_parts import DeclaredStore, PlannedBatch, StateRecord
 from pyspark_checkpoint.format.records import SinkCommitStatus, decode_control
 from pyspark_checkpoint.history.artifact_reader import ArtifactReader
 from pyspark_checkpoint.history.head import find_head
@@ -19,9 +20,22 @@ from pyspark_checkpoint.history.seal import find_seal
 from pyspark_checkpoint.history.sink_status import read_status
 from pyspark_checkpoint.history.store_cipher import StoreCipher
 from pyspark_checkpoint.history.verify import verify_store
+from pyspark_checkpoint.spark_files.logs import decode_offset_log
+from pyspark_checkpoint.spark_files.positions import SourcePositions
 from pyspark_checkpoint.store.base import ObjectStore
 from pyspark_checkpoint.store.memory import MemoryStore
-from tests.golden.make_golden import GOLDEN, MASTER, QUERY, STORE_ID, make_store, plain_bytes
+from pyspark_checkpoint.table.info import TableInfo
+from tests.golden.make_golden import (
+    GOLDEN,
+    MASTER,
+    QUERY,
+    START_MS,
+    STORE_ID,
+    TABLE,
+    log_text,
+    make_store,
+    plain_bytes,
+)
 
 RING = make_key_ring({MASTER.key_id: MASTER.secret}, MASTER.key_id)
 BOTH = pytest.mark.parametrize("name", ["plain", "encrypted"])
@@ -45,7 +59,7 @@ def cipher_of(name: str, store: ObjectStore, ring: KeyRing | None = RING) -> Sto
 
 def read_all(manifest: CheckpointManifest, reader: ArtifactReader) -> dict[int, bytes]:
     parts = range(manifest.partition_count)
-    return {n: b"".join(reader.read_partition(manifest, "agg", n)) for n in parts}
+    return {n: b"".join(reader.read_partition(manifest, TABLE, n)) for n in parts}
 
 
 @BOTH
@@ -74,15 +88,27 @@ def test_a_golden_store_is_read_whole(name: str) -> None:
     assert (manifest.checkpoint_id, manifest.epoch, manifest.kind) == (6, 2, ManifestKind.ROLLBACK)
     assert (manifest.rollback_of, manifest.generation, manifest.earlier_runs) == (2, 2, ("run-a",))
     assert manifest.query == QUERY
-    assert manifest.source_offsets["rate"].offsets == {"0": "20"}
+    assert (manifest.batch_id, manifest.batch_watermark_ms) == (12, 11_000)
+    assert manifest.source_names == ("rate", "clicks")
+    assert SourcePositions.of_manifest(manifest) == SourcePositions.of_log(
+        decode_offset_log(log_text("offsets/12").encode(), "offsets/12")
+    )
+    assert TableInfo.of_manifest(manifest).schema.names == ("k", "n")
+    assert manifest.state == StateRecord(
+        12, (DeclaredStore(0, "default", 1),), {"state/0/0/13.delta": START_MS}
+    )
+    assert [sink.kind for sink in manifest.sinks] == ["ckpt-sink", "delta"]
+    assert (manifest.share, manifest.assignment_version) == ("west", 4)
+    assert manifest.planned == PlannedBatch(13, ("offsets/13",))
     reader = ArtifactReader(store, store_id=STORE_ID, cipher=cipher)
     assert read_all(manifest, reader) == {
-        n: plain_bytes("agg", n, 1) + plain_bytes("agg", n, 2) for n in range(3)
+        n: plain_bytes(TABLE, n, 1) + plain_bytes(TABLE, n, 2) for n in range(3)
     }
-    assert reader.read(manifest.files[0]) == plain_bytes("", -1, 2, "offsets/2")
+    for ref in manifest.files:
+        assert reader.read(ref).decode() == log_text(ref.name)
     seal = find_seal(store, manifest, mac=mac)
     assert seal is not None
-    assert list(seal.files) == ["commits/2"]
+    assert list(seal.files) == ["commits/12"]
     assert read_status(store, manifest, "table", mac=mac) is SinkCommitStatus.COMMITTED
 
 
@@ -111,7 +137,7 @@ def test_the_golden_encrypted_store_needs_its_key_and_names_it() -> None:
         cipher = cipher_of("encrypted", store, ring)
         reader = ArtifactReader(store, store_id=STORE_ID, cipher=cipher)
         with pytest.raises(MissingKey, match="golden") as caught:
-            reader.read_partition(head.manifest, "agg", 0)
+            reader.read_partition(head.manifest, TABLE, 0)
         assert caught.value.key_id == "golden"
 
 
@@ -119,8 +145,9 @@ def test_no_byte_of_the_golden_plain_text_is_in_the_encrypted_store() -> None:
     """Neither alone, nor packed, nor inline."""
     for data in read_golden("encrypted").values():
         assert b"partition" not in data or data.startswith(b"{")
-        assert b"agg 0 epoch" not in data
-        assert b"file -1 epoch" not in data
+        assert b"table 0 epoch" not in data
+        assert b"stateStoreSave 0 epoch" not in data
+        assert b"batchTimestampMs" not in data
 
 
 @BOTH
@@ -180,5 +207,5 @@ def test_every_object_removed_in_turn_is_found() -> None:
 def test_golden_files_are_kept_as_they_are_by_git() -> None:
     """No line ending is converted: the packs are not text."""
     attributes = (Path(__file__).parents[2] / ".gitattributes").read_text()
-    assert "tests/format/golden/** -text" in attributes
+    assert "tests/golden/version-*/** -text" in attributes
     assert read_golden("plain")[manifest_key(1)].startswith(b"{")

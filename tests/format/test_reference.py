@@ -24,6 +24,32 @@ def test_every_stored_field_is_in_the_reference(key: str) -> None:
     assert [name for name in orjson.loads(GOLDEN[key]) if name not in NAMED] == []
 
 
+MANIFEST = orjson.loads(GOLDEN[keys.manifest_key(3)])
+SECTION = REFERENCE[REFERENCE.index("## Manifest") : REFERENCE.index("**Artifact row**")]
+ROWS = re.findall(r"^\| ((?:`\w+`(?:, )?)+) \|", SECTION, flags=re.MULTILINE)
+
+
+def test_every_field_of_a_manifest_has_one_row_of_the_reference() -> None:
+    """Each once, and none that is not stored."""
+    listed = [name for row in ROWS for name in re.findall(r"`(\w+)`", row)]
+    of_table = [name for name in MANIFEST["table"] if name not in MANIFEST]
+    stored = {*MANIFEST, *MANIFEST["table"]} - {"mac", "self_sha256"}
+    assert set(listed) == stored
+    for name in {*stored} - {"vnodes"}:
+        assert listed.count(name) == 1, name
+    assert listed.count("vnodes") == 2, "of a manifest, and of a table"
+    assert of_table
+
+
+@pytest.mark.parametrize("part", ["query", "sinks", "state", "planned", "requests"])
+def test_every_field_of_a_part_is_in_the_reference(part: str) -> None:
+    """Parts are records of their own."""
+    value = MANIFEST[part]
+    assert value, "the golden store has one"
+    fields = value[0] if isinstance(value, list) else value
+    assert [name for name in fields if f"`{name}`" not in SECTION] == []
+
+
 def test_every_field_of_a_packs_index_is_in_the_reference() -> None:
     """The index is JSON too."""
     data = next(data for key, data in GOLDEN.items() if key.endswith(pack.PACK_SUFFIX))

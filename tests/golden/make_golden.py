@@ -39,6 +39,16 @@ from pyspark_checkpoint.format.manifest import (
     RequestCount,
 )
 from pyspark_checkpoint.format.manifest_codec import encode_manifest
+from pyspark_checkpoint.format.manifest_parts import (
+    DeclaredStore,
+    FeedPosition,
+    Lineage,
+    PlannedBatch,
+    SinkRecord,
+    StateRecord,
+    TableMode,
+    TableRecord,
+)
 from pyspark_checkpoint.format.pack import Part, build_pack
 from pyspark_checkpoint.format.records import (
     Control,
@@ -51,6 +61,9 @@ from pyspark_checkpoint.format.records import (
     encode_seal,
     encode_status,
 )
+from pyspark_checkpoint.spark_files.requirements import PARTITIONS
+from pyspark_checkpoint.spark_files.state_artifacts import STATE_KIND
+from pyspark_checkpoint.table.info import TABLE_KIND
 
 GOLDEN = Path(__file__).parent / "version-1"
 STORE_ID = "018bcfe5-6800-7000-8000-0000000000aa"
@@ -58,13 +71,37 @@ START_MS = 1_700_000_000_000
 MASTER = MasterKey("golden", hashlib.sha256(b"a key for tests only").digest())
 DATA_KEY = DataKey("018bcfe5-6800-7000-8000-0000000000d1", hashlib.sha256(b"data").digest())
 MANIFEST_KEY = DataKey(MANIFEST_KEY_ID, hashlib.sha256(b"manifest").digest())
+TABLE = "table"
+FIRST_BATCH = 10
+"""Epoch 0 would be this batch: the query has taken the table over from another one."""
+STATE = "0-stateStoreSave"
 QUERY = QueryInfo("q-1", "clicks", "/data/clicks", "4.1.0", "app", {"spark.sql.shuffle.partitions": "3"})
+
+
+SCHEMA_JSON = (
+    '{"type":"struct","fields":[{"name":"k","type":"string","nullable":false,"metadata":{}},'
+    '{"name":"n","type":"long","nullable":true,"metadata":{}}]}'
+)
+
+
+def log_text(name: str) -> str:
+    """What Spark writes to a small file of its checkpoint location."""
+    if name == "metadata":
+        return '{"id":"q-1"}'
+    number = int(name.partition("/")[2])
+    if name.startswith("commits/"):
+        return f'v1\n{{"nextBatchWatermarkMs":{number * 1000}}}'
+    conf = f'"conf":{{"{PARTITIONS}":"3"}}'
+    head = f'{{"batchWatermarkMs":{(number - 1) * 1000},"batchTimestampMs":{START_MS},{conf}}}'
+    return f"v2\n{head}\nrate:{number * 10}\nclicks:-"
 
 
 def plain_bytes(operator: str, partition: int, epoch: int, name: str = "", lines: int = 60) -> bytes:
     """What every artifact of the golden stores contains."""
+    if not operator:
+        return log_text(name).encode()
     line = f"{operator or 'file'} {partition} epoch {epoch} {name}".rstrip() + "\n"
-    return line.encode() * (lines if operator else 1)
+    return line.encode() * (1 if name else lines)
 
 
 class Golden:
@@ -87,7 +124,7 @@ class Golden:
     ) -> Part:
         """Bytes of a partition, or of a file if it has a name, encrypted if the store is."""
         data, key_id = plain_bytes(operator, partition, epoch, name, self.lines), None
-        is_delta = bool(operator) and epoch > 1
+        is_delta = name.endswith(".delta") if name else epoch > 1
         if self.encrypted:
             kind = "delta" if is_delta else "snapshot"
             kind = f"{kind}:{name}" if name else kind
@@ -100,16 +137,28 @@ class Golden:
         )
         return Part(operator, partition, ref)
 
-    def stage(self, attempt: CheckpointId, epoch: int) -> tuple[tuple[ArtifactRef, ...], ArtifactRef]:
-        """Partition 0 alone, 1 and 2 in a pack, the offsets inline."""
-        alone, *packed = [self.artifact(attempt, "agg", n, epoch) for n in range(3)]
+    def stage(self, attempt: CheckpointId, epoch: int) -> tuple[ArtifactRef, ...]:
+        """The rows: partition 0 alone, 1 and 2 in a pack."""
+        alone, *packed = [self.artifact(attempt, TABLE, n, epoch) for n in range(3)]
         place = CheckpointPaths.delta if alone.ref.is_delta else CheckpointPaths.snapshot
-        path = place(attempt, "agg", 0)
+        path = place(attempt, TABLE, 0)
         self.objects[path] = alone.data
         pack = build_pack(CheckpointPaths.pack(attempt, 0), packed)
         self.objects[pack.path] = pack.data
-        offsets = self.artifact(attempt, "", -1, epoch, f"offsets/{epoch}")
-        return (alone.ref.moved(path, 0), *pack.refs), offsets.ref
+        return (alone.ref.moved(path, 0), *pack.refs)
+
+    def stage_state(self, attempt: CheckpointId, epoch: int) -> OperatorSnapshotEntry:
+        """Spark's state before and after the batch, inline."""
+        batch_id = FIRST_BATCH + epoch
+        names = (f"{batch_id}.snapshot", f"{batch_id + 1}.delta")
+        refs = tuple(self.artifact(attempt, STATE, 0, epoch, name).ref for name in names)
+        return OperatorSnapshotEntry((PartitionSnapshotEntry(0, refs),), STATE_KIND)
+
+    def stage_logs(self, attempt: CheckpointId, epoch: int) -> tuple[ArtifactRef, ...]:
+        """Spark's logs of the batch, and the offsets of the one that is planned next, inline."""
+        batch_id = FIRST_BATCH + epoch
+        names = [f"commits/{batch_id - 1}", *(f"offsets/{batch_id + step}" for step in (-1, 0, 1))]
+        return tuple(self.artifact(attempt, "", -1, epoch, name).ref for name in ("metadata", *names))
 
     def publish(self, manifest: CheckpointManifest) -> str:
         """Write a manifest down and return its digest."""
@@ -147,11 +196,20 @@ class Golden:
         self.publish(manifest)
         return manifest
 
+    def lineage(self, epoch: int) -> Lineage:
+        """Which epochs the rows follow on."""
+        wrote = [
+            FeedPosition(number, number, sha256_hex(b"%d" % number)[:32]) for number in range(epoch + 1)
+        ]
+        return Lineage(wrote[epoch], wrote[epoch - 1] if epoch > 1 else None)
+
     def epoch(self, epoch: int, kind: ManifestKind, run_id: str) -> CheckpointManifest:
         """Stage and publish an epoch: its deltas on top of what the last epoch left."""
         attempt = attempt_of(len(self.manifests) + 1)
-        refs, offsets = self.stage(attempt, epoch)
-        base = self.manifests[1][0].operators["agg"].partitions if epoch > 1 else ()
+        refs = self.stage(attempt, epoch)
+        batch_id = FIRST_BATCH + epoch
+        offset = str(batch_id * 10)
+        base = self.manifests[1][0].operators[TABLE].partitions if epoch > 1 else ()
         before = {part.partition_id: part.artifacts for part in base}
         parts = tuple(PartitionSnapshotEntry(n, (*before.get(n, ()), refs[n])) for n in range(3))
         content = CheckpointManifest(
@@ -159,17 +217,47 @@ class Golden:
             epoch=epoch,
             instance_id="node-1",
             query=QUERY,
-            operators={"agg": OperatorSnapshotEntry(parts)},
-            files=(offsets,),
-            source_offsets={"rate": ConnectorCheckpoint({"0": str(epoch * 10)}, epoch, {"note": "ü"})},
-            source_names=("rate",),
-            watermark=epoch * 1000,
-            source_watermarks={"rate": epoch * 1000 - 5},
-            sink_names=("table",),
-            sink_epochs={"table": epoch},
+            batch_id=batch_id,
+            operators={
+                TABLE: OperatorSnapshotEntry(parts, TABLE_KIND),
+                STATE: self.stage_state(attempt, epoch),
+            },
+            files=self.stage_logs(attempt, epoch),
+            source_offsets={
+                "rate": ConnectorCheckpoint({"offset": offset}, epoch, {"description": "Rate ü"}),
+                "clicks": ConnectorCheckpoint({}, epoch),
+            },
+            source_names=("rate", "clicks"),
+            batch_watermark_ms=(batch_id - 1) * 1000,
+            next_watermark_ms=None,
+            source_watermarks={"rate": batch_id * 1000 - 5},
+            sink_names=(TABLE,),
+            sink_epochs={TABLE: epoch},
+            sinks=(
+                SinkRecord("ckpt-sink", "s3://bucket/clicks", QUERY.id, batch_id),
+                SinkRecord("delta", "s3://bucket/raw", QUERY.id, batch_id, "17"),
+            ),
             pipeline_hash=0x1234_5678_9ABC_DEF0,
             partition_count=3,
-            table={"keys": ["k"], "schema": "k string, n bigint"},
+            table=TableRecord(
+                operator=TABLE,
+                schema_json=SCHEMA_JSON,
+                mode=TableMode.UPSERT,
+                keys=("k",),
+                sequence_column="n",
+                routed=True,
+                partitions=3,
+                vnodes=256,
+                lineage=self.lineage(epoch),
+            ),
+            state=StateRecord(
+                batch_id,
+                (DeclaredStore(0, "default", 1),),
+                {f"state/0/0/{batch_id + 1}.delta": START_MS},
+            ),
+            planned=PlannedBatch(batch_id + 1, (f"offsets/{batch_id + 1}",)),
+            share="west",
+            assignment_version=4,
             requests=RequestCount(3, 1, 4096),
         )
         return self.next(kind, epoch, run_id, content)
@@ -212,13 +300,14 @@ def make_store(*, encrypted: bool, epochs: int = 3, lines: int = 60) -> Mapping[
 def _add_records(golden: Golden, failed: int, head: int) -> None:
     for number, status, key in (
         (failed, SinkCommitStatus.FAILED, failed_key(failed, "table", 0)),
-        (failed, SinkCommitStatus.COMMITTED, committed_key(failed, "table")),
-        (head, SinkCommitStatus.COMMITTED, committed_key(head, "table")),
+        (failed, SinkCommitStatus.COMMITTED, committed_key(failed, TABLE)),
+        (head, SinkCommitStatus.COMMITTED, committed_key(head, TABLE)),
     ):
         nonce = golden.manifests[number][0].commit_nonce
         record = SinkStatusRecord(number, nonce, "table", status, START_MS, status.value)
         golden.objects[key] = encode_status(record, mac=golden.mac)
-    files = {"commits/2": b'v1\n{"nextBatchWatermarkMs":2000}'}
+    batch_id = golden.manifests[head][0].batch_id
+    files = {f"commits/{batch_id}": log_text(f"commits/{batch_id}").encode()}
     nonce = golden.manifests[head][0].commit_nonce
     golden.objects[seal_key(head)] = encode_seal(Seal(head, nonce, START_MS + 7000, files), mac=golden.mac)
 
@@ -229,6 +318,7 @@ def _delete_fifth(golden: Golden) -> None:
     tombstone = CheckpointManifest(
         checkpoint_id=5,
         epoch=fifth.epoch,
+        batch_id=fifth.batch_id,
         kind=ManifestKind.TOMBSTONE,
         timestamp_ms=fifth.timestamp_ms,
         commit_nonce=fifth.commit_nonce,

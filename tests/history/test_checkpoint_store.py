@@ -134,7 +134,7 @@ def test_only_sink_statuses_of_a_manifest_can_be_updated() -> None:
     assert after.sink_commit_statuses == {"a": SinkCommitStatus.COMMITTED, "b": SinkCommitStatus.PENDING}
     assert history.inner.get(manifest_key(1)) == before
     with pytest.raises(RefusedError, match="immutable"):
-        store.update_manifest(replace(saved, watermark=3))
+        store.update_manifest(replace(saved, next_watermark_ms=3))
     with pytest.raises(RefusedError, match="no sink"):
         store.record_sink_status(1, "ghost", SinkCommitStatus.COMMITTED)
 

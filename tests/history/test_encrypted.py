@@ -164,7 +164,7 @@ def test_a_forged_plain_head_does_not_open_the_manifests_before_it(monkeypatch: 
     """``plain_only``: with a ring at hand, whatever says that it is encrypted is proved or is damage."""
     history, _ = encrypted(3)
     genuine = read_manifest(history.inner, 3).manifest
-    forged = replace(genuine, encryption_key_id=None, operators={}, watermark=7)
+    forged = replace(genuine, encryption_key_id=None, operators={}, next_watermark_ms=7)
     history.inner.put(manifest_key(3), encode_manifest(forged))
     history.inner.delete(history.keys("keys/"))
     monkeypatch.setenv("CKPT_KEYRING", f"k1 = {base64.b64encode(MASTER).decode()}")
@@ -231,7 +231,7 @@ def test_a_forged_manifest_is_refused_with_the_key_and_found_by_verify() -> None
     """Somebody with access to the store but not to the key rewrites the newest manifest."""
     history, store = encrypted(2)
     genuine = read_manifest(history.inner, 2).manifest
-    history.inner.put(manifest_key(2), encode_manifest(replace(genuine, watermark=7)))
+    history.inner.put(manifest_key(2), encode_manifest(replace(genuine, next_watermark_ms=7)))
     with pytest.raises(FormatError, match="authenticated"):
         opened(history, key_ring=RING).load_latest()
     assert [finding.object for finding in store.verify()] == [manifest_key(2)]

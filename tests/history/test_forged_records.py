@@ -54,7 +54,7 @@ def forge_seal(stream: MadeStream) -> tuple[Path, int]:
     """With the bytes of the bucket alone: number, nonce and batch are there to be read."""
     number = newest_of(stream).checkpoint_id
     fields = json.loads((stream.table / manifest_key(number)).read_bytes())
-    batch = fields["table"]["state"]["batch"]
+    batch = fields["batch_id"]
     forged = Seal(number, fields["commit_nonce"], 1, {f"commits/{batch}": FORGED})
     path = stream.table / seal_key(number)
     path.unlink(missing_ok=True)

@@ -99,7 +99,7 @@ def test_operators_say_what_they_gained_and_lost() -> None:
 
 def test_files_settings_and_runs_are_compared_too() -> None:
     """Everything else that is another one is named, with both values."""
-    before = manifest(1, files=(inline("a", "x"), inline("b", "gone")), run_id="r1", watermark=5)
+    before = manifest(1, files=(inline("a", "x"), inline("b", "gone")), run_id="r1", next_watermark_ms=5)
     after = manifest(2, files=(inline("c", "x"), inline("b", "new")), run_id="r2")
     found = compare_manifests(before, after)
     assert found.files == (("gone", Change.DROPPED), ("new", Change.ADDED), ("x", Change.CHANGED))

@@ -33,6 +33,13 @@ from pyspark_checkpoint.format.manifest import (
     QueryInfo,
 )
 from pyspark_checkpoint.format.manifest_codec import encode_manifest
+from pyspark_checkpoint.format.manifest_parts import (
+    PlannedBatch,
+    SinkRecord,
+    StateRecord,
+    TableMode,
+    TableRecord,
+)
 from pyspark_checkpoint.history.checkpoint_store import CheckpointStore
 from pyspark_checkpoint.history.head import find_head
 from pyspark_checkpoint.history.pins import rollback_pin_name
@@ -56,13 +63,14 @@ def with_artifact(**fields: Any) -> dict[str, Any]:
     return {"operators": {"op": OperatorSnapshotEntry((PartitionSnapshotEntry(0, (ref,)),))}}
 
 
+MODE = TableMode.APPEND
 UNREADABLE: dict[str, dict[str, Any]] = {
     "an epoch that is no whole number": {"epoch": 2.0},
     "an epoch that is a truth value": {"epoch": True},
     "an epoch in text": {"epoch": "2"},
     "an epoch below 0": {"epoch": -2},
-    "a watermark that is no whole number": {"watermark": 1.5},
-    "a watermark beyond 64 bits": {"watermark": 1 << 70},
+    "a watermark that is no whole number": {"next_watermark_ms": 1.5},
+    "a watermark beyond 64 bits": {"batch_watermark_ms": 1 << 70},
     "a number for a name": {"source_names": (1,)},
     "text for a sink's epoch": {"sink_names": ("s",), "sink_epochs": {"s": "x"}},
     "text for a vnode": {"vnodes": ("a",)},
@@ -79,6 +87,20 @@ UNREADABLE: dict[str, dict[str, Any]] = {
     },
     "a set in the table": {"table": {"keys": {1, 2}}},
     "a table that is a list": {"table": [1]},
+    "a batch below 0": {"batch_id": -1},
+    "a batch in text": {"batch_id": "2"},
+    "a mode of a table in text": {"table": TableRecord(operator="t", schema_json="", mode="append")},  # type: ignore[arg-type]
+    "a key that is no text": {"table": TableRecord(operator="t", schema_json="", mode=MODE, keys=(1,))},  # type: ignore[arg-type]
+    "a table with a fraction of a partition": {
+        "table": TableRecord(operator="t", schema_json="", mode=MODE, partitions=1.5)  # type: ignore[arg-type]
+    },
+    "state of no batch": {"state": StateRecord(0)},
+    "a sink of a kind with capitals": {"sinks": (SinkRecord("Delta"),)},
+    "a sink of a batch in text": {"sinks": (SinkRecord("delta", batch_id="1"),)},  # type: ignore[arg-type]
+    "a sink with an endless target": {"sinks": (SinkRecord("delta", "x" * 5_000),)},
+    "a share that is a number": {"share": 1},
+    "an assignment below 0": {"assignment_version": -1},
+    "a planned file twice": {"planned": PlannedBatch(3, ("offsets/3", "offsets/3"))},
     "a partition in text": {"operators": {"op": OperatorSnapshotEntry((PartitionSnapshotEntry("0", ()),))}},  # type: ignore[arg-type]
     "an artifact with a short digest": with_artifact(inline=b"x", sha256="00"),
     "an artifact with a digest of other letters": with_artifact(inline=b"x", sha256="z" * 64),
@@ -89,7 +111,11 @@ UNREADABLE: dict[str, dict[str, Any]] = {
     "a path with a backslash": with_artifact(path=f"checkpoints/0000000002-{UUID}/a\\b"),
 }
 DAMAGED_FROM_THE_START: dict[str, dict[str, Any]] = {
-    "names that are not sorted": {"source_names": ("b", "a")},
+    "sinks that are not sorted": {"sink_names": ("b", "a")},
+    "a source twice": {"source_names": ("a", "a")},
+    "a planned batch that is not later": {"batch_id": 2, "planned": PlannedBatch(2, ())},
+    "a planned file that is not there": {"batch_id": 2, "planned": PlannedBatch(3, ("offsets/3",))},
+    "state of another batch": {"batch_id": 2, "state": StateRecord(1)},
     "a sink that has no name": {"sink_epochs": {"s": 1}},
     "a source that has no name": {"source_offsets": {"k": ConnectorCheckpoint({"0": "5"})}},
     "a vnode that does not exist": {"vnodes": (999,)},
@@ -124,7 +150,7 @@ def test_a_commit_refuses_what_recovery_would_pass_over(fields: dict[str, Any]) 
 
 def test_an_object_larger_than_any_that_is_read_is_not_written() -> None:
     """The limit of readers holds for writers."""
-    huge = replace(CheckpointManifest.new(1, 1), table={"schema": "x" * MAX_SEALED_BYTES})
+    huge = replace(CheckpointManifest.new(1, 1), query=QueryInfo(conf={"x": "x" * MAX_SEALED_BYTES}))
     with pytest.raises(RefusedError, match="larger"):
         encode_manifest(huge)
 

@@ -137,7 +137,7 @@ def test_a_history_that_was_rewritten_consistently_is_found_by_its_chain() -> No
     history, _ = history_of(3)
     loaded = find_checkpoint(history.inner, 2)
     assert loaded is not None
-    forged = encode_manifest(replace(loaded.manifest, watermark=7))
+    forged = encode_manifest(replace(loaded.manifest, next_watermark_ms=7))
     history.inner.put(manifest_key(2), forged)
     findings = list(verify_store(history.inner))
     assert [(found.object, found.checkpoint_id) for found in findings] == [(manifest_key(3), 3)]
@@ -150,7 +150,7 @@ def test_a_forged_manifest_is_found_with_the_key() -> None:
     store_id = history.control().store_id
     loaded = find_checkpoint(history.inner, 4)
     assert loaded is not None
-    history.inner.put(manifest_key(4), encode_manifest(replace(loaded.manifest, watermark=7)))
+    history.inner.put(manifest_key(4), encode_manifest(replace(loaded.manifest, next_watermark_ms=7)))
     cipher = StoreCipher(history.inner, store_id, RING, history.clock)
     findings = list(verify_store(history.inner, mac=cipher.mac))
     assert manifest_key(4) in [found.object for found in findings]

@@ -43,7 +43,7 @@ def save_rows(
             query=QueryInfo(id=query_id),
             source_offsets={"source-0": source},
             source_names=("source-0",),
-            table={"first_epoch": first_epoch},
+            batch_id=epoch - first_epoch,
         )
         table.save(draft)
     return table
@@ -146,7 +146,7 @@ def unknown_offsets(made: MadeLocation, url: str, table_url: str) -> None:
     capture(made, url, 0, 1, 2, 3, sink=f"ckpt-sink {table_url}")
     table = CheckpointStore.open(table_url, query=QueryInfo(id=QUERY_ID))
     for epoch in range(4):
-        table.save(CheckpointManifest.new(0, epoch))
+        table.save(replace(CheckpointManifest.new(0, epoch), batch_id=epoch))
 
 
 def unknown_query(made: MadeLocation, url: str, table_url: str) -> None:

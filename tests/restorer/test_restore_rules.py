@@ -5,18 +5,22 @@ from __future__ import annotations
 import base64
 import json
 import logging
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from pyspark_checkpoint.errors import FencedError, FormatError, NotFound, RefusedError, SettingsError
+from pyspark_checkpoint.format.artifact import ArtifactRef
 from pyspark_checkpoint.format.manifest import CheckpointManifest, ManifestKind
+from pyspark_checkpoint.format.manifest_parts import PlannedBatch
 from pyspark_checkpoint.format.records import SinkCommitStatus
 from pyspark_checkpoint.history.checkpoint_store import CheckpointStore
 from pyspark_checkpoint.restorer import execute as restoring
 from pyspark_checkpoint.restorer.api import find_manifest, restore, savepoint
-from pyspark_checkpoint.restorer.plan import RESTORE_MARKER
+from pyspark_checkpoint.restorer.plan import RESTORE_MARKER, plan_restore
 from tests.support.made_location import MadeLocation, capture, contents, needed, taker
+from tests.support.made_stream import MadeStream
 from tests.support.servers.launch import S3Server
 
 
@@ -33,6 +37,60 @@ def test_a_restored_location_has_every_byte_and_nothing_else(
     capture(made, url, 0, 1, 2, 3)
     restore(url, str(tmp_path / "fresh"), epoch=epoch, clone=False)
     assert contents(tmp_path / "fresh") == needed(made, epoch)
+
+
+SCHEMA_LOGS = {"_schema_log_7c1e/0": b"v1\n{}", "bronze/_schemas/0": b"x" * 5000}
+
+
+def test_schema_logs_of_sources_come_back_and_other_strange_files_do_not(
+    made: MadeLocation, url: str, tmp_path: Path
+) -> None:
+    """Delta's source keeps there which schema it reads with."""
+    for name, data in {**SCHEMA_LOGS, "notes.txt": b"mine", "sub/notes": b"mine"}.items():
+        made._write(name, data)
+    capture(made, url, 2, 3)
+    restore(url, str(tmp_path / "fresh"), epoch=3, clone=False)
+    assert contents(tmp_path / "fresh") == needed(made, 3) | SCHEMA_LOGS
+
+
+def test_schema_logs_of_sources_are_committed_with_the_rows_of_every_batch(tmp_path: Path) -> None:
+    """Also where a batch is put together from what the tasks saw, without a look at the whole location."""
+    stream = MadeStream(tmp_path, once=True)
+    for name, data in SCHEMA_LOGS.items():
+        stream.write(name, data)
+    stream.run(4)
+    stream.restore()
+    found = contents(stream.location)
+    assert {name: found[name] for name in SCHEMA_LOGS} == SCHEMA_LOGS
+
+
+def test_files_of_a_batch_that_is_planned_ahead_are_not_part_of_the_checkpoint(
+    made: MadeLocation, url: str
+) -> None:
+    """Spark would run a batch that the checkpoint does not have."""
+    manifest = capture(made, url, 2)[0]
+    ahead = ArtifactRef.of_inline(b"v1\n{}", is_delta=False, epoch=2, name="offsets/3")
+    planned = PlannedBatch(3, ("offsets/3",))
+    more = replace(manifest, files=(*manifest.files, ahead), planned=planned)
+    assert more.validate(more.vnode_count) == []
+    assert plan_restore(more) == plan_restore(manifest)
+
+
+def test_a_checkpoint_of_a_batch_job_has_no_location(made: MadeLocation, url: str) -> None:
+    manifest = capture(made, url, 2)[0]
+    with pytest.raises(RefusedError, match="no batch of a streaming query"):
+        plan_restore(replace(manifest, batch_id=None))
+
+
+@pytest.mark.parametrize("name", ["notes.txt", "_schemas/../metadata", "state/_schemas/0", "_schemaless/0"])
+def test_a_file_that_neither_spark_nor_a_source_writes_is_refused(
+    made: MadeLocation, url: str, name: str
+) -> None:
+    """Who can write a manifest cannot make a restore write anywhere."""
+    manifest = capture(made, url, 2)[0]
+    strange = ArtifactRef.of_inline(b"x", is_delta=False, epoch=2, name=name)
+    with pytest.raises(FormatError, match="names"):
+        plan_restore(replace(manifest, files=(*manifest.files, strange)))
 
 
 def test_a_checkpoint_is_chosen_by_number_name_time_or_as_the_newest(

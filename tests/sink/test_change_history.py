@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from pyspark_checkpoint.format.manifest import CheckpointManifest
+from pyspark_checkpoint.format.manifest_parts import FeedPosition, TableMode
 from pyspark_checkpoint.history.checkpoint_store import CheckpointStore
 from pyspark_checkpoint.history.run import Run
 from pyspark_checkpoint.sink.change_history import FeedHistory
 from pyspark_checkpoint.sink.worker_cache import OpenTable
 from pyspark_checkpoint.store.memory import MemoryStore
 from pyspark_checkpoint.store.meter import MeteredStore
-from pyspark_checkpoint.table.feed import NOTHING_SERVED, FeedPosition
-from pyspark_checkpoint.table.info import TableInfo, TableMode
+from pyspark_checkpoint.table.feed import NOTHING_SERVED
+from pyspark_checkpoint.table.info import TableInfo
 from pyspark_checkpoint.table.schema import TableSchema
 from tests.support.made_history import new_run
 
@@ -19,7 +20,7 @@ TABLE = TableInfo(operator="table", schema=TableSchema(()), mode=TableMode.APPEN
 
 def write_epochs(run: Run, epochs: range) -> None:
     for epoch in epochs:
-        draft = CheckpointManifest(checkpoint_id=0, epoch=epoch, table=TABLE.to_json())
+        draft = CheckpointManifest(checkpoint_id=0, epoch=epoch, batch_id=epoch, table=TABLE.record())
         run.publish(draft, run.attempt())
 
 

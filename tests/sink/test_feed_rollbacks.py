@@ -121,7 +121,7 @@ def test_a_consumer_of_an_older_release_is_not_sure_of_what_was_pruned(path: str
         query.epoch(batch_id, [(batch_id, 0)])
     consumer.batch()
     assert consumer.offset is not None
-    del consumer.offset["course"]
+    del consumer.offset["lineage"]
     query.epoch(3, [(3, 0)])
     before = dict(consumer.offset)
     assert consumer.batch() == [(2, 0, "upsert", 2)]
@@ -131,7 +131,7 @@ def test_a_consumer_of_an_older_release_is_not_sure_of_what_was_pruned(path: str
     again.epoch(3, [(3, 0)])
     again.epoch(4, [(4, 0)])
     assert consumer.batch() == [(2, 0, "upsert", 2), (3, 0, "upsert", 3)]
-    del consumer.offset["course"]
+    del consumer.offset["lineage"]
     for batch_id in range(4, 6):
         forget_everything()
         Query(path).epoch(batch_id, [(batch_id, 0)])

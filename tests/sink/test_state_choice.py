@@ -16,7 +16,6 @@ from pyspark_checkpoint.sink.state_task import WatchedLocation
 from pyspark_checkpoint.sink.table_options import parse_write_options
 from pyspark_checkpoint.spark_files.location import CheckpointLocation, LocationSpec
 from pyspark_checkpoint.spark_files.log_reader import LocationLogs
-from pyspark_checkpoint.spark_files.state_record import find_state_record
 from pyspark_checkpoint.store.local.local_store import LocalStore
 from tests.support.made_stream import QUERY_ID, MadeStream, totals_after
 from tests.support.sink_kit import Query
@@ -48,7 +47,7 @@ def test_a_location_may_have_any_letters(tmp_path: Path, spelling: str) -> None:
     stream.run(2)
     manifest = stream.history().load_latest()
     assert manifest is not None
-    assert find_state_record(manifest) is not None
+    assert manifest.state is not None
     assert stream.stored_state(manifest, "before") == totals_after(0)
     assert local_directory(spelling.format(root)) == root
 
@@ -120,7 +119,7 @@ def test_auto_says_once_that_rows_are_all_it_commits(
     query = Query(str(tmp_path / "table"), query_id=QUERY_ID, options={"checkpointLocation": "hdfs://h/x"})
     with caplog.at_level(logging.WARNING):
         manifests = [query.epoch(number, [(1, 1)]) for number in range(2)]
-    assert not any(map(find_state_record, manifests))
+    assert all(manifest.state is None for manifest in manifests)
     told = [record.getMessage() for record in caplog.records if "rows only" in record.getMessage()]
     assert len(told) == 1
     assert "hdfs: are not read from Python" in told[0]

@@ -19,7 +19,6 @@ from pyspark_checkpoint.spark_files.location import CheckpointLocation, Location
 from pyspark_checkpoint.spark_files.log_reader import LocationLogs
 from pyspark_checkpoint.spark_files.restore_points import RestorePoint
 from pyspark_checkpoint.spark_files.state_artifacts import state_refs
-from pyspark_checkpoint.spark_files.state_record import find_state_record
 from pyspark_checkpoint.store.local.local_store import LocalStore
 from tests.support.made_stream import QUERY_ID, Killed, MadeStream, key_ring, totals_after
 from tests.support.sink_kit import Query, offsets_text, rows_from
@@ -156,7 +155,7 @@ def test_auto_keeps_the_rows_where_the_state_cannot_be_read(tmp_path: Path) -> N
     for name, options in (("a", {}), ("b", {"state": "off", "checkpointLocation": str(tmp_path)})):
         query = Query(str(tmp_path / name), query_id=QUERY_ID, options=options)
         manifest = query.epoch(0, [(1, 1)])
-        assert find_state_record(manifest) is None
+        assert manifest.state is None
         assert manifest.files == ()
 
 
@@ -223,9 +222,9 @@ def test_a_query_that_takes_a_table_over_has_its_own_batch_numbers(tmp_path: Pat
     manifest = stream.history().load_latest()
     assert manifest is not None
     assert manifest.epoch == 4
-    record = find_state_record(manifest)
+    record = manifest.state
     assert record is not None
-    assert record.batch == 2
+    assert record.batch_id == 2
     assert list(stream.history().verify()) == []
     stream.lose_location()
     stream.restore(epoch=3)

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from pyspark_checkpoint.format.manifest import CheckpointManifest
+from pyspark_checkpoint.format.manifest_parts import StateRecord
 from pyspark_checkpoint.sink import state_commit, state_task
 from pyspark_checkpoint.sink.batch_manifest import Batch, gather
 from pyspark_checkpoint.sink.query import QueryFacts
@@ -18,7 +19,6 @@ from pyspark_checkpoint.sink.state_task import WatchedLocation
 from pyspark_checkpoint.spark_files.location import CheckpointLocation, LocationSpec
 from pyspark_checkpoint.spark_files.log_reader import LocationLogs
 from pyspark_checkpoint.spark_files.state_artifacts import state_refs
-from pyspark_checkpoint.spark_files.state_record import StateRecord
 from pyspark_checkpoint.store.base import ObjectInfo
 from pyspark_checkpoint.store.local.local_store import LocalStore
 from tests.support.made_stream import Killed, MadeStream, totals_after

@@ -11,6 +11,7 @@ import pytest
 from pyspark_checkpoint.errors import FormatError, RefusedError
 from pyspark_checkpoint.format.artifact import ArtifactRef
 from pyspark_checkpoint.format.manifest import CheckpointManifest
+from pyspark_checkpoint.format.manifest_parts import DeclaredStore, StateRecord, decode_state, encode_state
 from pyspark_checkpoint.sink.query import task_facts
 from pyspark_checkpoint.sink.state_plan import StatePlan
 from pyspark_checkpoint.spark_files.consistency import check_fit
@@ -26,13 +27,7 @@ from pyspark_checkpoint.spark_files.restore_points import (
     check_state,
     select_state,
 )
-from pyspark_checkpoint.spark_files.state_record import (
-    DeclaredStore,
-    StateRecord,
-    check_committable,
-    find_state_record,
-    plan_store_chains,
-)
+from pyspark_checkpoint.spark_files.state_record import check_committable, plan_store_chains
 from pyspark_checkpoint.spark_files.versions import FileFacts
 from tests.support.made_stream import MadeStream
 
@@ -134,8 +129,8 @@ def test_the_work_follows_the_files_and_not_the_number_of_partitions_that_is_dec
 )
 def test_a_record_that_declares_a_store_twice_or_less_than_nothing_is_damage(stores: list[object]) -> None:
     """Else a long list of one store would be as much work as that many stores."""
-    with pytest.raises(FormatError, match="record of its state declares"):
-        StateRecord.from_json({"batch": 0, "stores": stores, "modified_ms": {}})
+    with pytest.raises(FormatError, match=r"state\.stores"):
+        decode_state({"stores": stores, "modified_ms": {}}, 0)
 
 
 @pytest.fixture
@@ -172,11 +167,11 @@ def test_offsets_that_are_not_the_manifests_own_are_a_finding(manifest: Checkpoi
 
 def test_the_record_of_a_manifest_reads_back(manifest: CheckpointManifest) -> None:
     """What was declared, and the times of the newest files."""
-    record = find_state_record(manifest)
+    record = manifest.state
     assert record is not None
     assert record.stores == (DeclaredStore(0, "default", 2),)
     assert set(record.modified_ms) == {"state/0/0/3.delta", "state/0/1/3.delta"}
-    assert StateRecord.from_json(record.to_json()) == record
+    assert decode_state(encode_state(record), 2) == record
 
 
 def known(file: CapturedFile, *, batch: int = 4, run_id: str = "run", head_run: str = "run") -> bool:

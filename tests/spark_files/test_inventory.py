@@ -11,6 +11,8 @@ import pytest
 
 from pyspark_checkpoint.errors import FormatError, RefusedError
 from pyspark_checkpoint.spark_files.inventory import (
+    MAX_SOURCE_SCHEMA_BYTES,
+    MAX_SOURCE_SCHEMAS,
     CapturePlan,
     plan_capture,
     plan_chains,
@@ -32,6 +34,7 @@ from pyspark_checkpoint.spark_files.names import (
     StateFileKind,
     StoreId,
     is_operator_setup,
+    is_source_schema,
     parse_shared_file,
     parse_state_file,
 )
@@ -331,3 +334,43 @@ def test_versions_sort_by_number() -> None:
     one = {0: OperatorInfo(0, "stateStoreSave", (StoreInfo("default", 1),))}
     state = [f.path for f in plan(listing, 10, operators=one).operators[0].partitions[0]]
     assert state == [f"state/0/0/{v}.delta" for v in range(1, 12)]
+
+
+@pytest.mark.parametrize(
+    ("path", "is_one"),
+    [
+        ("_schema_log_7c1e/0", True),
+        ("tracking/_schema_log_7c1e_west/3", True),
+        ("_schemas/0", True),
+        ("bronze/_schemas/0/part", True),
+        ("_schemas", True),
+        ("_schemaless/0", False),
+        ("state/_schemas/0", False),
+        ("offsets/_schemas", False),
+        ("sources/0/_schemas/0", False),
+        ("notes.txt", False),
+    ],
+)
+def test_schema_logs_that_sources_keep_in_the_location_are_known(path: str, *, is_one: bool) -> None:
+    assert is_source_schema(path) is is_one
+    assert (path in sort_listing({path: FileFacts(1, 1)}).source_schemas) is is_one
+
+
+def test_schema_logs_of_sources_belong_to_a_checkpoint() -> None:
+    """Delta's source would begin with another schema, or not at all."""
+    found = plan(listing_of(*logs(0), *deltas(0, 1), *deltas(1, 1), "_schema_log_a/0", "notes.txt"), 0)
+    names = [file.path for file in found.files]
+    assert "_schema_log_a/0" in names
+    assert "notes.txt" not in names
+
+
+def test_more_schema_logs_than_a_checkpoint_takes_are_refused() -> None:
+    """A checkpoint that silently lacked some of them would restore another query."""
+    rest = [*logs(0), *deltas(0, 1), *deltas(1, 1)]
+    plan(listing_of(*rest, *(f"_schemas/{n}" for n in range(MAX_SOURCE_SCHEMAS))), 0)
+    with pytest.raises(RefusedError, match=r"one of 65"):
+        plan(listing_of(*rest, *(f"_schemas/{n}" for n in range(MAX_SOURCE_SCHEMAS + 1))), 0)
+    large = {path: FileFacts(10, 1) for path in rest}
+    large["_schemas/0"] = FileFacts(MAX_SOURCE_SCHEMA_BYTES + 1, 1)
+    with pytest.raises(RefusedError, match=r"_schemas/0 is too large"):
+        plan(sort_listing(large), 0)

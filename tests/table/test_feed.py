@@ -8,10 +8,10 @@ from hypothesis import strategies as st
 
 from pyspark_checkpoint.errors import RefusedError
 from pyspark_checkpoint.format.manifest import ManifestKind
+from pyspark_checkpoint.format.manifest_parts import FeedPosition
 from pyspark_checkpoint.table.feed import (
     NOTHING_SERVED,
     FeedEntry,
-    FeedPosition,
     find_newest,
     find_newest_backwards,
     plan_feed,
@@ -161,48 +161,50 @@ def test_serving_in_pieces_serves_each_epoch_once(steps: list[str], cut: int) ->
     assert [e.epoch for e in (*first, *rest)] == list(range(max(epoch, 0)))
 
 
-def with_courses(entries: list[FeedEntry], *courses: str, before: str = "") -> list[FeedEntry]:
-    """The entries with these courses, each on top of the one of the epoch before."""
+def with_lineages(entries: list[FeedEntry], *lineages: str, before: str = "") -> list[FeedEntry]:
+    """The entries with these lineages, each on top of the one of the epoch before."""
     found = []
-    for entry, course in zip(entries, courses, strict=True):
+    for entry, lineage in zip(entries, lineages, strict=True):
         position = FeedPosition(entry.checkpoint_id - 1, entry.epoch - 1, before) if before else None
-        found.append(FeedEntry(entry.checkpoint_id, entry.epoch, entry.kind, False, course, position))
-        before = course
+        found.append(FeedEntry(entry.checkpoint_id, entry.epoch, entry.kind, False, lineage, position))
+        before = lineage
     return found
 
 
 def test_the_oldest_epoch_left_must_follow_on_what_was_served() -> None:
     """Between the two something was pruned, which may have been a rollback."""
     after = FeedPosition(5, 4, "abandoned")
-    left = with_courses(history((E, 5), (E, 6), first=9), "a", "b", before="abandoned")
+    left = with_lineages(history((E, 5), (E, 6), first=9), "a", "b", before="abandoned")
     assert served(left, after) == [(5, 9)], "only claims were pruned"
-    other = with_courses(history((E, 5), (E, 6), first=9), "a", "b", before="another")
+    other = with_lineages(history((E, 5), (E, 6), first=9), "a", "b", before="another")
     with pytest.raises(RefusedError, match=r"oldest one left is epoch 5 .*was rolled back since"):
         served(other, after)
     for unsure in (FeedPosition(5, 4), FeedPosition(5, 4, "x")):
         with pytest.raises(RefusedError, match="nothing says whether the table was rolled back"):
             served(history((E, 5), (E, 6), first=9), unsure)
-    skipping = with_courses(history((E, 8), (E, 9), first=9), "a", "b", before="abandoned")
+    skipping = with_lineages(history((E, 8), (E, 9), first=9), "a", "b", before="abandoned")
     assert served(skipping, after) == [(8, 9)], "epochs may skip numbers: nothing is missing"
 
 
 def test_claims_that_are_left_of_an_epoch_must_have_its_rows() -> None:
     """Whatever is left of the epoch that was served says again what was served, or the stream stops."""
     after = FeedPosition(5, 4, "a")
-    assert served(with_courses(history((C, 4), (E, 5), (E, 6), first=9), "a", "b", "c"), after) == [(5, 10)]
+    assert served(with_lineages(history((C, 4), (E, 5), (E, 6), first=9), "a", "b", "c"), after) == [
+        (5, 10)
+    ]
     for kind in (C, B):
         with pytest.raises(RefusedError, match="was rolled back since"):
-            served(with_courses(history((kind, 4), (E, 5), first=9), "x", "b"), after)
+            served(with_lineages(history((kind, 4), (E, 5), first=9), "x", "b"), after)
     gone = [
         *history((T, 4), first=9),
-        *with_courses(history((C, 4), (E, 5), (E, 6), first=10), "a", "b", "c"),
+        *with_lineages(history((C, 4), (E, 5), (E, 6), first=10), "a", "b", "c"),
     ]
     assert served(gone, after) == [(5, 11)], "a deleted one says nothing"
 
 
 def test_a_rollback_to_other_rows_of_an_epoch_counts_for_it() -> None:
     """It was replaced, and the table went back to what it was before."""
-    entries = with_courses(history((E, 0), (E, 1), (R, 1), (E, 2), (B, 1), (E, 2)), *"abcdbe")
+    entries = with_lineages(history((E, 0), (E, 1), (R, 1), (E, 2), (B, 1), (E, 2)), *"abcdbe")
     assert served(entries) == [(0, 1), (1, 5)]
     with pytest.raises(RefusedError, match="rolled back to other rows of epoch 1"):
         served(entries[3:], FeedPosition(3, 1, "c"))

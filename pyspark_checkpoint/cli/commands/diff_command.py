@@ -103,6 +103,7 @@ def difference_record(difference: ManifestDifference) -> dict[str, Any]:
         "before": difference.before,
         "after": difference.after,
         "epochs": list(difference.epochs),
+        "batches": list(difference.batches),
         "timestamps_ms": list(difference.timestamps_ms),
         "total_size_bytes": list(difference.sizes_bytes),
         "sources": [_source_record(source) for source in difference.sources],
@@ -142,6 +143,11 @@ def _operator_record(operator: OperatorChange) -> dict[str, Any]:
     }
 
 
+def _told_batches(batches: tuple[int | None, int | None]) -> str:
+    before, after = ("none" if batch is None else str(batch) for batch in batches)
+    return f"{before} -> {after}"
+
+
 def _show(difference: ManifestDifference, console: Console) -> None:
     epochs, times, sizes = difference.epochs, difference.timestamps_ms, difference.sizes_bytes
     console.lines(
@@ -149,6 +155,7 @@ def _show(difference: ManifestDifference, console: Console) -> None:
             (
                 ("checkpoints", f"{difference.before} -> {difference.after}"),
                 ("epochs", f"{epochs[0]} -> {epochs[1]} ({text.signed(epochs[1] - epochs[0])})"),
+                ("batches", _told_batches(difference.batches)),
                 ("made", f"{text.moment(times[0])} -> {text.moment(times[1])}"),
                 ("apart", text.span(times[1] - times[0])),
                 ("size", f"{text.size(sizes[0])} -> {text.size(sizes[1])}"),

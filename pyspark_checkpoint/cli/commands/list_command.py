@@ -64,7 +64,7 @@ def _show_checkpoints(overview: Overview, console: Console) -> None:
         console.line("no checkpoint yet")
         return
     now_ms = console.clock.now_ms()
-    heads = (">id", ">epoch", "kind", "made", ">age", ">size", ">new", ">gen", "savepoints")
+    heads = (">id", ">epoch", ">batch", "kind", "made", ">age", ">size", ">new", ">gen", "savepoints")
     console.table(heads, (_row(entry, now_ms) for entry in overview.entries))
     damaged = [entry for entry in overview.entries if entry.problem is not None]
     for entry in damaged:
@@ -79,6 +79,7 @@ def _row(entry: Entry, now_ms: int) -> tuple[str, ...]:
     return (
         str(entry.number),
         "" if entry.epoch is None else str(entry.epoch),
+        "" if entry.batch_id is None else str(entry.batch_id),
         "damaged" if entry.kind is None else entry.kind.value,
         text.moment(entry.timestamp_ms),
         text.age(entry.timestamp_ms, now_ms),

@@ -25,7 +25,6 @@ from pyspark_checkpoint.restorer.api import RestoreRequest
 from pyspark_checkpoint.restorer.execute import RestoreReport
 from pyspark_checkpoint.restorer.preview import preview_restore
 from pyspark_checkpoint.spark_files.restore_points import RestorePoint
-from pyspark_checkpoint.spark_files.state_record import find_state_record
 
 ABOUT = """Rebuild a query's checkpoint location from a checkpoint; the unmodified query goes on from
 there. The location must be fresh. Every byte is verified before it is visible; an
@@ -158,7 +157,7 @@ def _splits(manifest: CheckpointManifest, request: RestoreRequest, args: argpars
 
     if not rescale.must_split(manifest, args.partitions, is_clone=args.clone):
         return False
-    if find_state_record(manifest) is not None:
+    if manifest.state is not None:
         choice = {"query": request.query, "point": args.point, "options": place_of(args).options}
         rescale.refuse_unfinished(request.url, manifest, choice)
     return True

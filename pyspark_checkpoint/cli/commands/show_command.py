@@ -72,6 +72,7 @@ def _facts(manifest: CheckpointManifest, entry: Entry, now_ms: int) -> Iterator[
     rolled = f" of checkpoint {manifest.rollback_of}" if manifest.rollback_of is not None else ""
     yield "checkpoint", f"{manifest.checkpoint_id} ({manifest.kind.value}{rolled})"
     yield "epoch", str(manifest.epoch)
+    yield "batch", "" if manifest.batch_id is None else str(manifest.batch_id)
     yield "made", f"{text.moment(manifest.timestamp_ms)}, {text.age(manifest.timestamp_ms, now_ms)} ago"
     yield "savepoints", ", ".join(entry.savepoints)
     yield "size", f"{text.size(entry.total_size_bytes)}, {text.size(entry.new_bytes)} of it new"
@@ -85,17 +86,22 @@ def _facts(manifest: CheckpointManifest, entry: Entry, now_ms: int) -> Iterator[
     yield "location", query.checkpoint_location
     yield "Spark", query.spark_version
     yield "run", f"{manifest.run_id} (generation {manifest.generation})"
-    yield "watermark", text.moment(manifest.watermark or None)
+    yield "batch watermark", text.moment(manifest.batch_watermark_ms or None)
+    yield "next watermark", text.moment(manifest.next_watermark_ms or None)
     yield "table at", manifest.table_store_checkpoint_path or ""
     if manifest.table is not None:
-        keys = ", ".join(manifest.table.get("keys", ())) or "none"
-        yield "table", f"{manifest.table.get('mode', '')}, keys: {keys}"
+        keys = ", ".join(manifest.table.keys) or "none"
+        yield "table", f"{manifest.table.mode.value}, keys: {keys}"
+    for sink in manifest.sinks:
+        yield "sink", " ".join(filter(None, (sink.kind, sink.target, sink.native_version)))
     yield "key", manifest.encryption_key_id or ""
 
 
 def _source_rows(manifest: CheckpointManifest) -> list[tuple[str, str, str]]:
     rows: list[tuple[str, str, str]] = []
-    for name, source in sorted(manifest.source_offsets.items()):
+    for name, source in ((name, manifest.source_offsets.get(name)) for name in manifest.source_names):
+        if source is None:
+            continue
         what = source.metadata.get("description", "")
         label = f"{name} ({text.short(what, 60)})" if what else name
         found = list(flatten_offsets(source).items()) or [("", "not begun")]
@@ -117,7 +123,7 @@ def _operator_row(name: str, entry: OperatorSnapshotEntry) -> tuple[str, ...]:
 
 
 def _sink_rows(manifest: CheckpointManifest) -> list[tuple[str, str, str]]:
-    own = "" if manifest.table is None else str(manifest.table.get("operator", ""))
+    own = "" if manifest.table is None else manifest.table.operator
     rows = []
     for sink in manifest.sink_names:
         status = manifest.sink_commit_statuses.get(sink)

@@ -11,7 +11,6 @@ import pytest
 
 from pyspark_checkpoint.history.checkpoint_store import CheckpointStore
 from pyspark_checkpoint.registry.queries import resolve_root
-from pyspark_checkpoint.spark_files.state_record import find_state_record
 from tests.integration.plugin.lab import COORDINATES, Submitter, wait_until, write_input
 from tests.support.servers.hadoop import ROOT, run_maven
 
@@ -31,7 +30,7 @@ def test_a_query_typed_into_spark_shell_is_checkpointed(submitter: Submitter, ho
     history = CheckpointStore.open(resolve_root(str(home / "store"), "totals"))
     newest = history.load_latest()
     assert newest is not None
-    assert (newest.epoch, find_state_record(newest) is not None) == (1, True)
+    assert (newest.epoch, newest.state is not None) == (1, True)
 
 
 @pytest.fixture

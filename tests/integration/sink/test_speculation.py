@@ -14,7 +14,6 @@ import pytest
 
 from pyspark_checkpoint.history.checkpoint_store import CheckpointStore
 from pyspark_checkpoint.spark_files.state_artifacts import state_refs
-from pyspark_checkpoint.spark_files.state_record import find_state_record
 from tests.support.drivers.driver import Driver
 from tests.support.drivers.queries import ROCKSDB_V2, QuerySpec
 from tests.support.sink_kit import forget_everything, read_rows
@@ -112,7 +111,7 @@ def attempts(history: CheckpointStore, number: int) -> int:
     """Of how many attempts a checkpoint names the newest state of the partition that was slow."""
     manifest = history.load_by_id(number)
     assert manifest is not None
-    record = find_state_record(manifest)
+    record = manifest.state
     assert record is not None
-    newest = f"state/0/0/{record.batch + 1}_"
+    newest = f"state/0/0/{record.batch_id + 1}_"
     return len({path.partition(".")[0] for path in state_refs(manifest) if path.startswith(newest)})
