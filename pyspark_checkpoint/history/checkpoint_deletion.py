@@ -28,7 +28,7 @@ from pyspark_checkpoint.format.summary import ManifestSummary
 from pyspark_checkpoint.history.control import swap_control
 from pyspark_checkpoint.history.deletion import Removal, remove_unnamed, side_records
 from pyspark_checkpoint.history.head import locate_head
-from pyspark_checkpoint.history.live_set import Living, find_summary, settle_living
+from pyspark_checkpoint.history.live_set import LiveSetChanged, Living, find_summary, settle_living
 from pyspark_checkpoint.history.manifest_reader import load_manifest_bytes, read_stored
 from pyspark_checkpoint.history.pins import drop_stale_pins
 from pyspark_checkpoint.store.base import ObjectStore
@@ -48,12 +48,15 @@ def delete_checkpoint(store: ObjectStore, number: int, clock: Clock, *, mac: Mac
     check_authority(store, number, mac)
     control = mark_deleted(store, number, clock, head_number=where.number)
     living = settle_living(store, control)
-    if living is None:
-        raise Unavailable(
-            f"checkpoint {number} is deleted for readers, but somebody else is pruning",
-            hint="the next prune deletes its objects; or repeat this",
-        )
-    return finish_deletions(store, living, clock, mac=mac)
+    try:
+        if living is not None:
+            return finish_deletions(store, living, clock, mac=mac)
+    except LiveSetChanged:
+        pass
+    raise Unavailable(
+        f"checkpoint {number} is deleted for readers, but somebody else is pruning",
+        hint="the next prune deletes its objects; or repeat this",
+    )
 
 
 def check_authority(store: ObjectStore, number: int, mac: Mac | None) -> None:
@@ -103,15 +106,14 @@ def finish_deletions(
     Without the key of an encrypted store they are left to somebody who has it.
     """
     deleted = living.control.deleted
-    kept = [summary for number, summary in living.manifests.items() if number not in deleted]
-    needed = frozenset[str]().union(*(summary.paths for summary in kept))
-    lists = list({ref.path: ref for summary in kept for ref in summary.settled}.values())
+    kept = {number: summary for number, summary in living.manifests.items() if number not in deleted}
+    needed = replace(living, manifests=kept, paths=frozenset().union(*(one.paths for one in kept.values())))
     total = Removal()
     for number in sorted(deleted):
         summary = living.manifests.get(number)
         if summary is None or summary.kind is ManifestKind.TOMBSTONE or not may_bury(summary, mac):
             continue
-        removed = remove_unnamed(store, summary.paths - needed, summary.settled, needed, lists)
+        removed = remove_unnamed(store, summary.paths - needed.paths, summary.settled, needed)
         keys = list(side_records(store, summary))
         store.delete(keys)
         bury(store, number, clock, mac=mac)

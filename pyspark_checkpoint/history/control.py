@@ -68,6 +68,14 @@ def read_control(store: ObjectStore, *, store_id: str | None = None) -> ControlS
     return state
 
 
+def has_changed_since(store: ObjectStore, seen: Control) -> bool:
+    """Whether somebody pruned, deleted, pinned or swept since ``seen`` was read.
+
+    Then what is missing may have been removed on purpose, and is not yet damage: look again.
+    """
+    return read_control(store, store_id=seen.store_id).control.counter != seen.counter
+
+
 def lost_control(store: ObjectStore) -> FormatError:
     """The error for a store whose control record is gone."""
     return FormatError(

@@ -21,7 +21,8 @@ from pyspark_checkpoint.format.keys import (
 )
 from pyspark_checkpoint.format.settled import ListRef
 from pyspark_checkpoint.format.summary import ManifestSummary
-from pyspark_checkpoint.history.live_set import Living, find_summary
+from pyspark_checkpoint.history.control import has_changed_since
+from pyspark_checkpoint.history.live_set import LiveSetChanged, Living, find_summary
 from pyspark_checkpoint.history.manifest_reader import exists
 from pyspark_checkpoint.history.settle import kept_below, read_list
 from pyspark_checkpoint.store.base import ObjectStore
@@ -68,7 +69,7 @@ def _remove_batch(store: ObjectStore, living: Living, numbers: Sequence[int]) ->
             lists.extend(summary.settled)
             records.extend(side_records(store, summary))
     manifests = [manifest_key(number) for number in found]
-    removed = remove_unnamed(store, named, lists, living.paths, living.lists)
+    removed = remove_unnamed(store, named, lists, living)
     for keys in (records, manifests):
         if keys:
             store.delete(keys)
@@ -80,19 +81,19 @@ def only_named_by_dead(summary: ManifestSummary, living: Living) -> frozenset[st
     return summary.paths - living.paths
 
 
-def remove_unnamed(
-    store: ObjectStore,
-    named: Set[str],
-    lists: Iterable[ListRef],
-    living_paths: Set[str],
-    living_lists: Sequence[ListRef],
-) -> int:
+def remove_unnamed(store: ObjectStore, named: Set[str], lists: Iterable[ListRef], living: Living) -> int:
     """Delete what dead manifests name, ``lists`` of them included, and nothing living does; how many.
 
     What is below a dead list goes before the list, so that a crash leaves the way to the rest. Lists that
-    live, and all below them, are not looked into, but for those that may name what is to go.
+    live, and all below them, are not looked into, but for those that may name what is to go. If one of
+    them is gone because somebody else prunes or deletes, ``LiveSetChanged``: only that one knows the rest.
     """
-    dead = named - kept_below(store, living_lists, named)
+    try:
+        dead = named - kept_below(store, living.lists, named)
+    except FormatError:
+        if has_changed_since(store, living.control):
+            raise LiveSetChanged from None
+        raise
     by_path = {ref.path: ref for ref in lists if ref.path in dead}
     count = 0
     for ref in by_path.values():
@@ -101,8 +102,7 @@ def remove_unnamed(
         except FormatError:
             # Gone, or damaged: what it named cannot be told; cleanup_orphans finds it by its number.
             continue
-        below = content.paths() - living_paths
-        count += remove_unnamed(store, below, content.lists, living_paths, living_lists)
+        count += remove_unnamed(store, content.paths() - living.paths, content.lists, living)
     if dead:
         store.delete(sorted(dead))
     return count + len(dead)

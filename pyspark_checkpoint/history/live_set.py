@@ -16,12 +16,16 @@ from pyspark_checkpoint.format.keys import manifest_key
 from pyspark_checkpoint.format.records import Control
 from pyspark_checkpoint.format.settled import ListRef
 from pyspark_checkpoint.format.summary import ManifestSummary, decode_summary
-from pyspark_checkpoint.history.control import read_control
+from pyspark_checkpoint.history.control import has_changed_since, read_control
 from pyspark_checkpoint.history.manifest_reader import find_record
 from pyspark_checkpoint.store.base import ObjectStore
 
 SummaryCache = MutableMapping[int, ManifestSummary]
 """Summaries of manifests that were at or above the floor when they were read. They never change."""
+
+
+class LiveSetChanged(Exception):
+    """Another prune or deletion removed something while the live set was used: stop, and look again."""
 
 
 class MissingLiving(FormatError):
@@ -96,7 +100,7 @@ def settle_living(
     try:
         living = read_living(store, control, cache=cache)
     except MissingLiving:
-        if read_control(store, store_id=control.store_id).control.counter == control.counter:
+        if not has_changed_since(store, control):
             raise
         return None
     return living if floor_is_ours(store, control) else None

@@ -20,7 +20,7 @@ from pyspark_checkpoint.format.keys import (
     parse_seal_key,
     parse_status_key,
 )
-from pyspark_checkpoint.history.control import find_control_or_new, read_control
+from pyspark_checkpoint.history.control import find_control_or_new, has_changed_since
 from pyspark_checkpoint.history.given_up import read_given_up
 from pyspark_checkpoint.history.live_set import Living, MissingLiving, settle_living
 from pyspark_checkpoint.history.settle import paths_below
@@ -78,7 +78,7 @@ def _with_settled(store: ObjectStore, living: Living) -> Living | None:
         below = paths_below(store, living.lists)
     except FormatError:
         # A deletion changes the record as well, not only a prune, which raises the floor.
-        if read_control(store, store_id=living.control.store_id).control.counter == living.control.counter:
+        if not has_changed_since(store, living.control):
             raise
         return None
     return replace(living, paths=living.paths | below)

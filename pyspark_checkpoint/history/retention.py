@@ -21,9 +21,17 @@ from pyspark_checkpoint.history.checkpoint_deletion import finish_deletions
 from pyspark_checkpoint.history.control import ControlState, read_control, swap_control
 from pyspark_checkpoint.history.deletion import Removal, remove_dead
 from pyspark_checkpoint.history.head import Head
-from pyspark_checkpoint.history.live_set import SummaryCache, find_summary, missing_living, settle_living
+from pyspark_checkpoint.history.live_set import (
+    LiveSetChanged,
+    SummaryCache,
+    find_summary,
+    missing_living,
+    settle_living,
+)
 from pyspark_checkpoint.history.pins import drop_stale_pins
 from pyspark_checkpoint.store.base import ObjectStore
+
+_OVERTAKEN = "somebody else is pruning, and goes on"
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,7 +47,7 @@ class PrunePlan:
 
 @dataclass(frozen=True, slots=True)
 class PruneResult:
-    """What a prune did. ``stopped`` says why it deleted nothing, if so; the next one goes on."""
+    """What a prune did. ``stopped`` says why it did not finish, if so; the next one goes on."""
 
     removal: Removal = field(default_factory=Removal)
     stopped: str | None = None
@@ -150,10 +158,13 @@ def execute_prune(
     forget_below(cache, control.floor)
     living = settle_living(store, control, cache=cache)
     if living is None:
-        return PruneResult(stopped="somebody else is pruning, and goes on")
+        return PruneResult(stopped=_OVERTAKEN)
     leftovers = {pin.number for pin in dropped if pin.number < control.swept}
     numbers = sorted(leftovers | set(range(control.swept, control.floor)))
-    removal = remove_dead(store, living, numbers) + finish_deletions(store, living, clock, mac=mac)
+    try:
+        removal = remove_dead(store, living, numbers) + finish_deletions(store, living, clock, mac=mac)
+    except LiveSetChanged:
+        return PruneResult(stopped=_OVERTAKEN)
     raise_swept(store, control, clock)
     return PruneResult(removal)
 

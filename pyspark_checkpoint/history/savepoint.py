@@ -12,7 +12,7 @@ from pyspark_checkpoint.format.records import Control, Pin
 from pyspark_checkpoint.history.control import ControlState, read_control, swap_control
 from pyspark_checkpoint.history.deletion import Removal, remove_dead
 from pyspark_checkpoint.history.head import find_head
-from pyspark_checkpoint.history.live_set import settle_living
+from pyspark_checkpoint.history.live_set import LiveSetChanged, settle_living
 from pyspark_checkpoint.history.manifest_reader import LoadedManifest, find_manifest
 from pyspark_checkpoint.history.pins import check_savepoint_name, may_pin, savepoints
 from pyspark_checkpoint.store.base import ObjectStore
@@ -111,4 +111,7 @@ def _remove_unpinned(store: ObjectStore, control: Control, number: int) -> Remov
     if number >= control.floor or number in control.pinned_numbers():
         return Removal()
     living = settle_living(store, control)
-    return Removal() if living is None else remove_dead(store, living, [number])
+    try:
+        return Removal() if living is None else remove_dead(store, living, [number])
+    except LiveSetChanged:
+        return Removal()
