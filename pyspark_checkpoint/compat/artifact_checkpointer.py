@@ -13,8 +13,8 @@ from pyspark_checkpoint.format.envelope import sha256_hex
 from pyspark_checkpoint.format.keys import CheckpointId, CheckpointPaths, check_artifact_path, manifest_key
 from pyspark_checkpoint.format.manifest import CheckpointManifest, PartitionSnapshotEntry
 from pyspark_checkpoint.history.artifact_reader import ArtifactReader
-from pyspark_checkpoint.history.checkpoint_deletion import delete_checkpoint
 from pyspark_checkpoint.history.control import read_control
+from pyspark_checkpoint.history.deletion import delete_checkpoint
 from pyspark_checkpoint.history.head import find_head, locate_head
 from pyspark_checkpoint.history.lookup import find_checkpoint, iter_newest_first
 from pyspark_checkpoint.history.parallel import DEFAULT_CONCURRENCY, run_bounded

@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from pyspark_checkpoint.clock import SYSTEM_CLOCK, Clock
+from pyspark_checkpoint.crypto.keyring import KEY_FILE_OPTION
 from pyspark_checkpoint.errors import RefusedError, SettingsError
 from pyspark_checkpoint.format.keys import check_name
 from pyspark_checkpoint.format.manifest import DEFAULT_VNODE_COUNT, MAX_VNODE_COUNT
@@ -28,7 +29,6 @@ from pyspark_checkpoint.store.open import open_object_store
 from pyspark_checkpoint.store.url import parse_store_url
 
 DEFAULT_INSTANCE_ID = "local"
-KEY_FILE_OPTION = "encryptionKeyFile"
 E = TypeVar("E", bound=enum.Enum)
 
 

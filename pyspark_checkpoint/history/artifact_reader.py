@@ -17,7 +17,7 @@ from pyspark_checkpoint.errors import (
 from pyspark_checkpoint.format.artifact import ArtifactRef, verify_integrity
 from pyspark_checkpoint.format.cipher import Cipher
 from pyspark_checkpoint.format.envelope import sha256_hex
-from pyspark_checkpoint.format.manifest import CheckpointManifest
+from pyspark_checkpoint.format.manifest import SIDECAR_NAME, CheckpointManifest
 from pyspark_checkpoint.format.ranges import ReadRange, coalesce_ranges, cut_range
 from pyspark_checkpoint.history.parallel import DEFAULT_CONCURRENCY, iter_bounded
 from pyspark_checkpoint.history.settle import unfolded
@@ -94,7 +94,7 @@ class ArtifactReader:
                 verify_integrity("an inline artifact", ref.inline, ref.sha256)
                 found[place] = ref.inline
         plan = coalesce_ranges(ref for ref in unique.values() if ref.inline is None)
-        for pairs in iter_bounded(lambda part: read_range(self._store, part), plan, self._limit):
+        for pairs in iter_bounded(lambda part: _read_range(self._store, part), plan, self._limit):
             found.update((_place(ref), data) for ref, data in pairs)
         return found
 
@@ -119,7 +119,7 @@ class ArtifactReader:
         return self._cipher.decrypt(data, ref.data_key_id, context)
 
 
-def read_range(store: ObjectStore, part: ReadRange) -> list[tuple[ArtifactRef, bytes]]:
+def _read_range(store: ObjectStore, part: ReadRange) -> list[tuple[ArtifactRef, bytes]]:
     """Read one range and cut it; a missing or short object is an error that names it."""
     try:
         data = store.get(part.path, start=part.start, end=part.end)
@@ -168,3 +168,18 @@ def _read_chunk(store: ObjectStore, path: str, start: int, stop: int) -> bytes:
 
 def _place(ref: ArtifactRef) -> _Place:
     return ref.path, ref.offset, ref.size_bytes, ref.sha256
+
+
+def find_sidecar(manifest: CheckpointManifest) -> ArtifactRef | None:
+    """A checkpoint's sidecar, None if it has none."""
+    return next((ref for ref in manifest.files if ref.name == SIDECAR_NAME), None)
+
+
+def iter_sidecar(
+    store: ObjectStore, ref: ArtifactRef, *, store_id: str = "", cipher: Cipher | None = None
+) -> Iterator[bytes]:
+    """Yield a sidecar's bytes in chunks; an error at the end means that none of them may be used."""
+    if ref.data_key_id is None:
+        yield from stream_stored(store, ref)
+        return
+    yield ArtifactReader(store, store_id=store_id, cipher=cipher).read(ref)

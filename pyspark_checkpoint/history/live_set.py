@@ -28,12 +28,12 @@ class LiveSetChanged(Exception):
     """Another prune or deletion removed something while the live set was used: stop, and look again."""
 
 
-class MissingLiving(FormatError):
+class MissingFromLiveSet(FormatError):
     """A manifest that must exist does not."""
 
 
 @dataclass(frozen=True, slots=True)
-class Living:
+class LiveSet:
     """The living manifests under one control record, by number, and all objects that they name.
 
     What their lists name lives as well: ``lists`` has those at the top, ``history.settle`` reads them.
@@ -70,7 +70,7 @@ def find_summary(store: ObjectStore, number: int) -> ManifestSummary | None:
     return None if data is None else _decode(data, number)
 
 
-def read_living(store: ObjectStore, control: Control, *, cache: SummaryCache | None = None) -> Living:
+def read_live_set(store: ObjectStore, control: Control, *, cache: SummaryCache | None = None) -> LiveSet:
     """Read everything that lives under ``control``; one that is missing or unreadable is an error.
 
     ``cache`` saves reading again what cannot have changed: a number at or above the floor is replaced
@@ -82,24 +82,24 @@ def read_living(store: ObjectStore, control: Control, *, cache: SummaryCache | N
         manifests[number] = summary
         number += 1
     if not manifests:
-        raise missing_living(control.floor)
+        raise missing_manifest(control.floor)
     for name, pin in control.pins.items():
         if pin.number < control.floor and pin.number not in manifests:
             manifests[pin.number] = _read_pinned(store, name, pin.number, pin.sha256)
     paths = frozenset[str]().union(*(summary.paths for summary in manifests.values()))
-    return Living(control, manifests, paths)
+    return LiveSet(control, manifests, paths)
 
 
-def settle_living(
+def settle_live_set(
     store: ObjectStore, control: Control, *, cache: SummaryCache | None = None
-) -> Living | None:
+) -> LiveSet | None:
     """Read what lives and make sure that it was complete; None if somebody else deletes meanwhile.
 
     A missing manifest is damage only if the control record has not changed since.
     """
     try:
-        living = read_living(store, control, cache=cache)
-    except MissingLiving:
+        living = read_live_set(store, control, cache=cache)
+    except MissingFromLiveSet:
         if not has_changed_since(store, control):
             raise
         return None
@@ -114,9 +114,9 @@ def floor_is_ours(store: ObjectStore, control: Control) -> bool:
     return read_control(store, store_id=control.store_id).control.floor == control.floor
 
 
-def missing_living(number: int) -> MissingLiving:
+def missing_manifest(number: int) -> MissingFromLiveSet:
     """The error for a manifest that must exist and does not; nothing may be deleted then."""
-    return MissingLiving(
+    return MissingFromLiveSet(
         f"{manifest_key(number)} should be there and is missing; nothing was deleted",
         hint="run ckpt verify",
     )
@@ -135,7 +135,7 @@ def _cached(store: ObjectStore, number: int, cache: SummaryCache | None) -> Mani
 def _read_pinned(store: ObjectStore, name: str, number: int, sha256: str) -> ManifestSummary:
     data = find_record(store, manifest_key(number))
     if data is None:
-        raise missing_living(number)
+        raise missing_manifest(number)
     if sha256_hex(data) != sha256:
         raise FormatError(
             f"{manifest_key(number)} is not the manifest that {name!r} pins; nothing was deleted"

@@ -22,12 +22,10 @@ from pyspark_checkpoint.format.cipher import Cipher
 from pyspark_checkpoint.format.envelope import Mac, sha256_hex
 from pyspark_checkpoint.format.keys import manifest_key
 from pyspark_checkpoint.format.manifest import CheckpointManifest, QueryInfo
-from pyspark_checkpoint.history.checkpoint_deletion import tombstone_of
-from pyspark_checkpoint.history.control import read_control
-from pyspark_checkpoint.history.deletion import remove_lost_records
+from pyspark_checkpoint.history.control import read_control, rollback_pin_name
+from pyspark_checkpoint.history.deletion import remove_lost_records, tombstone_of
 from pyspark_checkpoint.history.head import Head, HeadLocation, locate_head
 from pyspark_checkpoint.history.manifest_reader import LoadedManifest, find_manifest
-from pyspark_checkpoint.history.pins import rollback_pin_name
 from pyspark_checkpoint.history.publish import who_leads
 from pyspark_checkpoint.history.rules import fenced_by, lost_number
 from pyspark_checkpoint.history.run import CLAIM_ROUNDS, Run

@@ -7,15 +7,17 @@ from dataclasses import dataclass
 
 from pyspark_checkpoint.clock import Clock
 from pyspark_checkpoint.errors import RefusedError
+from pyspark_checkpoint.format.keys import check_name
 from pyspark_checkpoint.format.manifest import ManifestKind
 from pyspark_checkpoint.format.records import Control, Pin
-from pyspark_checkpoint.history.control import ControlState, read_control, swap_control
+from pyspark_checkpoint.history.control import ControlState, may_pin, read_control, savepoints, swap_control
 from pyspark_checkpoint.history.deletion import Removal, remove_dead
 from pyspark_checkpoint.history.head import find_head
-from pyspark_checkpoint.history.live_set import LiveSetChanged, settle_living
+from pyspark_checkpoint.history.live_set import LiveSetChanged, settle_live_set
 from pyspark_checkpoint.history.manifest_reader import LoadedManifest, find_manifest
-from pyspark_checkpoint.history.pins import check_savepoint_name, may_pin, savepoints
 from pyspark_checkpoint.store.base import ObjectStore
+
+LATEST_NAME = "latest"
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,6 +42,20 @@ def add_savepoint(store: ObjectStore, name: str, clock: Clock, *, number: int | 
         number = head.number
     pin = pin_checkpoint(store, name, number, clock).control.pins[name]
     return Savepoint(name, pin.number, pin.sha256)
+
+
+def check_savepoint_name(name: str) -> str:
+    """Return ``name`` if it can be a savepoint's, else refuse it."""
+    if name.startswith("~"):
+        raise RefusedError(
+            f"savepoint name {name!r} begins with ~, which is reserved", hint="choose another"
+        )
+    if name.isdigit() or name == LATEST_NAME:
+        raise RefusedError(
+            f"savepoint name {name!r} means a checkpoint already, wherever one is asked for",
+            hint="choose a name that is no number and not 'latest'",
+        )
+    return check_name(name, "savepoint")
 
 
 def list_savepoints(store: ObjectStore) -> list[Savepoint]:
@@ -110,7 +126,7 @@ def drop_pin(store: ObjectStore, name: str, clock: Clock) -> Removal:
 def _remove_unpinned(store: ObjectStore, control: Control, number: int) -> Removal:
     if number >= control.floor or number in control.pinned_numbers():
         return Removal()
-    living = settle_living(store, control)
+    living = settle_live_set(store, control)
     try:
         return Removal() if living is None else remove_dead(store, living, [number])
     except LiveSetChanged:

@@ -14,10 +14,9 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from itertools import count
 
 from pyspark_checkpoint.clock import Clock
+from pyspark_checkpoint.crypto.keyring import KEY_RING_HINT
 from pyspark_checkpoint.errors import (
-    AlreadyExists,
     FormatError,
-    OutcomeUnknown,
     RefusedError,
     UnknownVersion,
 )
@@ -31,13 +30,12 @@ from pyspark_checkpoint.format.records import (
     encode_status,
 )
 from pyspark_checkpoint.history.lookup import find_checkpoint
-from pyspark_checkpoint.history.manifest_reader import find_record
+from pyspark_checkpoint.history.manifest_reader import DAMAGE_HINT, create_object, find_record
 from pyspark_checkpoint.store.base import ObjectStore
 
 _LOG = logging.getLogger(__name__)
 MAX_FAILURES = 1000
 _MAX_ORIGINS = 8
-_ATTEMPTS = 10
 
 
 def record_status(
@@ -52,9 +50,14 @@ def record_status(
 ) -> SinkStatusRecord:
     """Record that ``sink`` has committed the checkpoint, or has failed to. Repeating it is harmless."""
     if sink not in manifest.sink_names:
-        raise RefusedError(f"checkpoint {manifest.checkpoint_id} has no sink {sink!r}")
+        raise RefusedError(
+            f"checkpoint {manifest.checkpoint_id} has no sink {sink!r}",
+            hint=f"it has {', '.join(manifest.sink_names) or 'none'}",
+        )
     if status is SinkCommitStatus.PENDING:
-        raise RefusedError("pending is the absence of a record, and cannot be recorded")
+        raise RefusedError(
+            "pending is the absence of a record, and cannot be recorded", hint="record nothing"
+        )
     check_may_write(manifest, mac)
     record = SinkStatusRecord(
         manifest.checkpoint_id, manifest.commit_nonce, sink, status, clock.now_ms(), message
@@ -65,7 +68,10 @@ def record_status(
     for failure in range(MAX_FAILURES):
         if _create(store, failed_key(record.checkpoint_id, sink, failure), record, clock, mac):
             return record
-    raise RefusedError(f"sink {sink!r} has failed {MAX_FAILURES} times with one checkpoint")
+    raise RefusedError(
+        f"sink {sink!r} has failed {MAX_FAILURES} times with checkpoint {manifest.checkpoint_id}",
+        hint="repair the sink, or go back to an earlier checkpoint with ckpt rollback",
+    )
 
 
 def check_may_write(manifest: CheckpointManifest, mac: Mac | None) -> None:
@@ -73,28 +79,23 @@ def check_may_write(manifest: CheckpointManifest, mac: Mac | None) -> None:
     if manifest.encryption_key_id is not None and (mac is None or mac is plain_only):
         raise RefusedError(
             f"checkpoint {manifest.checkpoint_id} is encrypted, and its records are authenticated",
-            hint="give the key ring: encryptionKeyFile, or CKPT_KEY_FILE",
+            hint=KEY_RING_HINT,
         )
 
 
 def _create(store: ObjectStore, key: str, record: SinkStatusRecord, clock: Clock, mac: Mac | None) -> bool:
     """Create a record; False if another one of this manifest is there."""
-    data, nonce = encode_status(record, mac=mac), clock.nonce()
-    for attempt in range(_ATTEMPTS):
-        try:
-            store.put(key, data, if_absent=True, nonce=nonce)
-            return True
-        except OutcomeUnknown:
-            if attempt == _ATTEMPTS - 1:
-                raise
-        except AlreadyExists:
-            break
+    data = encode_status(record, mac=mac)
+    if create_object(store, key, data, clock):
+        return True
     found = find_record(store, key)
     if found is None or found == data:
         return True
     other = decode_status(found, key, mac=mac)
     if other.commit_nonce != record.commit_nonce:
-        raise FormatError(f"{key} is the record of another manifest than the one in the store")
+        raise FormatError(
+            f"{key} is the record of another manifest than the one in the store", hint=DAMAGE_HINT
+        )
     return False
 
 
@@ -262,7 +263,7 @@ def _find(
     if not belongs(record.commit_nonce, manifest):
         return None
     if (record.checkpoint_id, record.sink, record.status) != (manifest.checkpoint_id, sink, status):
-        raise FormatError(f"{key} is the record of something else than its name says")
+        raise FormatError(f"{key} is the record of something else than its name says", hint=DAMAGE_HINT)
     return record
 
 

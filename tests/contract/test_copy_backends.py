@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from pyspark_checkpoint.history.artifact_reader import ArtifactReader
-from pyspark_checkpoint.history.copy_objects import MEMORY_BYTES
 from pyspark_checkpoint.history.head import find_head
-from pyspark_checkpoint.history.replication import copy_store
+from pyspark_checkpoint.history.replication import MEMORY_BYTES, copy_store
 from pyspark_checkpoint.history.savepoint import add_savepoint, list_savepoints
 from pyspark_checkpoint.history.verify import verify_store
 from pyspark_checkpoint.store.memory import MemoryStore

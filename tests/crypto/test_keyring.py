@@ -11,17 +11,17 @@ import pytest
 
 from pyspark_checkpoint.crypto.aead import MANIFEST_KEY_ID
 from pyspark_checkpoint.crypto.data_keys import decode_wrapped_key, encode_wrapped_key
-from pyspark_checkpoint.crypto.master_keys import KeyRing, make_key_ring, parse_key_ring
+from pyspark_checkpoint.crypto.keyring import (
+    KeyRing,
+    find_key_ring,
+    load_key_ring,
+    make_key_ring,
+    parse_key_ring,
+)
 from pyspark_checkpoint.errors import FormatError, MissingKey, SettingsError
 from pyspark_checkpoint.format.cipher import ArtifactContext
 from pyspark_checkpoint.format.keys import LATEST_KEY, data_key_key
-from pyspark_checkpoint.history.keyring import (
-    find_key_ring,
-    load_key_ring,
-    plan_rekey,
-    read_wrapped_keys,
-    rekey,
-)
+from pyspark_checkpoint.history.rekey import plan_rekey, read_wrapped_keys, rekey
 from pyspark_checkpoint.history.store_cipher import StoreCipher
 from pyspark_checkpoint.store.base import Body, Version
 from pyspark_checkpoint.store.memory import MemoryStore

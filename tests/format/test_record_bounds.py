@@ -7,7 +7,7 @@ from collections.abc import Callable
 import pytest
 
 from pyspark_checkpoint.crypto.aead import MANIFEST_KEY_ID
-from pyspark_checkpoint.crypto.master_keys import make_key_ring
+from pyspark_checkpoint.crypto.keyring import make_key_ring
 from pyspark_checkpoint.errors import FormatError
 from pyspark_checkpoint.format.envelope import MAX_RECORD_BYTES
 from pyspark_checkpoint.format.keys import (
@@ -23,7 +23,7 @@ from pyspark_checkpoint.format.manifest import CheckpointManifest
 from pyspark_checkpoint.format.records import Control, Pin, encode_control, encode_latest
 from pyspark_checkpoint.history.checkpoint_store import CheckpointStore
 from pyspark_checkpoint.history.control import swap_control
-from pyspark_checkpoint.history.keyring import rekey
+from pyspark_checkpoint.history.rekey import rekey
 from pyspark_checkpoint.history.seal import find_seal
 from pyspark_checkpoint.history.sink_status import read_statuses
 from pyspark_checkpoint.history.vnode_share import missing_vnodes

@@ -10,14 +10,14 @@ from pyspark_checkpoint.clock import SYSTEM_CLOCK
 from pyspark_checkpoint.errors import OutcomeUnknown, Unavailable
 from pyspark_checkpoint.format.keys import CONTROL_KEY
 from pyspark_checkpoint.format.records import Control, Pin
-from pyspark_checkpoint.history.control import Change, ensure_control, read_control, swap_control
+from pyspark_checkpoint.history.control import ControlChange, ensure_control, read_control, swap_control
 from pyspark_checkpoint.store.memory import MemoryStore
 from pyspark_checkpoint.testing.faulty_store import Fault, FaultKind, FaultyStore, fault_on
 from tests.support.fixed_clock import FixedClock
 from tests.support.history_kit import History
 
 
-def pin(name: str, number: int = 1) -> Change:
+def pin(name: str, number: int = 1) -> ControlChange:
     def change(control: Control) -> Control | None:
         if name in control.pins:
             return None
@@ -86,7 +86,7 @@ def test_a_store_that_never_answers_leaves_the_outcome_unknown() -> None:
         return None
 
     history.plan = meddle
-    with pytest.raises(Unavailable, match="faster"):
+    with pytest.raises(Unavailable, match="conflicting writes to _control"):
         swap_control(history.store, pin("a"), history.clock)
 
 

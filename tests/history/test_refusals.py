@@ -34,8 +34,8 @@ from pyspark_checkpoint.format.manifest import (
 )
 from pyspark_checkpoint.format.manifest_codec import encode_manifest
 from pyspark_checkpoint.history.checkpoint_store import CheckpointStore
+from pyspark_checkpoint.history.control import rollback_pin_name
 from pyspark_checkpoint.history.head import find_head
-from pyspark_checkpoint.history.pins import rollback_pin_name
 from pyspark_checkpoint.history.savepoint import pin_checkpoint
 from pyspark_checkpoint.history.staging import StagedItem
 from pyspark_checkpoint.testing.faulty_store import Call, Fault, FaultKind, fault_on

@@ -6,19 +6,17 @@ from pathlib import Path
 
 import pytest
 
-from pyspark_checkpoint.crypto.master_keys import make_key_ring
+from pyspark_checkpoint.crypto.keyring import make_key_ring
 from pyspark_checkpoint.errors import (
     RefusedError,
 )
 from pyspark_checkpoint.format.keys import LATEST_KEY, manifest_key
 from pyspark_checkpoint.format.records import SinkCommitStatus
 from pyspark_checkpoint.history.artifact_reader import ArtifactReader
-from pyspark_checkpoint.history.checkpoint_deletion import delete_checkpoint
 from pyspark_checkpoint.history.control import ensure_control, read_control
-from pyspark_checkpoint.history.copy_execute import CopyProgress
-from pyspark_checkpoint.history.copy_objects import MEMORY_BYTES
+from pyspark_checkpoint.history.deletion import delete_checkpoint
 from pyspark_checkpoint.history.head import find_head
-from pyspark_checkpoint.history.replication import copy_store
+from pyspark_checkpoint.history.replication import MEMORY_BYTES, CopyProgress, copy_store
 from pyspark_checkpoint.history.savepoint import add_savepoint, list_savepoints
 from pyspark_checkpoint.history.seal import find_seal, write_seal
 from pyspark_checkpoint.history.sink_status import read_status, record_status

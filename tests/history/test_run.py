@@ -18,11 +18,11 @@ from pyspark_checkpoint.format.keys import LATEST_KEY, manifest_key
 from pyspark_checkpoint.format.manifest import ManifestKind
 from pyspark_checkpoint.format.records import SinkCommitStatus, decode_latest
 from pyspark_checkpoint.history import sink_status as status
-from pyspark_checkpoint.history.findings import check_link, link_of
 from pyspark_checkpoint.history.head import find_head
 from pyspark_checkpoint.history.lookup import find_checkpoint
 from pyspark_checkpoint.history.run import Run
 from pyspark_checkpoint.history.seal import create_seal, find_seal
+from pyspark_checkpoint.history.verify import check_link, link_of
 from pyspark_checkpoint.testing.faulty_store import FaultKind, fault_on
 from tests.support.history_kit import History, commit, draft_of, history_of, stage_one
 

@@ -8,7 +8,7 @@ from pyspark_checkpoint.errors import FencedError, FormatError, OutcomeUnknown, 
 from pyspark_checkpoint.format.keys import CONTROL_KEY, manifest_key
 from pyspark_checkpoint.format.manifest import ManifestKind
 from pyspark_checkpoint.format.records import SinkCommitStatus
-from pyspark_checkpoint.history.checkpoint_deletion import delete_checkpoint, mark_deleted
+from pyspark_checkpoint.history.deletion import delete_checkpoint, mark_deleted
 from pyspark_checkpoint.history.lookup import find_checkpoint
 from pyspark_checkpoint.history.orphans import execute_orphans, scan_orphans
 from pyspark_checkpoint.history.rollback import rollback

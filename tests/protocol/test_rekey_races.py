@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import pytest
 
-from pyspark_checkpoint.crypto.master_keys import KeyRing, make_key_ring
+from pyspark_checkpoint.crypto.keyring import KeyRing, make_key_ring
 from pyspark_checkpoint.errors import MissingKey, RefusedError
 from pyspark_checkpoint.format.manifest import (
     CheckpointManifest,
@@ -14,7 +14,7 @@ from pyspark_checkpoint.format.manifest import (
     PartitionSnapshotEntry,
 )
 from pyspark_checkpoint.history.checkpoint_store import CheckpointStore
-from pyspark_checkpoint.history.keyring import rekey
+from pyspark_checkpoint.history.rekey import rekey
 from pyspark_checkpoint.history.staging import StagedItem
 from pyspark_checkpoint.store.memory import MemoryStore
 from pyspark_checkpoint.testing.faulty_store import Call, Fault, FaultKind, SimulatedCrash, fault_at

@@ -26,13 +26,11 @@ from pyspark_checkpoint.format.settled import ListRef, SettledList, SettledPart,
 from pyspark_checkpoint.history import live_set as living
 from pyspark_checkpoint.history import retention as retain
 from pyspark_checkpoint.history import rollback
-from pyspark_checkpoint.history.checkpoint_deletion import delete_checkpoint
 from pyspark_checkpoint.history.checkpoint_store import CheckpointStore
-from pyspark_checkpoint.history.deletion import Removal
-from pyspark_checkpoint.history.given_up import give_up
+from pyspark_checkpoint.history.deletion import Removal, delete_checkpoint
 from pyspark_checkpoint.history.head import find_head
 from pyspark_checkpoint.history.lookup import find_checkpoint
-from pyspark_checkpoint.history.orphans import OrphanPlan, execute_orphans, scan_orphans
+from pyspark_checkpoint.history.orphans import OrphanPlan, execute_orphans, give_up, scan_orphans
 from pyspark_checkpoint.history.savepoint import add_savepoint, remove_savepoint
 from pyspark_checkpoint.history.settle import paths_below
 from pyspark_checkpoint.history.staging import put_artifact
@@ -94,7 +92,7 @@ def test_rule_8_a_rollback_pins_its_target_first(monkeypatch: Patch) -> None:
 
 
 def test_rule_8_what_lives_is_read_after_the_floor_is_raised(monkeypatch: Patch) -> None:
-    """``retain.settle_living`` comes after ``retain.raise_floor``: else a rollback is missed."""
+    """``retain.settle_live_set`` comes after ``retain.raise_floor``: else a rollback is missed."""
 
     def race(living_first: bool) -> set[str]:
         history, _ = history_of(5, depth=0)
@@ -102,7 +100,7 @@ def test_rule_8_what_lives_is_read_after_the_floor_is_raised(monkeypatch: Patch)
         def roll_back() -> None:
             rollback.rollback(history.inner, 2, clock=history.clock)
 
-        real = living.settle_living
+        real = living.settle_live_set
         if living_first:
             early = real(history.inner, history.control())
             assert early is not None
@@ -110,11 +108,11 @@ def test_rule_8_what_lives_is_read_after_the_floor_is_raised(monkeypatch: Patch)
                 early, manifests={n: m for n, m in early.manifests.items() if n >= 5}, paths=frozenset()
             )
             roll_back()
-            monkeypatch.setattr(retain, "settle_living", lambda *args, **kw: keep_late)
+            monkeypatch.setattr(retain, "settle_live_set", lambda *args, **kw: keep_late)
         else:
             once(history, "put", CONTROL_KEY, roll_back)
         history.prune(1)
-        monkeypatch.setattr(retain, "settle_living", real)
+        monkeypatch.setattr(retain, "settle_live_set", real)
         return history.missing(history.head())
 
     assert race(living_first=False) == set()
@@ -131,7 +129,8 @@ def test_rule_8_a_pruner_whose_floor_was_raised_by_another_stops(monkeypatch: Pa
     once(history, "get", manifest_key(5), faster)
     head = find_head(history.inner)
     assert head is not None
-    plan = retain.plan_prune(retain.read_recent(history.inner, head, keep=3), head.control, keep=3)
+    policy = retain.RetentionPolicy(3)
+    plan = retain.plan_prune(retain.read_recent(history.inner, head, policy), head.control, policy)
     result = retain.execute_prune(history.store, plan, history.clock)
     assert result.stopped
     assert result.removal.numbers == ()
@@ -164,7 +163,8 @@ def prune_to(history: History, keep: int) -> retain.PruneResult:
     """Plan undisturbed, so that whatever comes between comes while it is executed."""
     head = find_head(history.inner)
     assert head is not None
-    plan = retain.plan_prune(retain.read_recent(history.inner, head, keep=keep), head.control, keep=keep)
+    policy = retain.RetentionPolicy(keep)
+    plan = retain.plan_prune(retain.read_recent(history.inner, head, policy), head.control, policy)
     return retain.execute_prune(history.store, plan, history.clock)
 
 
@@ -212,7 +212,7 @@ def test_rule_8_a_list_that_nobody_removed_and_is_missing_is_damage() -> None:
 
 @pytest.mark.parametrize("damage", ["missing", "unreadable"])
 def test_rule_8_a_living_manifest_that_cannot_be_read_stops_every_delete(damage: str) -> None:
-    """``living.read_living``: what it names cannot be told, so nothing may go."""
+    """``living.read_live_set``: what it names cannot be told, so nothing may go."""
     history, _ = history_of(6)
     add_savepoint(history.inner, "sp", history.clock, number=2)
     if damage == "missing":

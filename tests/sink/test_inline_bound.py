@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from pyspark_checkpoint.crypto.master_keys import make_key_ring
+from pyspark_checkpoint.crypto.keyring import make_key_ring
 from pyspark_checkpoint.errors import MissingKey
 from pyspark_checkpoint.format.keys import manifest_key
 from pyspark_checkpoint.format.manifest import (

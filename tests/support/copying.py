@@ -6,7 +6,7 @@ from pyspark_checkpoint.history.control import read_control
 from pyspark_checkpoint.history.head import find_head
 from pyspark_checkpoint.history.lookup import find_checkpoint
 from pyspark_checkpoint.history.replication import copy_store
-from pyspark_checkpoint.history.retention import execute_prune, plan_prune, read_recent
+from pyspark_checkpoint.history.retention import RetentionPolicy, prune_history
 from pyspark_checkpoint.history.verify import verify_store
 from pyspark_checkpoint.store.base import ObjectStore
 from tests.support.fixed_clock import FixedClock
@@ -19,8 +19,7 @@ def copy(source: ObjectStore, target: ObjectStore, **options: object) -> object:
 def prune(store: ObjectStore, keep: int) -> None:
     head = find_head(store)
     assert head is not None
-    plan = plan_prune(read_recent(store, head, keep=keep), head.control, keep=keep)
-    execute_prune(store, plan, FixedClock("prune"))
+    prune_history(store, head, RetentionPolicy(keep), FixedClock("prune"))
 
 
 def findings(store: ObjectStore) -> list[object]:

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 from unittest import mock
 
-from pyspark_checkpoint.history import checkpoint_deletion as delete
+from pyspark_checkpoint.history import deletion as delete
 from pyspark_checkpoint.history import head, lookup, orphans, publish, rollback, rules, savepoint, verify
 from pyspark_checkpoint.history import live_set as living
 from pyspark_checkpoint.history import recovery as recover
@@ -185,7 +185,7 @@ HOLES = (
     ),
     Hole(
         "what lives is not checked again",
-        (_patch(retain, "settle_living", broken.living_unchecked),),
+        (_patch(retain, "settle_live_set", broken.living_unchecked),),
         "d2",
         "HOLE",
     ),
@@ -261,7 +261,7 @@ HOLES = (
     ),
     Hole(
         "a deleted checkpoint leaves no tombstone",
-        (_patch(delete, "bury", broken.bury_without_tombstone),),
+        (_patch(delete, "write_tombstone", broken.delete_without_tombstone),),
         "t4",
         "HOLE",
     ),
@@ -272,29 +272,32 @@ HOLES = (
         "CONTROL",
     ),
     Hole(
-        "verify takes a prune for damage", (_patch(verify, "is_given_up", lambda *_: False),), "v1", "BAD"
+        "verify takes a prune for damage",
+        (_patch(verify, "was_removed_since", lambda *_: False),),
+        "v1",
+        "BAD",
     ),
     Hole(
         "verify takes a deletion for damage",
-        (_patch(verify, "is_given_up", lambda *_: False),),
+        (_patch(verify, "was_removed_since", lambda *_: False),),
         "v2",
         "BAD",
     ),
     Hole(
         "verify takes a late write for damage",
-        (_patch(verify, "is_given_up", lambda *_: False),),
+        (_patch(verify, "was_removed_since", lambda *_: False),),
         "v5",
         "BAD",
     ),
     Hole(
         "recovery takes a prune for damage",
-        (_patch(recover, "is_given_up", lambda *_: False),),
+        (_patch(recover, "was_removed_since", lambda *_: False),),
         "v3",
         "SURPRISE",
     ),
     Hole(
         "a reader takes a prune for damage",
-        (_patch(lookup, "is_given_up", lambda *_: False),),
+        (_patch(lookup, "was_removed_since", lambda *_: False),),
         "a5",
         "SURPRISE",
     ),
