@@ -40,6 +40,7 @@ from pyspark_checkpoint.errors import FormatError, UnknownVersion
 from pyspark_checkpoint.format.cipher import ArtifactContext
 from pyspark_checkpoint.format.envelope import Mac
 
+_DAMAGE_HINT = "run ckpt verify; restore the object from a copy, or go back with ckpt rollback"
 ARTIFACT_MAGIC = b"CKPE"
 ARTIFACT_VERSION = 1
 SALT_BYTES = 16
@@ -87,7 +88,10 @@ def encrypt_stream(
 ) -> Iterator[bytes]:
     """Yield the stored bytes of an artifact that arrives in chunks; memory is bounded by a segment."""
     if len(salt) != SALT_BYTES:
-        raise FormatError(f"a salt has {SALT_BYTES} bytes, not {len(salt)}")
+        raise FormatError(
+            f"a salt has {SALT_BYTES} bytes, not {len(salt)}",
+            hint="nothing was written; please report this",
+        )
     header = ARTIFACT_MAGIC + bytes([ARTIFACT_VERSION, segment_log2]) + salt
     cipher, bound = _artifact_cipher(key, salt), header + _associated(context)
     yield header
@@ -221,17 +225,18 @@ def _read_header(context: ArtifactContext, source: Iterator[Bytes]) -> tuple[byt
         chunk = next(source, None)
         if chunk is None:
             raise FormatError(
-                f"{_described(context)} is torn: it is shorter than an encrypted artifact's header"
+                f"{_described(context)} is torn: it is shorter than an encrypted artifact's header",
+                hint=_DAMAGE_HINT,
             )
         view, room = memoryview(chunk), HEADER_BYTES - len(head)
         head, rest = head + bytes(view[:room]), view[room:]
     if head[:4] != ARTIFACT_MAGIC:
-        raise FormatError(f"{_described(context)} is not an encrypted artifact")
+        raise FormatError(f"{_described(context)} is not an encrypted artifact", hint=_DAMAGE_HINT)
     if head[4] != ARTIFACT_VERSION:
         raise UnknownVersion(
             f"{_described(context)} has encryption version {head[4]}, not {ARTIFACT_VERSION}",
             hint="upgrade pyspark-checkpoint on the machine that reads",
         )
     if head[5] > _MAX_SEGMENT_LOG2:
-        raise FormatError(f"{_described(context)} has a damaged header")
+        raise FormatError(f"{_described(context)} has a damaged header", hint=_DAMAGE_HINT)
     return head, rest

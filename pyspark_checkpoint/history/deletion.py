@@ -16,10 +16,12 @@ from dataclasses import dataclass, replace
 from itertools import count
 
 from pyspark_checkpoint.clock import Clock
+from pyspark_checkpoint.crypto.keyring import KEY_RING_HINT
 from pyspark_checkpoint.errors import (
     Conflict,
     FormatError,
     MissingKey,
+    NoCheckpoint,
     NotFound,
     OutcomeUnknown,
     RefusedError,
@@ -61,16 +63,16 @@ class Removal:
         return Removal(self.numbers + other.numbers, self.object_count + other.object_count)
 
 
-def remove_dead(store: ObjectStore, living: LiveSet, numbers: Iterable[int]) -> Removal:
-    """Delete the dead among ``numbers`` and whatever nothing living needs. Repeatable after a crash."""
-    dead = [number for number in numbers if number not in living.manifests]
+def remove_dead(store: ObjectStore, live: LiveSet, numbers: Iterable[int]) -> Removal:
+    """Delete the dead among ``numbers`` and whatever nothing live needs. Repeatable after a crash."""
+    dead = [number for number in numbers if number not in live.manifests]
     total = Removal()
     for start in range(0, len(dead), _BATCH):
-        total += _remove_batch(store, living, dead[start : start + _BATCH])
+        total += _remove_batch(store, live, dead[start : start + _BATCH])
     return total
 
 
-def _remove_batch(store: ObjectStore, living: LiveSet, numbers: Sequence[int]) -> Removal:
+def _remove_batch(store: ObjectStore, live: LiveSet, numbers: Sequence[int]) -> Removal:
     named: set[str] = set()
     lists: list[ListRef] = []
     records: list[str] = []
@@ -85,33 +87,33 @@ def _remove_batch(store: ObjectStore, living: LiveSet, numbers: Sequence[int]) -
             continue
         if summary is not None:
             found.append(number)
-            named |= only_named_by_dead(summary, living)
+            named |= only_named_by_dead(summary, live)
             lists.extend(summary.settled)
             records.extend(side_records(store, summary))
     manifests = [manifest_key(number) for number in found]
-    removed = remove_unnamed(store, named, lists, living)
+    removed = remove_unnamed(store, named, lists, live)
     for keys in (records, manifests):
         if keys:
             store.delete(keys)
     return Removal(tuple(found), removed + len(records) + len(manifests))
 
 
-def only_named_by_dead(summary: ManifestSummary, living: LiveSet) -> frozenset[str]:
-    """The objects that a dead checkpoint names and no living one does, but perhaps a list of it."""
-    return summary.paths - living.paths
+def only_named_by_dead(summary: ManifestSummary, live: LiveSet) -> frozenset[str]:
+    """The objects that a dead checkpoint names and no live one does, but perhaps a list of it."""
+    return summary.paths - live.paths
 
 
-def remove_unnamed(store: ObjectStore, named: Set[str], lists: Iterable[ListRef], living: LiveSet) -> int:
-    """Delete what dead manifests name, ``lists`` of them included, and nothing living does; how many.
+def remove_unnamed(store: ObjectStore, named: Set[str], lists: Iterable[ListRef], live: LiveSet) -> int:
+    """Delete what dead manifests name, ``lists`` of them included, and nothing live does; how many.
 
     What is below a dead list goes before the list, so that a crash leaves the way to the rest. Lists that
     live, and all below them, are not looked into, but for those that may name what is to go. If one of
     them is gone because somebody else prunes or deletes, ``LiveSetChanged``: only that one knows the rest.
     """
     try:
-        dead = named - kept_below(store, living.lists, named)
+        dead = named - kept_below(store, live.lists, named)
     except FormatError:
-        if has_changed_since(store, living.control):
+        if has_changed_since(store, live.control):
             raise LiveSetChanged from None
         raise
     by_path = {ref.path: ref for ref in lists if ref.path in dead}
@@ -122,7 +124,7 @@ def remove_unnamed(store: ObjectStore, named: Set[str], lists: Iterable[ListRef]
         except FormatError:
             # Gone, or damaged: what it named cannot be told; cleanup_orphans finds it by its number.
             continue
-        count += remove_unnamed(store, content.paths() - living.paths, content.lists, living)
+        count += remove_unnamed(store, content.paths() - live.paths, content.lists, live)
     if dead:
         store.delete(sorted(dead))
     return count + len(dead)
@@ -174,17 +176,17 @@ def delete_checkpoint(store: ObjectStore, number: int, clock: Clock, *, mac: Mac
     """Delete checkpoint ``number``; refuses the head, pinned ones and what does not exist."""
     where = locate_head(store)
     if where is None or number > where.number or number < 1:
-        raise RefusedError(f"{store.url} has no checkpoint {number}", hint="ckpt list shows what it has")
+        raise NoCheckpoint(f"{store.url} has no checkpoint {number}", hint="ckpt list shows what it has")
     if number == where.number:
         raise RefusedError(
             f"checkpoint {number} is the newest one", hint="roll back first, or delete the whole store"
         )
     check_may_delete(store, number, mac)
     control = mark_deleted(store, number, clock, head_number=where.number)
-    living = settle_live_set(store, control)
+    live = settle_live_set(store, control)
     try:
-        if living is not None:
-            return finish_deletions(store, living, clock, mac=mac)
+        if live is not None:
+            return finish_deletions(store, live, clock, mac=mac)
     except LiveSetChanged:
         pass
     raise Unavailable(
@@ -200,7 +202,7 @@ def check_may_delete(store: ObjectStore, number: int, mac: Mac | None) -> None:
         raise MissingKey(
             summary.encryption_key_id or "",
             f"{store.url} is encrypted: deleting needs master key {summary.encryption_key_id!r}",
-            hint="give encryptionKeyFile, or set CKPT_KEY_FILE or CKPT_KEYRING",
+            hint=KEY_RING_HINT,
         )
 
 
@@ -220,10 +222,12 @@ def mark_deleted(store: ObjectStore, number: int, clock: Clock, *, head_number: 
         names = sorted(name for name, pin in pins.items() if pin.number == number)
         if names:
             raise RefusedError(
-                f"checkpoint {number} is pinned by {', '.join(names)}", hint="unpin it first"
+                f"checkpoint {number} is pinned by {', '.join(names)}", hint="remove that savepoint first"
             )
         if number < control.floor:
-            raise RefusedError(f"checkpoint {number} is pruned already")
+            raise NoCheckpoint(
+                f"checkpoint {number} is pruned already", hint="ckpt list shows what there is"
+            )
         if number in control.deleted:
             return None
         kept = {name: pin for name, pin in control.pins.items() if pin.number != number}
@@ -232,19 +236,17 @@ def mark_deleted(store: ObjectStore, number: int, clock: Clock, *, head_number: 
     return swap_control(store, change, clock).control
 
 
-def finish_deletions(
-    store: ObjectStore, living: LiveSet, clock: Clock, *, mac: Mac | None = None
-) -> Removal:
+def finish_deletions(store: ObjectStore, live: LiveSet, clock: Clock, *, mac: Mac | None = None) -> Removal:
     """Delete what only deleted checkpoints need and leave their tombstones. Repeatable after a crash.
 
     Without the key of an encrypted store they are left to somebody who has it.
     """
-    deleted = living.control.deleted
-    kept = {number: summary for number, summary in living.manifests.items() if number not in deleted}
-    needed = replace(living, manifests=kept, paths=frozenset().union(*(one.paths for one in kept.values())))
+    deleted = live.control.deleted
+    kept = {number: summary for number, summary in live.manifests.items() if number not in deleted}
+    needed = replace(live, manifests=kept, paths=frozenset().union(*(one.paths for one in kept.values())))
     total = Removal()
     for number in sorted(deleted):
-        summary = living.manifests.get(number)
+        summary = live.manifests.get(number)
         if (
             summary is None
             or summary.kind is ManifestKind.TOMBSTONE
@@ -277,7 +279,11 @@ def write_tombstone(store: ObjectStore, number: int, clock: Clock, *, mac: Mac |
             clock.sleep(0.05)
             continue
         return
-    raise Unavailable(f"the tombstone of checkpoint {number} could not be written", key=key)
+    raise Unavailable(
+        f"gave up after {_ATTEMPTS} conflicting writes to {key}",
+        key=key,
+        hint="the next prune writes the tombstone; or repeat this",
+    )
 
 
 def tombstone_of(manifest: CheckpointManifest, sha256: str) -> CheckpointManifest:

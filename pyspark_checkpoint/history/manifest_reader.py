@@ -52,6 +52,11 @@ def exists(store: ObjectStore, key: str) -> bool:
     return True
 
 
+def missing_object(path: str) -> FormatError:
+    """The error for an object that a checkpoint names and the store lacks."""
+    return FormatError(f"{path} is missing, though a checkpoint names it", hint=DAMAGE_HINT)
+
+
 def max_bytes_of(key: str) -> int:
     """How many bytes the object of this name can have at most."""
     return MAX_RECORD_BYTES if parse_manifest_key(key) is None else MAX_SEALED_BYTES

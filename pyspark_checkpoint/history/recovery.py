@@ -122,7 +122,10 @@ def recover_latest_validated(
         if walk is not None:
             chosen, skipped = walk
             return _report(store, chosen, skipped, expected, clock.monotonic_seconds() - begin, mac=mac)
-    raise Unavailable(f"the history of {store.url} moves faster than it can be verified")
+    raise Unavailable(
+        f"gave up verifying {store.url}: it was pruned {MAX_ROUNDS} times meanwhile",
+        hint="make a savepoint and recover that, or keep more checkpoints",
+    )
 
 
 def _walk_back(

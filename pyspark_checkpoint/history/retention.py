@@ -1,7 +1,7 @@
 """Retention: deciding which checkpoints may go, and letting them go without ever making a hole.
 
-The floor is raised first; from that moment nothing below it counts for anybody. Only then is it read
-what lives, and only what no living checkpoint needs is deleted. A crash leaves garbage between
+The floor is raised first; from that moment nothing below it counts for anybody. Only then is the
+live set read, and only what no live checkpoint needs is deleted. A crash leaves garbage between
 ``swept`` and the floor, which the next prune removes.
 """
 
@@ -172,13 +172,13 @@ def execute_prune(
     dropped: set[Pin] = set()
     control = raise_floor(store, plan, clock, dropped).control
     forget_below(cache, control.floor)
-    living = settle_live_set(store, control, cache=cache)
-    if living is None:
+    live = settle_live_set(store, control, cache=cache)
+    if live is None:
         return PruneResult(stopped=_OVERTAKEN)
     leftovers = {pin.number for pin in dropped if pin.number < control.swept}
     numbers = sorted(leftovers | set(range(control.swept, control.floor)))
     try:
-        removal = remove_dead(store, living, numbers) + finish_deletions(store, living, clock, mac=mac)
+        removal = remove_dead(store, live, numbers) + finish_deletions(store, live, clock, mac=mac)
     except LiveSetChanged:
         return PruneResult(stopped=_OVERTAKEN)
     raise_swept(store, control, clock)

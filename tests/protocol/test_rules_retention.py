@@ -23,9 +23,8 @@ from pyspark_checkpoint.format.keys import (
 )
 from pyspark_checkpoint.format.manifest import OperatorSnapshotEntry, PartitionSnapshotEntry
 from pyspark_checkpoint.format.settled import ListRef, SettledList, SettledPart, build_list
-from pyspark_checkpoint.history import live_set as living
+from pyspark_checkpoint.history import live_set, rollback
 from pyspark_checkpoint.history import retention as retain
-from pyspark_checkpoint.history import rollback
 from pyspark_checkpoint.history.checkpoint_store import CheckpointStore
 from pyspark_checkpoint.history.deletion import Removal, delete_checkpoint
 from pyspark_checkpoint.history.head import find_head
@@ -91,7 +90,7 @@ def test_rule_8_a_rollback_pins_its_target_first(monkeypatch: Patch) -> None:
     assert race()[1]
 
 
-def test_rule_8_what_lives_is_read_after_the_floor_is_raised(monkeypatch: Patch) -> None:
+def test_rule_8_the_live_set_is_read_after_the_floor_is_raised(monkeypatch: Patch) -> None:
     """``retain.settle_live_set`` comes after ``retain.raise_floor``: else a rollback is missed."""
 
     def race(living_first: bool) -> set[str]:
@@ -100,7 +99,7 @@ def test_rule_8_what_lives_is_read_after_the_floor_is_raised(monkeypatch: Patch)
         def roll_back() -> None:
             rollback.rollback(history.inner, 2, clock=history.clock)
 
-        real = living.settle_live_set
+        real = live_set.settle_live_set
         if living_first:
             early = real(history.inner, history.control())
             assert early is not None
@@ -120,7 +119,7 @@ def test_rule_8_what_lives_is_read_after_the_floor_is_raised(monkeypatch: Patch)
 
 
 def test_rule_8_a_pruner_whose_floor_was_raised_by_another_stops(monkeypatch: Patch) -> None:
-    """``living.floor_is_ours``: what it took for living may be half deleted by the faster one."""
+    """``live_set.floor_is_ours``: what it took for live may be half deleted by the faster one."""
     history, _ = history_of(6)
 
     def faster() -> None:
@@ -211,8 +210,8 @@ def test_rule_8_a_list_that_nobody_removed_and_is_missing_is_damage() -> None:
 
 
 @pytest.mark.parametrize("damage", ["missing", "unreadable"])
-def test_rule_8_a_living_manifest_that_cannot_be_read_stops_every_delete(damage: str) -> None:
-    """``living.read_live_set``: what it names cannot be told, so nothing may go."""
+def test_rule_8_a_live_manifest_that_cannot_be_read_stops_every_delete(damage: str) -> None:
+    """``live_set.read_live_set``: what it names cannot be told, so nothing may go."""
     history, _ = history_of(6)
     add_savepoint(history.inner, "sp", history.clock, number=2)
     if damage == "missing":
@@ -276,7 +275,7 @@ def test_rule_8_an_upload_that_can_still_be_published_is_no_orphan() -> None:
 
 
 def test_rule_8_an_upload_whose_number_is_taken_is_an_orphan_after_the_grace_period() -> None:
-    """And nothing else goes: whatever a living manifest names stays."""
+    """And nothing else goes: whatever a live manifest names stays."""
     history, run = history_of(3)
     lost = stage_one(run, run.attempt(), 3, "abandoned")
     commit(run, 3)

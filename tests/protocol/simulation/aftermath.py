@@ -52,7 +52,7 @@ def _tidy(context: Context) -> None:
 
 
 def _check_tidy(simulation: Simulation) -> None:
-    """Of checkpoints and manifests exactly what lives is left."""
+    """Of checkpoints and manifests exactly the live set is left."""
     control, truth = control_of(simulation.objects[CONTROL_KEY]), simulation.truth
     alive = set(range(control.floor, truth.head + 1)) | control.pinned_numbers()
     needed = {manifest_key(number) for number in alive}

@@ -16,8 +16,7 @@ from pyspark_checkpoint.format.keys import (
 )
 from pyspark_checkpoint.format.manifest import CheckpointManifest
 from pyspark_checkpoint.format.records import Control, Pin, decode_control, encode_control
-from pyspark_checkpoint.history import control, head, publish
-from pyspark_checkpoint.history import live_set as living
+from pyspark_checkpoint.history import control, head, live_set, publish
 from pyspark_checkpoint.history import retention as retain
 from pyspark_checkpoint.history import run as commit
 from pyspark_checkpoint.history.deletion import remove_dead
@@ -31,6 +30,7 @@ def no_floor_check(store: ObjectStore, number: int, store_id: str) -> Control:
 
 _REAL_SETTLE_TAKEN = publish.settle_taken
 _REAL_CHECK_FLOOR = publish.check_floor
+_REAL_PUBLISH = commit.Run._publish
 _REAL_CHECK_TAKEOVER = commit.Run._check_takeover
 
 
@@ -72,9 +72,15 @@ def same_run_is_ours(store: ObjectStore, number: int, *, nonce: str, run_id: str
         _REAL_SETTLE_TAKEN(store, number, nonce=nonce, run_id=run_id)
 
 
-def abandon_deletes(self: commit.Run, attempt: CheckpointId) -> None:
-    prefix = CheckpointPaths.checkpoint_dir(attempt)
-    self.store.delete([info.key for info in self.store.list(prefix)])
+def publish_or_delete(
+    self: commit.Run, draft: CheckpointManifest, attempt: CheckpointId, *rest: Any, **named: Any
+) -> CheckpointManifest:
+    try:
+        return _REAL_PUBLISH(self, draft, attempt, *rest, **named)
+    except (FencedError, StaleAttempt, OutcomeUnknown):
+        prefix = CheckpointPaths.checkpoint_dir(attempt)
+        self.store.delete([info.key for info in self.store.list(prefix)])
+        raise
 
 
 def fenced_deletes_manifest(store: ObjectStore, number: int, store_id: str) -> Control:
@@ -84,24 +90,24 @@ def fenced_deletes_manifest(store: ObjectStore, number: int, store_id: str) -> C
     return _REAL_CHECK_FLOOR(store, number, store_id)
 
 
-def living_before_the_floor(
+def live_set_before_the_floor(
     store: ObjectStore, plan: retain.PrunePlan, clock: Clock, **_: object
 ) -> retain.PruneResult:
     before = control.read_control(store).control
-    alive = living.settle_live_set(store, before.changed(floor=plan.floor))
+    alive = live_set.settle_live_set(store, before.changed(floor=plan.floor))
     if alive is None:
-        alive = living.read_live_set(store, before.changed(floor=plan.floor))
+        alive = live_set.read_live_set(store, before.changed(floor=plan.floor))
     record = retain.raise_floor(store, plan, clock, set()).control
     removal = remove_dead(store, alive, range(record.swept, record.floor))
     retain.raise_swept(store, record, clock)
     return retain.PruneResult(removal)
 
 
-def living_unchecked(store: ObjectStore, record: Control, **_: object) -> living.LiveSet:
+def live_set_unchecked(store: ObjectStore, record: Control, **_: object) -> live_set.LiveSet:
     try:
-        return living.read_live_set(store, record)
-    except living.MissingFromLiveSet:
-        return living.LiveSet(record, {record.floor: _NOTHING_NAMED}, frozenset())
+        return live_set.read_live_set(store, record)
+    except live_set.MissingFromLiveSet:
+        return live_set.LiveSet(record, {record.floor: _NOTHING_NAMED}, frozenset())
 
 
 class _NothingNamed:
@@ -114,7 +120,7 @@ _NOTHING_NAMED: Any = _NothingNamed()
 
 
 def read_pinned_or_nothing(store: ObjectStore, name: str, number: int, sha256: str) -> Any:
-    found = living.find_summary(store, number)
+    found = live_set.find_summary(store, number)
     return _NOTHING_NAMED if found is None else found
 
 
@@ -129,7 +135,7 @@ def blind_swap(
     return control.ControlState(wanted, store.put(CONTROL_KEY, data), data)
 
 
-def any_number(key: str, alive: living.LiveSet) -> bool:
+def any_number(key: str, alive: live_set.LiveSet) -> bool:
     return parse_attempt_key(key) is not None and key not in alive.paths
 
 
