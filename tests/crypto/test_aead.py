@@ -26,7 +26,7 @@ from pyspark_checkpoint.crypto.aead import (
 from pyspark_checkpoint.errors import FormatError, MissingKey, RefusedError, UnknownVersion
 from pyspark_checkpoint.format.cipher import ArtifactContext
 from pyspark_checkpoint.history.store_cipher import DataKeyCipher
-from tests.support.fixed_clock import FixedClock
+from pyspark_checkpoint.testing.manual_clock import ManualClock
 
 SECRET = hashlib.sha256(b"data key").digest()
 KEY = DataKey("01890a5d-ac96-774b-bcce-b302099a8057", SECRET)
@@ -186,5 +186,5 @@ def test_two_encryptions_of_one_artifact_use_two_salts() -> None:
     """Also by two copies of one cipher, as two executors have."""
     one, other = DataKeyCipher("master", KEY), DataKeyCipher("master", KEY)
     assert len({c.encrypt(b"rows", CONTEXT) for c in (one, one, other)}) == 3
-    fixed = DataKeyCipher("master", KEY, clock=FixedClock())
+    fixed = DataKeyCipher("master", KEY, clock=ManualClock())
     assert fixed.encrypt(b"rows", CONTEXT) != fixed.encrypt(b"rows", CONTEXT)

@@ -13,7 +13,7 @@ from pyspark_checkpoint.format.records import Control, Pin
 from pyspark_checkpoint.history.control import ControlChange, ensure_control, read_control, swap_control
 from pyspark_checkpoint.store.memory import MemoryStore
 from pyspark_checkpoint.testing.faulty_store import Fault, FaultKind, FaultyStore, fault_on
-from tests.support.fixed_clock import FixedClock
+from pyspark_checkpoint.testing.manual_clock import ManualClock
 from tests.support.history_kit import History
 
 
@@ -102,7 +102,7 @@ def test_a_hundred_swaps_by_ten_threads_all_take_effect() -> None:
     def work(worker: int) -> None:
         store = FaultyStore(inner, lossy)
         for n in range(10):
-            swap_control(store, pin(f"{worker}-{n}"), FixedClock(f"worker {worker}"))
+            swap_control(store, pin(f"{worker}-{n}"), ManualClock(f"worker {worker}"))
 
     threads = [threading.Thread(target=work, args=(worker,)) for worker in range(10)]
     for thread in threads:
@@ -120,6 +120,6 @@ def test_a_new_store_has_one_id_whoever_makes_it(kind: FaultKind) -> None:
     history = History()
     history.plan = fault_on("put", CONTROL_KEY, kind)
     first = ensure_control(history.store, history.clock).control
-    second = ensure_control(history.inner, FixedClock("another")).control
+    second = ensure_control(history.inner, ManualClock("another")).control
     assert first == second
     assert first.store_id

@@ -26,11 +26,11 @@ from pyspark_checkpoint.store.memory import MemoryStore
 from pyspark_checkpoint.testing.faulty_store import (
     FaultyStore,
 )
+from pyspark_checkpoint.testing.manual_clock import ManualClock
 from tests.support.copying import copy, findings, head_number, prune, shown
-from tests.support.fixed_clock import FixedClock
 from tests.support.made_history import commit_epoch, content, contents, make_history, new_run
 
-CLOCK = FixedClock("copy")
+CLOCK = ManualClock("copy")
 
 
 # --- what a copy is ------------------------------------------------------------------------------
@@ -146,8 +146,8 @@ def test_an_encrypted_store_is_copied_without_a_key_and_read_with_it() -> None:
     """Bytes stay as they are; the wrapped keys come along; the store id is what they are bound to."""
     source, target = MemoryStore(), MemoryStore()
     ring = make_key_ring({"k": bytes(range(32))}, "k")
-    store_id = ensure_control(source, FixedClock("id")).control.store_id
-    cipher = StoreCipher(source, store_id, ring, FixedClock("cipher"))
+    store_id = ensure_control(source, ManualClock("id")).control.store_id
+    cipher = StoreCipher(source, store_id, ring, ManualClock("cipher"))
     run = new_run(source, cipher=cipher)
     run.refresh()
     commit_epoch(run, 1)

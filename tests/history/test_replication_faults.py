@@ -32,11 +32,11 @@ from pyspark_checkpoint.testing.faulty_store import (
     fault_at,
     fault_on,
 )
+from pyspark_checkpoint.testing.manual_clock import ManualClock
 from tests.support.copying import copy, findings, head_number, prune, shown
-from tests.support.fixed_clock import FixedClock
 from tests.support.made_history import commit_epoch, contents, make_history, new_run
 
-CLOCK = FixedClock("copy")
+CLOCK = ManualClock("copy")
 
 
 # --- what is refused ------------------------------------------------------------------------------

@@ -9,17 +9,17 @@ from pyspark_checkpoint.history.replication import copy_store
 from pyspark_checkpoint.history.retention import RetentionPolicy, prune_history
 from pyspark_checkpoint.history.verify import verify_store
 from pyspark_checkpoint.store.base import ObjectStore
-from tests.support.fixed_clock import FixedClock
+from pyspark_checkpoint.testing.manual_clock import ManualClock
 
 
 def copy(source: ObjectStore, target: ObjectStore, **options: object) -> object:
-    return copy_store(source, target, clock=FixedClock("copy"), concurrency=1, **options)  # type: ignore[arg-type]
+    return copy_store(source, target, clock=ManualClock("copy"), concurrency=1, **options)  # type: ignore[arg-type]
 
 
 def prune(store: ObjectStore, keep: int) -> None:
     head = find_head(store)
     assert head is not None
-    prune_history(store, head, RetentionPolicy(keep), FixedClock("prune"))
+    prune_history(store, head, RetentionPolicy(keep), ManualClock("prune"))
 
 
 def findings(store: ObjectStore) -> list[object]:

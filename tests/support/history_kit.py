@@ -22,7 +22,7 @@ from pyspark_checkpoint.history.retention import PruneResult, RetentionPolicy, p
 from pyspark_checkpoint.history.run import Run
 from pyspark_checkpoint.store.memory import MemoryStore
 from pyspark_checkpoint.testing.faulty_store import Call, Fault, FaultPlan, FaultyStore, no_faults
-from tests.support.fixed_clock import FixedClock
+from pyspark_checkpoint.testing.manual_clock import ManualClock
 
 OPERATOR = "agg"
 
@@ -32,7 +32,7 @@ class History:
     """A store under test, its plain inside, and a clock that all its actors share."""
 
     inner: MemoryStore = None  # type: ignore[assignment]
-    clock: FixedClock = field(default_factory=FixedClock)
+    clock: ManualClock = field(default_factory=ManualClock)
     plan: FaultPlan = no_faults
 
     def __post_init__(self) -> None:

@@ -12,7 +12,7 @@ from pyspark_checkpoint.format.manifest import (
 from pyspark_checkpoint.history.run import Run
 from pyspark_checkpoint.history.staging import Staged, StagedItem, stage
 from pyspark_checkpoint.store.base import ObjectStore
-from tests.support.fixed_clock import FixedClock
+from pyspark_checkpoint.testing.manual_clock import ManualClock
 
 PARTITIONS = 3
 DELTA_BYTES = 700
@@ -20,7 +20,7 @@ RUN = "run-1"
 
 
 def new_run(store: ObjectStore, run_id: str = RUN, cipher: Cipher | None = None) -> Run:
-    return Run(store, run_id, clock=FixedClock(run_id), cipher=cipher)
+    return Run(store, run_id, clock=ManualClock(run_id), cipher=cipher)
 
 
 def content(epoch: int, partition: int) -> bytes:
