@@ -42,6 +42,11 @@ class LoadedManifest:
         """The checkpoint's number."""
         return self.manifest.checkpoint_id
 
+    @property
+    def chain_sha256(self) -> str:
+        """The digest that the next manifest must name; a tombstone answers for what it replaced."""
+        return self.manifest.deleted_sha256 or self.sha256
+
 
 def exists(store: ObjectStore, key: str) -> bool:
     """Whether the store has ``key``. A store that does not answer is an error, not False."""

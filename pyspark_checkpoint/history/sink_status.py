@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from itertools import count
 
 from pyspark_checkpoint.clock import Clock
 from pyspark_checkpoint.crypto.keyring import KEY_RING_HINT
@@ -111,14 +110,28 @@ def is_committed_by_spark(manifest: CheckpointManifest, sink: str) -> bool:
 
 
 def read_status(
-    store: ObjectStore, manifest: CheckpointManifest, sink: str, *, mac: Mac | None = None
+    store: ObjectStore,
+    manifest: CheckpointManifest,
+    sink: str,
+    *,
+    mac: Mac | None = None,
+    pass_over_damage: bool = False,
 ) -> SinkCommitStatus:
     """How far ``sink`` is with a checkpoint. At most two requests, more only after failures."""
     if is_committed_by_spark(manifest, sink):
         return SinkCommitStatus.COMMITTED
-    for status, key in _status_keys(manifest, sink):
-        if _find(store, manifest, key, sink=sink, status=status, mac=mac) is not None:
-            return status
+    for status, key in (  # in this order: ``committed`` wins over ``failed``
+        (SinkCommitStatus.COMMITTED, committed_key(manifest.checkpoint_id, sink)),
+        (SinkCommitStatus.FAILED, failed_key(manifest.checkpoint_id, sink, 0)),
+    ):
+        try:
+            if _has_record(store, manifest, key, sink, status, mac=mac):
+                return status
+        except FormatError as error:
+            if not pass_over_damage or isinstance(error, UnknownVersion):
+                raise
+            number = manifest.checkpoint_id
+            _LOG.warning("a status of checkpoint %d is passed over: %s; run ckpt verify", number, error)
     return SinkCommitStatus.PENDING
 
 
@@ -144,20 +157,6 @@ def origins(
         manifest = found.manifest
 
 
-def read_failures(
-    store: ObjectStore, manifest: CheckpointManifest, sink: str, *, mac: Mac | None = None
-) -> list[SinkStatusRecord]:
-    """All failures of ``sink`` with a checkpoint, oldest first."""
-    found: list[SinkStatusRecord] = []
-    for failure in count():
-        key = failed_key(manifest.checkpoint_id, sink, failure)
-        record = _find(store, manifest, key, sink=sink, status=SinkCommitStatus.FAILED, mac=mac)
-        if record is None:
-            return found
-        found.append(record)
-    return found
-
-
 def read_statuses(
     store: ObjectStore, manifest: CheckpointManifest, *, mac: Mac | None = None
 ) -> dict[str, SinkCommitStatus]:
@@ -173,35 +172,10 @@ def usable_statuses(
     A record lies beside its manifest, and anybody who can write to the store may have put it there. It
     must never make a checkpoint bad: a restore would step back over it. One of a newer version is an error.
     """
-    return {sink: _usable_status(store, manifest, sink, mac) for sink in manifest.sink_names}
-
-
-def _usable_status(
-    store: ObjectStore, manifest: CheckpointManifest, sink: str, mac: Mac | None
-) -> SinkCommitStatus:
-    if is_committed_by_spark(manifest, sink):
-        return SinkCommitStatus.COMMITTED
-    for status, key in _status_keys(manifest, sink):
-        try:
-            if _find(store, manifest, key, sink=sink, status=status, mac=mac) is not None:
-                return status
-        except UnknownVersion:
-            raise
-        except FormatError as error:
-            _LOG.warning(
-                "a status of checkpoint %d is passed over: %s; run ckpt verify",
-                manifest.checkpoint_id,
-                error,
-            )
-    return SinkCommitStatus.PENDING
-
-
-def _status_keys(manifest: CheckpointManifest, sink: str) -> tuple[tuple[SinkCommitStatus, str], ...]:
-    """Where to look, in this order: ``committed`` wins over ``failed``."""
-    return (
-        (SinkCommitStatus.COMMITTED, committed_key(manifest.checkpoint_id, sink)),
-        (SinkCommitStatus.FAILED, failed_key(manifest.checkpoint_id, sink, 0)),
-    )
+    return {
+        sink: read_status(store, manifest, sink, mac=mac, pass_over_damage=True)
+        for sink in manifest.sink_names
+    }
 
 
 SinkDrivers = Mapping[str, Callable[[CheckpointManifest], object]]
@@ -246,25 +220,25 @@ def drive_sinks(
     return manifest.with_statuses(usable_statuses(store, manifest, mac=mac))
 
 
-def _find(
+def _has_record(
     store: ObjectStore,
     manifest: CheckpointManifest,
     key: str,
-    *,
     sink: str,
     status: SinkCommitStatus,
+    *,
     mac: Mac | None,
-) -> SinkStatusRecord | None:
-    """The record of this name, None if it is absent or another manifest's; of what it is, is checked."""
+) -> bool:
+    """Whether the record of this name is there and this manifest's; of what it is, is checked."""
     data = find_record(store, key)
     if data is None:
-        return None
+        return False
     record = decode_status(data, key, mac=mac)
     if not belongs(record.commit_nonce, manifest):
-        return None
+        return False
     if (record.checkpoint_id, record.sink, record.status) != (manifest.checkpoint_id, sink, status):
         raise FormatError(f"{key} is the record of something else than its name says", hint=DAMAGE_HINT)
-    return record
+    return True
 
 
 def belongs(commit_nonce: str, manifest: CheckpointManifest) -> bool:

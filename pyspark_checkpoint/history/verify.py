@@ -15,7 +15,7 @@ from pyspark_checkpoint.crypto.aead import MANIFEST_KEY_ID
 from pyspark_checkpoint.crypto.data_keys import decode_wrapped_key
 from pyspark_checkpoint.errors import CheckpointError, FormatError, IntegrityError, NotFound
 from pyspark_checkpoint.format.artifact import ArtifactRef, verify_integrity
-from pyspark_checkpoint.format.envelope import Mac, sha256_hex
+from pyspark_checkpoint.format.envelope import Mac
 from pyspark_checkpoint.format.keys import (
     CONTROL_KEY,
     LATEST_KEY,
@@ -29,7 +29,9 @@ from pyspark_checkpoint.format.keys import (
 )
 from pyspark_checkpoint.format.manifest import CheckpointManifest, ManifestKind
 from pyspark_checkpoint.format.pack import (
+    FOOTER_BYTES,
     PACK_HEADER,
+    PACK_SUFFIX,
     PackEntry,
     pack_tail_bytes,
     read_pack,
@@ -46,7 +48,12 @@ from pyspark_checkpoint.history.artifact_reader import stream_stored
 from pyspark_checkpoint.history.control import find_control_or_new
 from pyspark_checkpoint.history.head import HeadLocation, locate_head
 from pyspark_checkpoint.history.lookup import was_removed_since
-from pyspark_checkpoint.history.manifest_reader import exists, find_record, load_manifest_bytes
+from pyspark_checkpoint.history.manifest_reader import (
+    LoadedManifest,
+    exists,
+    find_record,
+    load_manifest_bytes,
+)
 from pyspark_checkpoint.history.parallel import DEFAULT_CONCURRENCY, iter_bounded
 from pyspark_checkpoint.history.settle import read_list
 from pyspark_checkpoint.history.store_cipher import check_wrapped_key
@@ -72,43 +79,6 @@ class Finding:
         return f"{self.object}: {self.problem}{needed}"
 
 
-@dataclass(frozen=True, slots=True)
-class ChainLink:
-    """A manifest's place in the chain: its own digest, and what it says of its parent."""
-
-    number: int
-    sha256: str
-    parent_sha256: str
-    parent_id: int
-    generation: int
-    epoch: int
-    timestamp_ms: int
-    kind: ManifestKind
-    run_id: str
-    deleted_sha256: str | None = None
-
-    @property
-    def chain_sha256(self) -> str:
-        """The digest that the next manifest must name; a tombstone answers for what it replaced."""
-        return self.deleted_sha256 if self.deleted_sha256 is not None else self.sha256
-
-
-def link_of(manifest: CheckpointManifest, sha256: str) -> ChainLink:
-    """The place of a manifest in the chain."""
-    return ChainLink(
-        number=manifest.checkpoint_id,
-        sha256=sha256,
-        parent_sha256=manifest.parent_sha256,
-        parent_id=manifest.parent_id,
-        generation=manifest.generation,
-        epoch=manifest.epoch,
-        timestamp_ms=manifest.timestamp_ms,
-        kind=manifest.kind,
-        run_id=manifest.run_id,
-        deleted_sha256=manifest.deleted_sha256,
-    )
-
-
 def finding_of(error: CheckpointError, obj: str, checkpoint_id: int | None = None) -> Finding:
     """A finding from what reading an object raised."""
     if isinstance(error, IntegrityError):
@@ -116,18 +86,14 @@ def finding_of(error: CheckpointError, obj: str, checkpoint_id: int | None = Non
     return Finding(obj, error.message, checkpoint_id)
 
 
-def check_link(parent: ChainLink, child: ChainLink) -> Iterator[Finding]:
+def check_link(before: LoadedManifest, after: LoadedManifest) -> Iterator[Finding]:
     """What does not fit between a manifest and the next one."""
-    key, number = manifest_key(child.number), child.number
-    if child.parent_sha256 != parent.chain_sha256:
-        yield Finding(
-            key,
-            "does not follow its parent",
-            number,
-            expected=parent.chain_sha256,
-            actual=child.parent_sha256,
-        )
-    if child.parent_id != parent.number:
+    parent, child = before.manifest, after.manifest
+    key, number = manifest_key(after.number), after.number
+    if child.parent_sha256 != before.chain_sha256:
+        problem = "does not follow its parent"
+        yield Finding(key, problem, number, expected=before.chain_sha256, actual=child.parent_sha256)
+    if child.parent_id != before.number:
         yield Finding(key, f"says that its parent is {child.parent_id}", number)
     raised = child.generation - parent.generation
     over_damage = child.kind is ManifestKind.ROLLBACK and raised > 0
@@ -294,7 +260,7 @@ def _check_manifests(
     store: ObjectStore, where: HeadLocation, keys: Iterable[str], mac: Mac | None, seen: _Seen
 ) -> Iterator[Finding]:
     control, head_number = where.control, where.number
-    parent: ChainLink | None = None
+    parent: LoadedManifest | None = None
     for number in _numbers(store, where, keys):
         if isinstance(number, Finding):
             yield number
@@ -343,18 +309,19 @@ def _numbers(store: ObjectStore, where: HeadLocation, keys: Iterable[str]) -> It
 
 def _check_one(
     store: ObjectStore, control: Control, number: int, mac: Mac | None, seen: _Seen
-) -> Generator[Finding, None, ChainLink | None]:
-    """Check one manifest and remember what it needs; its place in the chain, None if it is unreadable."""
+) -> Generator[Finding, None, LoadedManifest | None]:
+    """Check one manifest and remember what it needs; None if it is unreadable."""
     key = manifest_key(number)
     data = find_record(store, key)
     if data is None:
         yield Finding(key, "is missing", number)
         return None
     try:
-        manifest = load_manifest_bytes(data, number, mac=mac).manifest
+        loaded = load_manifest_bytes(data, number, mac=mac)
     except FormatError as error:
         yield finding_of(error, key, number)
         return None
+    manifest = loaded.manifest
     if number not in seen.nonces:
         yield from check_manifest(manifest)
         yield from check_inline(manifest)
@@ -366,7 +333,7 @@ def _check_one(
             seen.data_keys.update(dict.fromkeys(data_keys_of(manifest), number))
             yield from collect_settled(store, manifest, seen.needed, seen.lists, seen.data_keys)
         seen.nonces[number] = manifest.commit_nonce
-    return link_of(manifest, sha256_hex(data))
+    return loaded
 
 
 def _check_records(
@@ -423,7 +390,6 @@ def _stray(checkpoint_id: int, nonce: str, number: int, nonces: Mapping[int, str
 # --- stored bytes against what manifests say of them ------------------------------------------------
 
 
-_FOOTER_BYTES = 8
 _WHOLE_BYTES = 32 * 1024 * 1024
 
 
@@ -519,7 +485,7 @@ def check_object(store: ObjectStore, entry: NeededObject) -> list[Finding]:
     """What is wrong with one object; a missing one is one finding. Every byte of it is read once."""
     try:
         size_bytes = store.head(entry.path).size_bytes
-        if not entry.path.endswith(".pack"):
+        if not entry.path.endswith(PACK_SUFFIX):
             return list(_check_plain(store, entry, size_bytes))
         if size_bytes <= _WHOLE_BYTES:
             return list(_check_pack(entry, store.get(entry.path)))
@@ -580,7 +546,7 @@ def _check_pack(entry: NeededObject, data: bytes) -> Iterator[Finding]:
 
 def _check_large_pack(store: ObjectStore, entry: NeededObject, size_bytes: int) -> Iterator[Finding]:
     """The same for a pack that is too large to hold: its frame first, then part by part."""
-    footer = store.get(entry.path, start=size_bytes - _FOOTER_BYTES, end=size_bytes)
+    footer = store.get(entry.path, start=size_bytes - FOOTER_BYTES, end=size_bytes)
     try:
         tail_bytes = min(pack_tail_bytes(entry.path, footer), size_bytes)
         head = store.get(entry.path, start=0, end=len(PACK_HEADER))

@@ -27,8 +27,18 @@ from pyspark_checkpoint.testing.faulty_store import (
     FaultyStore,
 )
 from pyspark_checkpoint.testing.manual_clock import ManualClock
-from tests.support.copying import copy, findings, head_number, prune, shown
-from tests.support.made_history import commit_epoch, content, contents, make_history, new_run
+from tests.support.made_history import (
+    commit_epoch,
+    content,
+    contents,
+    copy,
+    findings,
+    head_number,
+    make_history,
+    new_run,
+    prune,
+    shown,
+)
 
 CLOCK = ManualClock("copy")
 

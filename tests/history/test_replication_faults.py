@@ -33,8 +33,17 @@ from pyspark_checkpoint.testing.faulty_store import (
     fault_on,
 )
 from pyspark_checkpoint.testing.manual_clock import ManualClock
-from tests.support.copying import copy, findings, head_number, prune, shown
-from tests.support.made_history import commit_epoch, contents, make_history, new_run
+from tests.support.made_history import (
+    commit_epoch,
+    contents,
+    copy,
+    findings,
+    head_number,
+    make_history,
+    new_run,
+    prune,
+    shown,
+)
 
 CLOCK = ManualClock("copy")
 
