@@ -21,7 +21,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 
 from pyspark_checkpoint import open_object_store
-from pyspark_checkpoint.crypto.master_keys import make_key_ring
+from pyspark_checkpoint.crypto.keyring import make_key_ring
 from pyspark_checkpoint.format.keys import CHECKPOINTS_PREFIX, manifest_key
 from pyspark_checkpoint.format.manifest import (
     CheckpointManifest,

@@ -9,9 +9,9 @@ from pyspark_checkpoint.cli import text
 from pyspark_checkpoint.errors import CheckpointError, FormatError, Unavailable
 from pyspark_checkpoint.format.records import Control
 from pyspark_checkpoint.history.checkpoint_store import CheckpointStore
+from pyspark_checkpoint.history.control import savepoints
 from pyspark_checkpoint.history.head import Head, find_head, lost_problem
 from pyspark_checkpoint.history.overview import Entry, entry_of, names_by_number
-from pyspark_checkpoint.history.pins import savepoints
 from pyspark_checkpoint.listener.health import find_trouble
 from pyspark_checkpoint.store.base import ObjectStore
 

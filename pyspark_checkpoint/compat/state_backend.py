@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from pyspark_checkpoint.clock import SYSTEM_CLOCK, Clock
+from pyspark_checkpoint.crypto.keyring import KEY_FILE_OPTION
 from pyspark_checkpoint.errors import RefusedError, SettingsError
 from pyspark_checkpoint.format.keys import check_name
 from pyspark_checkpoint.format.manifest import DEFAULT_VNODE_COUNT, MAX_VNODE_COUNT
@@ -28,7 +29,6 @@ from pyspark_checkpoint.store.open import open_object_store
 from pyspark_checkpoint.store.url import parse_store_url
 
 DEFAULT_INSTANCE_ID = "local"
-KEY_FILE_OPTION = "encryptionKeyFile"
 E = TypeVar("E", bound=enum.Enum)
 
 
@@ -119,7 +119,9 @@ class StateBackendConfig:
                 raise _unknown(name, backend)
         missing = [name for name in _NEEDED.get(backend, ()) if name not in given]
         if missing:
-            raise SettingsError(f"the backend {backend.value} needs {' and '.join(missing)}")
+            raise SettingsError(
+                f"the backend {backend.value} needs {' and '.join(missing)}", hint="add what is missing"
+            )
         return StateBackendConfig(backend, **_parse_values(given))
 
     def to_mapping(self) -> dict[str, Any]:
@@ -189,17 +191,24 @@ class StateBackendConfig:
         self, *, run_id: str | None = None, max_retained: int | None = None, clock: Clock = SYSTEM_CLOCK
     ) -> CheckpointStore:
         """Open the history of checkpoints, restricted to this instance's share. Nothing is sent yet."""
-        settings: dict[str, Any] = {
-            "run_id": run_id,
-            "instance_id": self.instance_id,
-            "max_retained": max_retained,
-            "vnode_count": self.vnode_capacity,
-            "vnodes": None if self.vnodes is None else frozenset(self.vnodes),
-            "clock": clock,
-        }
         if self.store_url is None:
-            return CheckpointStore(MemoryStore(clock=clock), **settings)
-        return CheckpointStore.open(self.store_url, self.options, **settings)
+            return CheckpointStore(
+                MemoryStore(clock=clock),
+                run_id=run_id,
+                max_retained=max_retained,
+                vnode_count=self.vnode_capacity,
+                clock=clock,
+            )
+        return CheckpointStore.open(
+            self.store_url,
+            self.options,
+            run_id=run_id,
+            instance_id=self.instance_id,
+            max_retained=max_retained,
+            vnode_count=self.vnode_capacity,
+            vnodes=None if self.vnodes is None else frozenset(self.vnodes),
+            clock=clock,
+        )
 
 
 _DEFAULTS: Mapping[str, Any] = {
@@ -214,7 +223,9 @@ def _check_fields(config: StateBackendConfig) -> None:
             raise _unknown(name, config.backend)
     for name in _NEEDED.get(config.backend, ()):
         if not getattr(config, name):
-            raise SettingsError(f"the backend {config.backend.value} needs {name}")
+            raise SettingsError(
+                f"the backend {config.backend.value} needs {name}", hint="add what is missing"
+            )
     if config.url is not None:
         parse_store_url(config.url)
     _check_instance(config.instance_id, "instance")
@@ -232,11 +243,13 @@ def _check_instance(name: str, what: str) -> None:
 def _check_vnodes(config: StateBackendConfig) -> None:
     capacity = config.vnode_capacity
     if type(capacity) is not int or not 1 <= capacity <= MAX_VNODE_COUNT:
-        raise SettingsError(f"vnode_capacity is {capacity!r}, not a number from 1 to {MAX_VNODE_COUNT}")
+        raise SettingsError(f"vnode_capacity is {capacity!r}", hint=f"a number from 1 to {MAX_VNODE_COUNT}")
     if config.vnodes is None:
         return
     if any(type(vnode) is not int or not 0 <= vnode < capacity for vnode in config.vnodes):
-        raise SettingsError(f"vnodes must be numbers from 0 to {capacity - 1}")
+        raise SettingsError(
+            f"vnodes must be numbers from 0 to {capacity - 1}", hint="leave them out to mean all"
+        )
     if not config.vnodes or len(set(config.vnodes)) != len(config.vnodes):
         raise SettingsError("vnodes is empty, or has a number twice", hint="leave it out to mean all")
     object.__setattr__(config, "vnodes", tuple(sorted(config.vnodes)))
@@ -269,7 +282,7 @@ def _parse_enum(kind: type[E], value: object, what: str) -> E:
     names = [str(member.value) for member in kind]
     if isinstance(value, str) and value.replace("-", "_") in names:
         return kind(value.replace("-", "_"))
-    raise SettingsError(f"{what} is {value!r}, not one of {', '.join(names)}")
+    raise SettingsError(f"{what} is {value!r}", hint=f"it is one of {', '.join(names)}")
 
 
 def _parse_values(given: Mapping[str, Any]) -> dict[str, Any]:
@@ -279,7 +292,7 @@ def _parse_values(given: Mapping[str, Any]) -> dict[str, Any]:
             parsed[name] = _parse_enum(DiscoveryMode, value, name)
         elif name in ("vnodes", "seed_peers") and value is not None:
             if isinstance(value, str) or not isinstance(value, Iterable):
-                raise SettingsError(f"{name} is a list")
+                raise SettingsError(f"{name} is not a list", hint="write it as a list")
             parsed[name] = tuple(value)
         elif name == "path" and isinstance(value, str | Path) and str(value):
             parsed[name] = Path(value)
@@ -288,7 +301,9 @@ def _parse_values(given: Mapping[str, Any]) -> dict[str, Any]:
         elif name == "vnode_capacity" or value is None:
             continue
         elif not isinstance(value, str) or name in ("options", "path"):
-            raise SettingsError(f"{name} has a value of another type")
+            raise SettingsError(
+                f"{name} has a value of another type", hint="strings, but for lists and options"
+            )
     return {name: value for name, value in parsed.items() if value is not None or name == "vnodes"}
 
 

@@ -3,8 +3,8 @@
 * An artifact is encrypted under a key made for it alone, by HKDF-SHA256 from the data key and a random
   salt, so that one data key serves any number of artifacts. Its associated data bind the store, the
   checkpoint, the operator, the partition and the kind: bytes that were moved elsewhere do not open.
-* It is cut in segments, so that a large one is read with bounded memory; a segment that is missing,
-  doubled, moved or cut off at the end is found, because its number and "last" are part of the nonce.
+* It is cut in segments, so that a large one can be read with bounded memory; a segment that is missing,
+  duplicated, moved or cut off at the end is found, because its number and "last" are part of the nonce.
 * A data key is wrapped by AES-256-GCM under a master key, bound to store and data key id, and kept as
   ``keys/{data_key_id}.json``. Manifests are authenticated by HMAC-SHA256 under a key derived from one
   data key of the store, ``MANIFEST_KEY_ID``, which tasks never get: a change of the master key touches
@@ -40,6 +40,7 @@ from pyspark_checkpoint.errors import FormatError, UnknownVersion
 from pyspark_checkpoint.format.cipher import ArtifactContext
 from pyspark_checkpoint.format.envelope import Mac
 
+_DAMAGE_HINT = "run ckpt verify; restore the object from a copy, or go back with ckpt rollback"
 ARTIFACT_MAGIC = b"CKPE"
 ARTIFACT_VERSION = 1
 SALT_BYTES = 16
@@ -64,60 +65,39 @@ class DataKey:
     secret: bytes = field(repr=False)
 
 
-def encrypted_size(plain_bytes: int, *, segment_log2: int = SEGMENT_LOG2) -> int:
-    """The stored size of an artifact of ``plain_bytes``."""
-    segments = max(1, -(-plain_bytes // (1 << segment_log2)))
-    return HEADER_BYTES + plain_bytes + segments * TAG_BYTES
-
-
 def encrypt_artifact(
     key: DataKey, context: ArtifactContext, data: Bytes, salt: bytes, *, segment_log2: int = SEGMENT_LOG2
 ) -> bytes:
     """Return the stored bytes of ``data``. ``salt`` must never be used twice with one data key."""
-    return _joined(encrypt_stream(key, context, [data], salt, segment_log2=segment_log2))
-
-
-def encrypt_stream(
-    key: DataKey,
-    context: ArtifactContext,
-    chunks: Iterable[Bytes],
-    salt: bytes,
-    *,
-    segment_log2: int = SEGMENT_LOG2,
-) -> Iterator[bytes]:
-    """Yield the stored bytes of an artifact that arrives in chunks; memory is bounded by a segment."""
     if len(salt) != SALT_BYTES:
-        raise FormatError(f"a salt has {SALT_BYTES} bytes, not {len(salt)}")
+        raise FormatError(
+            f"a salt has {SALT_BYTES} bytes, not {len(salt)}",
+            hint="nothing was written; please report this",
+        )
     header = ARTIFACT_MAGIC + bytes([ARTIFACT_VERSION, segment_log2]) + salt
     cipher, bound = _artifact_cipher(key, salt), header + _associated(context)
-    yield header
-    for number, last, segment in _segments(chunks, 1 << segment_log2):
-        yield cipher.encrypt(_segment_nonce(number, last), segment, bound)
+    stored = io.BytesIO()
+    stored.write(header)
+    for number, last, segment in _segments(memoryview(data), 1 << segment_log2):
+        stored.write(cipher.encrypt(_segment_nonce(number, last), segment, bound))
+    return stored.getvalue()
 
 
 def decrypt_artifact(key: DataKey, context: ArtifactContext, data: Bytes) -> bytes:
     """Return what was encrypted, or raise ``FormatError`` when it was changed or moved."""
-    return _joined(decrypt_stream(key, context, [data]))
-
-
-def decrypt_stream(key: DataKey, context: ArtifactContext, chunks: Iterable[Bytes]) -> Iterator[bytes]:
-    """Yield what was encrypted, each segment only after its tag was checked.
-
-    A consumer must throw away what it has when a later segment fails: only the end of the iteration
-    proves that nothing was cut off.
-    """
-    source = iter(chunks)
-    header, rest = _read_header(context, source)
+    header = _read_header(context, bytes(data[:HEADER_BYTES]))
     cipher, bound = _artifact_cipher(key, header[6:]), header + _associated(context)
     stored_segment = (1 << header[5]) + TAG_BYTES
-    for number, last, segment in _segments(_chain(rest, source), stored_segment):
+    plain = io.BytesIO()
+    for number, last, segment in _segments(memoryview(data)[HEADER_BYTES:], stored_segment):
         try:
-            yield cipher.decrypt(_segment_nonce(number, last), segment, bound)
+            plain.write(cipher.decrypt(_segment_nonce(number, last), segment, bound))
         except InvalidTag:
             raise FormatError(
                 f"data key {key.data_key_id} does not open {_described(context)}",
                 hint="the bytes were changed, or belong to another place or store",
             ) from None
+    return plain.getvalue()
 
 
 def wrap_data_key(master_secret: bytes, store_id: str, key: DataKey, nonce: bytes) -> bytes:
@@ -181,57 +161,26 @@ def _segment_nonce(number: int, last: bool) -> bytes:
     return struct.pack(">7xIB", number, last)
 
 
-def _segments(chunks: Iterable[Bytes], size_bytes: int) -> Iterator[tuple[int, bool, Bytes]]:
-    """Cut chunks of any length into segments of one length; the last, perhaps empty, is marked."""
-    number, held = 0, bytearray()
-    for chunk in chunks:
-        view = memoryview(chunk)
-        while view:
-            if len(held) == size_bytes:
-                yield number, False, bytes(held)
-                number += 1
-                held.clear()
-            if not held and len(view) > size_bytes:
-                yield number, False, view[:size_bytes]
-                number += 1
-                view = view[size_bytes:]
-                continue
-            room = size_bytes - len(held)
-            held += view[:room]
-            view = view[room:]
-    yield number, True, bytes(held)
+def _segments(data: memoryview, size_bytes: int) -> Iterator[tuple[int, bool, memoryview]]:
+    """Cut data into segments of one length; the last, perhaps shorter or empty, is marked."""
+    last = max(0, len(data) - 1) // size_bytes
+    for number in range(last + 1):
+        yield number, number == last, data[number * size_bytes : (number + 1) * size_bytes]
 
 
-def _joined(pieces: Iterable[bytes]) -> bytes:
-    """Join pieces without holding all of them and the result at once."""
-    joined = io.BytesIO()
-    for piece in pieces:
-        joined.write(piece)
-    return joined.getvalue()
-
-
-def _chain(first: Bytes, rest: Iterable[Bytes]) -> Iterator[Bytes]:
-    yield first
-    yield from rest
-
-
-def _read_header(context: ArtifactContext, source: Iterator[Bytes]) -> tuple[bytes, Bytes]:
-    head, rest = b"", memoryview(b"")
-    while len(head) < HEADER_BYTES:
-        chunk = next(source, None)
-        if chunk is None:
-            raise FormatError(
-                f"{_described(context)} is torn: it is shorter than an encrypted artifact's header"
-            )
-        view, room = memoryview(chunk), HEADER_BYTES - len(head)
-        head, rest = head + bytes(view[:room]), view[room:]
+def _read_header(context: ArtifactContext, head: bytes) -> bytes:
+    if len(head) < HEADER_BYTES:
+        raise FormatError(
+            f"{_described(context)} is torn: it is shorter than an encrypted artifact's header",
+            hint=_DAMAGE_HINT,
+        )
     if head[:4] != ARTIFACT_MAGIC:
-        raise FormatError(f"{_described(context)} is not an encrypted artifact")
+        raise FormatError(f"{_described(context)} is not an encrypted artifact", hint=_DAMAGE_HINT)
     if head[4] != ARTIFACT_VERSION:
         raise UnknownVersion(
             f"{_described(context)} has encryption version {head[4]}, not {ARTIFACT_VERSION}",
             hint="upgrade pyspark-checkpoint on the machine that reads",
         )
     if head[5] > _MAX_SEGMENT_LOG2:
-        raise FormatError(f"{_described(context)} has a damaged header")
-    return head, rest
+        raise FormatError(f"{_described(context)} has a damaged header", hint=_DAMAGE_HINT)
+    return head

@@ -7,7 +7,7 @@ import binascii
 from dataclasses import dataclass, replace
 
 from pyspark_checkpoint.crypto.aead import DataKey, unwrap_data_key, wrap_data_key
-from pyspark_checkpoint.crypto.master_keys import KeyRing, MasterKey
+from pyspark_checkpoint.crypto.keyring import KEY_RING_HINT, KeyRing, MasterKey
 from pyspark_checkpoint.errors import FormatError, MissingKey
 from pyspark_checkpoint.format.envelope import decode_record, encode_record
 
@@ -53,7 +53,7 @@ def unwrap(record: WrappedKey, ring: KeyRing | None) -> DataKey:
         raise MissingKey(
             needed,
             f"this store is encrypted: data key {record.data_key_id} needs master key {needed!r}",
-            hint="give the key file, or set CKPT_KEY_FILE or CKPT_KEYRING",
+            hint=KEY_RING_HINT,
         )
     master = ring.find(needed)
     key = unwrap_data_key(master.secret, record.store_id, record.data_key_id, record.nonce, record.wrapped)
@@ -86,7 +86,10 @@ def decode_wrapped_key(data: bytes, name: str) -> WrappedKey:
     """Read a wrapped data key back."""
     fields = decode_record(data, name)
     if fields.get("algorithm") != ALGORITHM:
-        raise FormatError(f"{name} is wrapped by an algorithm that this version does not know")
+        raise FormatError(
+            f"{name} is wrapped by an algorithm that this version does not know",
+            hint="a newer version of pyspark-checkpoint wrote it, or it is damaged; upgrade, or restore it",
+        )
     try:
         return WrappedKey(
             data_key_id=str(fields["data_key_id"]),
@@ -98,4 +101,7 @@ def decode_wrapped_key(data: bytes, name: str) -> WrappedKey:
             counter=int(fields["counter"]),
         )
     except (KeyError, TypeError, ValueError, binascii.Error):
-        raise FormatError(f"{name} lacks a field, or has one of another type") from None
+        raise FormatError(
+            f"{name} lacks a field, or has one of another type",
+            hint="restore the object from a copy of the store; without it its artifacts cannot be read",
+        ) from None

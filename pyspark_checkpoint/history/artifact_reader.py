@@ -6,19 +6,21 @@ import hashlib
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
+from pyspark_checkpoint.crypto.keyring import KEY_RING_HINT
 from pyspark_checkpoint.errors import (
     FormatError,
     IntegrityError,
     Invalid,
     MissingKey,
+    NoCheckpoint,
     NotFound,
-    RefusedError,
 )
 from pyspark_checkpoint.format.artifact import ArtifactRef, verify_integrity
 from pyspark_checkpoint.format.cipher import Cipher
 from pyspark_checkpoint.format.envelope import sha256_hex
-from pyspark_checkpoint.format.manifest import CheckpointManifest
+from pyspark_checkpoint.format.manifest import SIDECAR_NAME, CheckpointManifest
 from pyspark_checkpoint.format.ranges import ReadRange, coalesce_ranges, cut_range
+from pyspark_checkpoint.history.manifest_reader import DAMAGE_HINT, missing_object
 from pyspark_checkpoint.history.parallel import DEFAULT_CONCURRENCY, iter_bounded
 from pyspark_checkpoint.history.settle import unfolded
 from pyspark_checkpoint.history.staging import NO_PARTITION, artifact_context
@@ -42,8 +44,9 @@ def wanted_artifacts(manifest: CheckpointManifest, operator: str, partition: int
     for part in entry.partitions if entry is not None else ():
         if part.partition_id == partition:
             return [WantedArtifact(ref, operator, partition) for ref in part.artifacts]
-    raise RefusedError(
-        f"checkpoint {manifest.checkpoint_id} has no partition {partition} of operator {operator!r}"
+    raise NoCheckpoint(
+        f"checkpoint {manifest.checkpoint_id} has no partition {partition} of operator {operator!r}",
+        hint="its manifest's operators say which partitions there are",
     )
 
 
@@ -94,7 +97,7 @@ class ArtifactReader:
                 verify_integrity("an inline artifact", ref.inline, ref.sha256)
                 found[place] = ref.inline
         plan = coalesce_ranges(ref for ref in unique.values() if ref.inline is None)
-        for pairs in iter_bounded(lambda part: read_range(self._store, part), plan, self._limit):
+        for pairs in iter_bounded(lambda part: _read_range(self._store, part), plan, self._limit):
             found.update((_place(ref), data) for ref, data in pairs)
         return found
 
@@ -106,7 +109,7 @@ class ArtifactReader:
             raise MissingKey(
                 ref.data_key_id,
                 f"the store is encrypted, and no key ring was given to open data key {ref.data_key_id}",
-                hint="give encryptionKeyFile, or set CKPT_KEY_FILE or CKPT_KEYRING",
+                hint=KEY_RING_HINT,
             )
         context = artifact_context(
             self._store_id,
@@ -119,15 +122,22 @@ class ArtifactReader:
         return self._cipher.decrypt(data, ref.data_key_id, context)
 
 
-def read_range(store: ObjectStore, part: ReadRange) -> list[tuple[ArtifactRef, bytes]]:
-    """Read one range and cut it; a missing or short object is an error that names it."""
+def _read_range(store: ObjectStore, part: ReadRange) -> list[tuple[ArtifactRef, bytes]]:
+    """Read one range and cut it into its artifacts."""
+    return list(cut_range(part, _get_range(store, part.path, part.start, part.end)))
+
+
+def _get_range(store: ObjectStore, path: str, start: int, end: int) -> bytes:
+    """A range of an object; a missing or short object is an error that names it."""
     try:
-        data = store.get(part.path, start=part.start, end=part.end)
+        data = store.get(path, start=start, end=end)
     except NotFound:
-        raise FormatError(f"{part.path} is missing, though a checkpoint names it") from None
+        raise missing_object(path) from None
     except Invalid:
-        raise FormatError(f"{part.path} is shorter than recorded") from None
-    return list(cut_range(part, data))
+        data = b""
+    if len(data) != end - start:
+        raise FormatError(f"{path} is shorter than recorded", hint=DAMAGE_HINT)
+    return data
 
 
 def stream_stored(
@@ -146,25 +156,28 @@ def stream_stored(
     starts = range(ref.offset, end, chunk_bytes)
     digest = hashlib.sha256()
     for chunk in iter_bounded(
-        lambda start: _read_chunk(store, path, start, min(start + chunk_bytes, end)), starts, ahead
+        lambda start: _get_range(store, path, start, min(start + chunk_bytes, end)), starts, ahead
     ):
         digest.update(chunk)
         yield chunk
     if digest.hexdigest() != ref.sha256:
-        raise IntegrityError(path, ref.sha256, digest.hexdigest())
-
-
-def _read_chunk(store: ObjectStore, path: str, start: int, stop: int) -> bytes:
-    try:
-        chunk = store.get(path, start=start, end=stop)
-    except NotFound:
-        raise FormatError(f"{path} is missing, though a checkpoint names it") from None
-    except Invalid:
-        raise FormatError(f"{path} is shorter than recorded") from None
-    if len(chunk) != stop - start:
-        raise FormatError(f"{path} is shorter than recorded")
-    return chunk
+        raise IntegrityError(path, ref.sha256, digest.hexdigest(), hint=DAMAGE_HINT)
 
 
 def _place(ref: ArtifactRef) -> _Place:
     return ref.path, ref.offset, ref.size_bytes, ref.sha256
+
+
+def find_sidecar(manifest: CheckpointManifest) -> ArtifactRef | None:
+    """A checkpoint's sidecar, None if it has none."""
+    return next((ref for ref in manifest.files if ref.name == SIDECAR_NAME), None)
+
+
+def iter_sidecar(
+    store: ObjectStore, ref: ArtifactRef, *, store_id: str = "", cipher: Cipher | None = None
+) -> Iterator[bytes]:
+    """Yield a sidecar's bytes in chunks; an error at the end means that none of them may be used."""
+    if ref.data_key_id is None:
+        yield from stream_stored(store, ref)
+        return
+    yield ArtifactReader(store, store_id=store_id, cipher=cipher).read(ref)

@@ -2,11 +2,16 @@
 
 A store without it is new. A store that has manifests, or a pointer, but no control record has lost
 it, and is never taken for a new one.
+
+It holds the pins. A savepoint is a pin with the name that its user gave. A rollback pins its target under a
+name of its own, which says which number it is going to create: once that number is taken the pin is
+useless, whoever took it, so that a crashed rollback leaves nothing that needs a clock to be cleaned up.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import re
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from pyspark_checkpoint.clock import Clock
@@ -19,16 +24,25 @@ from pyspark_checkpoint.errors import (
     RefusedError,
     Unavailable,
 )
-from pyspark_checkpoint.format.keys import CHECKPOINTS_PREFIX, CONTROL_KEY, LATEST_KEY, MANIFESTS_PREFIX
-from pyspark_checkpoint.format.records import Control, decode_control, encode_control
+from pyspark_checkpoint.format.keys import (
+    CHECKPOINTS_PREFIX,
+    CONTROL_KEY,
+    LATEST_KEY,
+    MANIFESTS_PREFIX,
+    MAX_NUMBER,
+    pad,
+)
+from pyspark_checkpoint.format.records import Control, Pin, decode_control, encode_control
 from pyspark_checkpoint.history.manifest_reader import exists, read_stored
 from pyspark_checkpoint.store.base import ObjectStore, Version
 
 MAX_SWAPS = 100
 _FIRST_DELAY_SECONDS = 0.005
 _MAX_DELAY_SECONDS = 1.0
+_BUG_HINT = "nothing was changed; this is a bug of pyspark-checkpoint: please report it"
+_BUSY_HINT = "many writers use this store at once; repeat it when fewer do"
 
-Change = Callable[[Control], Control | None]
+ControlChange = Callable[[Control], Control | None]
 """Gives the next state, or None when what it wants already holds. May read; must not write.
 
 It is asked again after a lost race or a lost answer, so it must not want the same thing twice: a
@@ -66,6 +80,14 @@ def read_control(store: ObjectStore, *, store_id: str | None = None) -> ControlS
     if state is None:
         raise lost_control(store)
     return state
+
+
+def has_changed_since(store: ObjectStore, seen: Control) -> bool:
+    """Whether somebody pruned, deleted, pinned or swept since ``seen`` was read.
+
+    Then what is missing may have been removed on purpose, and is not yet damage: look again.
+    """
+    return read_control(store, store_id=seen.store_id).control.counter != seen.counter
 
 
 def lost_control(store: ObjectStore) -> FormatError:
@@ -113,11 +135,13 @@ def ensure_control(store: ObjectStore, clock: Clock, *, store_id: str | None = N
         except (AlreadyExists, OutcomeUnknown):
             # Whoever made it, there is one now or soon, and all of them are equally new.
             clock.sleep(_FIRST_DELAY_SECONDS)
-    raise Unavailable("the control record could not be created", key=CONTROL_KEY)
+    raise Unavailable(
+        f"gave up creating the control record after {MAX_SWAPS} attempts", key=CONTROL_KEY, hint=_BUSY_HINT
+    )
 
 
 def swap_control(
-    store: ObjectStore, change: Change, clock: Clock, *, store_id: str | None = None
+    store: ObjectStore, change: ControlChange, clock: Clock, *, store_id: str | None = None
 ) -> ControlState:
     """Apply ``change`` to the control record, however often that takes, and return the result.
 
@@ -145,12 +169,56 @@ def swap_control(
         return ControlState(wanted, version, data)
     if isinstance(failure, OutcomeUnknown):
         raise failure
-    raise Unavailable("the control record changes faster than it can be swapped", key=CONTROL_KEY)
+    raise Unavailable(
+        f"gave up after {MAX_SWAPS} conflicting writes to {CONTROL_KEY}", key=CONTROL_KEY, hint=_BUSY_HINT
+    )
 
 
 def check_step(before: Control, after: Control) -> None:
     """Refuse a change that breaks what always holds: one store, rising counter, floor that never falls."""
     if after.store_id != before.store_id or after.counter != before.counter + 1:
-        raise RefusedError("a change of _control must keep the store id and raise the counter by one")
+        raise RefusedError(
+            "a change of _control must keep the store id and raise the counter by one", hint=_BUG_HINT
+        )
     if after.floor < before.floor or after.swept < before.swept or after.swept > after.floor:
-        raise RefusedError("the floor and what is swept never fall, and swept never passes the floor")
+        raise RefusedError(
+            "the floor and what is swept never fall, and swept never passes the floor", hint=_BUG_HINT
+        )
+
+
+# --- pins: pure -------------------------------------------------------------------------------------
+
+
+_ROLLBACK = re.compile(r"~rollback-([0-9]{10})-.+")
+
+
+def rollback_pin_name(number: int, unique: str) -> str:
+    """The name under which a rollback that will create ``number`` pins its target."""
+    return f"~rollback-{pad(number)}-{unique}"
+
+
+def parse_rollback_pin_name(name: str) -> int | None:
+    """The number that a rollback's pin is for; None for a savepoint's name."""
+    match = _ROLLBACK.fullmatch(name)
+    return int(match[1]) if match else None
+
+
+def savepoints(control: Control) -> dict[str, Pin]:
+    """The pins that users made, by name."""
+    return {name: pin for name, pin in sorted(control.pins.items()) if not name.startswith("~")}
+
+
+def drop_stale_pins(control: Control, head_number: int) -> Mapping[str, Pin]:
+    """The pins without those of rollbacks whose number is taken, and which therefore are over."""
+    return {
+        name: pin
+        for name, pin in control.pins.items()
+        if (made_for := parse_rollback_pin_name(name)) is None or made_for > head_number
+    }
+
+
+def may_pin(control: Control, number: int) -> bool:
+    """Rule 8: only what is not below the floor, or is pinned already, may be pinned; nothing deleted."""
+    if number in control.deleted or number > MAX_NUMBER:
+        return False
+    return number >= control.floor or number in control.pinned_numbers()

@@ -1,7 +1,7 @@
 """Deciding what a copy of a history needs. Pure.
 
 A copy keeps manifests and artifacts byte for byte, and the store id with them: the id names the
-history, not the place, and encrypted artifacts are bound to it. What holds at the target:
+history, not the URL, and encrypted artifacts are bound to it. What holds at the target:
 
 * It must hold a prefix of the source's history: numbers from its own floor up to its own head, without
   a gap, each equal to the source's. It never shows a checkpoint whose artifacts are not all there.
@@ -18,15 +18,15 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from pyspark_checkpoint.errors import RefusedError
+from pyspark_checkpoint.errors import Diverged, InUse, NoCheckpoint
 from pyspark_checkpoint.format.keys import pad
 from pyspark_checkpoint.format.manifest import CheckpointManifest, ManifestKind
 from pyspark_checkpoint.format.records import Control, Pin
-from pyspark_checkpoint.history.pins import savepoints
+from pyspark_checkpoint.history.control import savepoints
 
 
 @dataclass(frozen=True, slots=True, order=True)
-class Place:
+class ObjectRange:
     """A range of an object and the digest that proves it."""
 
     path: str
@@ -36,7 +36,7 @@ class Place:
 
 
 @dataclass(frozen=True, slots=True)
-class Copied:
+class CopiedCheckpoint:
     """One checkpoint as far as copying cares."""
 
     number: int
@@ -47,7 +47,7 @@ class Copied:
     earlier_runs: tuple[str, ...]
     sink_names: tuple[str, ...]
 
-    def is_same(self, other: Copied) -> bool:
+    def is_same(self, other: CopiedCheckpoint) -> bool:
         """Whether both are one checkpoint; one side may have been deleted since, and say so."""
         return self.original_sha256 == other.original_sha256
 
@@ -62,9 +62,9 @@ class SourceView:
     """What was read of the source. ``checkpoints`` has at least what ``numbers_to_read`` asked for."""
 
     control: Control
-    head: Copied
-    checkpoints: Mapping[int, Copied]
-    places: Mapping[str, frozenset[Place]] = field(repr=False, default_factory=dict)
+    head: CopiedCheckpoint
+    checkpoints: Mapping[int, CopiedCheckpoint]
+    ranges: Mapping[str, frozenset[ObjectRange]] = field(repr=False, default_factory=dict)
     data_key_ids: frozenset[str] = frozenset()
 
 
@@ -73,12 +73,12 @@ class TargetView:
     """What is at the target: nothing, a copy that was begun, or a history whose head needs ``held``."""
 
     control: Control | None = None
-    head: Copied | None = None
+    head: CopiedCheckpoint | None = None
     held: frozenset[str] = field(repr=False, default=frozenset())
 
 
 @dataclass(frozen=True, slots=True)
-class CopyWish:
+class CopySelection:
     """Which checkpoints are wanted: all, or these numbers and savepoints."""
 
     numbers: frozenset[int] = frozenset()
@@ -110,9 +110,9 @@ class CopyPlan:
     """Numbers whose seals and sink statuses are brought up to date."""
 
 
-def view_of(manifest: CheckpointManifest, sha256: str) -> Copied:
+def view_of(manifest: CheckpointManifest, sha256: str) -> CopiedCheckpoint:
     """What copying needs to know of a manifest."""
-    return Copied(
+    return CopiedCheckpoint(
         manifest.checkpoint_id,
         sha256,
         manifest.kind,
@@ -123,21 +123,21 @@ def view_of(manifest: CheckpointManifest, sha256: str) -> Copied:
     )
 
 
-def wanted_numbers(control: Control, head_number: int, wish: CopyWish) -> frozenset[int]:
+def wanted_numbers(control: Control, head_number: int, selection: CopySelection) -> frozenset[int]:
     """The numbers that are wanted at the target; ``RefusedError`` for one that the source does not have."""
     pins = savepoints(control)
-    if wish.everything:
+    if selection.everything:
         pinned = {pin.number for pin in pins.values()}
         return frozenset(range(control.floor, head_number + 1)) | pinned
-    chosen = set(wish.numbers)
-    for name in wish.savepoint_names:
+    chosen = set(selection.numbers)
+    for name in selection.savepoint_names:
         if name not in pins:
-            raise RefusedError(f"the source has no savepoint {name!r}", hint="ckpt list shows them")
+            raise NoCheckpoint(f"the source has no savepoint {name!r}", hint="ckpt list shows them")
         chosen.add(pins[name].number)
     for number in sorted(chosen):
-        living = control.floor <= number <= head_number or number in control.pinned_numbers()
-        if not living or number in control.deleted:
-            raise RefusedError(f"the source has no checkpoint {number}", hint="ckpt list shows them")
+        is_live = control.floor <= number <= head_number or number in control.pinned_numbers()
+        if not is_live or number in control.deleted:
+            raise NoCheckpoint(f"the source has no checkpoint {number}", hint="ckpt list shows them")
     return frozenset(chosen)
 
 
@@ -152,17 +152,17 @@ class _Shape:
     below: tuple[int, ...]
 
 
-def _shape(control: Control, head_number: int, target: TargetView, wish: CopyWish) -> _Shape:
-    wanted = wanted_numbers(control, head_number, wish)
+def _shape(control: Control, head_number: int, target: TargetView, selection: CopySelection) -> _Shape:
+    wanted = wanted_numbers(control, head_number, selection)
     last = max(wanted)
-    anew = tuple(range(control.floor, last + 1)) if wish.everything else (last,)
+    anew = tuple(range(control.floor, last + 1)) if selection.everything else (last,)
     rebase = False
     if target.head is None:
         manifests, floor = anew, anew[0]
         if target.control is not None and target.control.floor > floor:
-            raise RefusedError(
+            raise InUse(
                 f"a copy from checkpoint {target.control.floor} on was begun at the target",
-                hint="finish it, or copy to an empty place",
+                hint="finish it, or copy to an empty URL",
             )
     else:
         there = target.head.number
@@ -170,7 +170,7 @@ def _shape(control: Control, head_number: int, target: TargetView, wish: CopyWis
         rebase = last > there and not joins
         manifests = anew if rebase else tuple(range(there + 1, last + 1))
         floor = manifests[0] if rebase else _floor_of(target)
-    kept = {pin.number for pin in savepoints(control).values()} if wish.everything else wanted
+    kept = {pin.number for pin in savepoints(control).values()} if selection.everything else wanted
     below = tuple(sorted(n for n in kept if n < floor and not _is_pinned_there(control, target, n)))
     return _Shape(wanted, manifests, rebase, floor, below)
 
@@ -186,20 +186,20 @@ def _is_pinned_there(control: Control, target: TargetView, number: int) -> bool:
 
 
 def numbers_to_read(
-    control: Control, head_number: int, target: TargetView, wish: CopyWish
+    control: Control, head_number: int, target: TargetView, selection: CopySelection
 ) -> tuple[int, ...]:
     """The source's manifests that ``plan_copy`` needs: the new ones, and the one the target ends with."""
-    shape = _shape(control, head_number, target, wish)
+    shape = _shape(control, head_number, target, selection)
     needed = {*shape.manifests, *shape.below}
     if target.head is not None and control.floor <= target.head.number <= head_number:
         needed.add(target.head.number)
     return tuple(sorted(needed))
 
 
-def plan_copy(source: SourceView, target: TargetView, wish: CopyWish) -> CopyPlan:
+def plan_copy(source: SourceView, target: TargetView, selection: CopySelection) -> CopyPlan:
     """Decide what to bring to the target, or refuse it. Pure: the same views give the same plan."""
     check_same_history(source, target)
-    shape = _shape(source.control, source.head.number, target, wish)
+    shape = _shape(source.control, source.head.number, target, selection)
     last = target.head.number if target.head is not None else 0
     records_of = {*shape.manifests, *shape.below, *({last} & set(source.checkpoints))}
     return CopyPlan(
@@ -208,9 +208,9 @@ def plan_copy(source: SourceView, target: TargetView, wish: CopyWish) -> CopyPla
         rebase=shape.rebase,
         manifests=shape.manifests,
         below=shape.below,
-        pins=_plan_pins(source, shape, wish),
+        pins=_plan_pins(source, shape, selection),
         deleted=frozenset(n for n in shape.manifests if _is_deleted(source, n)),
-        objects=tuple(sorted(set(source.places) - target.held)),
+        objects=tuple(sorted(set(source.ranges) - target.held)),
         data_key_ids=tuple(sorted(source.data_key_ids)),
         records_of=tuple(sorted(records_of)),
     )
@@ -223,9 +223,9 @@ def _is_deleted(source: SourceView, number: int) -> bool:
 
 
 def check_same_history(source: SourceView, target: TargetView) -> None:
-    """Refuse a target that holds another history, or one that has gone its own way."""
+    """Refuse a target that holds another history, or one that has diverged."""
     if target.control is not None and target.control.store_id != source.control.store_id:
-        raise RefusedError("the target holds the history of another store", hint="copy to an empty place")
+        raise Diverged("the target holds the history of another store", hint="copy to an empty URL")
     there = target.head
     if there is None:
         return
@@ -236,21 +236,21 @@ def check_same_history(source: SourceView, target: TargetView) -> None:
         raise diverged(there.number)
 
 
-def diverged(number: int) -> RefusedError:
+def diverged(number: int) -> Diverged:
     """The error for a target whose history is not a part of the source's."""
-    return RefusedError(
-        f"the target has gone its own way: its checkpoint {number} is not the source's",
-        hint="a query runs on the target, or did; copy to another place, or back from there",
+    return Diverged(
+        f"the target has diverged: its checkpoint {number} is not the source's",
+        hint="a query runs on the target, or did; copy to another URL, or back from there",
     )
 
 
-def _plan_pins(source: SourceView, shape: _Shape, wish: CopyWish) -> dict[str, Pin]:
+def _plan_pins(source: SourceView, shape: _Shape, selection: CopySelection) -> dict[str, Pin]:
     """The names under which checkpoints are pinned at the target: the source's, or one of our own."""
     pins = {
         name: pin
         for name, pin in savepoints(source.control).items()
         if pin.number in shape.wanted
-        and (wish.everything or pin.number < shape.floor or name in wish.savepoint_names)
+        and (selection.everything or pin.number < shape.floor or name in selection.savepoint_names)
     }
     named = {pin.number for pin in pins.values()}
     for number in shape.below:

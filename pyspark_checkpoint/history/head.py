@@ -131,7 +131,9 @@ def locate_head(
                 if floor_is_gone(store, floor):
                     raise _missing_floor(floor)
             gap = floor
-    raise Unavailable(f"the history of {store.url} moves faster than it can be read")
+    raise Unavailable(
+        f"gave up reading {store.url}: it was pruned {MAX_ROUNDS} times meanwhile", hint="repeat it"
+    )
 
 
 def floor_is_gone(store: ObjectStore, floor: int) -> bool:

@@ -1,7 +1,7 @@
-"""What lives: every manifest from the floor to the head, and every pinned one.
+"""The live set: every manifest from the floor to the head, and every pinned one.
 
 Whoever deletes anything reads this *after* raising the floor or dropping the pin, and then asks once
-more whether the floor is still his. Nothing that is created later can name an object which no living
+more whether the floor is still its own. Nothing that is created later can name an object which no live
 manifest named then: rule 1 lets a manifest name only its own, its parent's and pinned ones'.
 """
 
@@ -16,23 +16,27 @@ from pyspark_checkpoint.format.keys import manifest_key
 from pyspark_checkpoint.format.records import Control
 from pyspark_checkpoint.format.settled import ListRef
 from pyspark_checkpoint.format.summary import ManifestSummary, decode_summary
-from pyspark_checkpoint.history.control import read_control
-from pyspark_checkpoint.history.manifest_reader import find_record
+from pyspark_checkpoint.history.control import has_changed_since, read_control
+from pyspark_checkpoint.history.manifest_reader import DAMAGE_HINT, find_record
 from pyspark_checkpoint.store.base import ObjectStore
 
 SummaryCache = MutableMapping[int, ManifestSummary]
 """Summaries of manifests that were at or above the floor when they were read. They never change."""
 
 
-class MissingLiving(FormatError):
+class LiveSetChanged(Exception):
+    """Another prune or deletion removed something while the live set was used: stop, and look again."""
+
+
+class MissingFromLiveSet(FormatError):
     """A manifest that must exist does not."""
 
 
 @dataclass(frozen=True, slots=True)
-class Living:
-    """The living manifests under one control record, by number, and all objects that they name.
+class LiveSet:
+    """The live manifests under one control record, by number, and all objects that they name.
 
-    What their lists name lives as well: ``lists`` has those at the top, ``history.settle`` reads them.
+    What their lists name is live as well: ``lists`` has those at the top, ``history.settle`` reads them.
     """
 
     control: Control
@@ -46,7 +50,7 @@ class Living:
 
     @property
     def lists(self) -> tuple[ListRef, ...]:
-        """The lists of settled parts that living manifests name, each once.
+        """The lists of settled parts that live manifests name, each once.
 
         Not those of deleted checkpoints: they may be gone before the manifest becomes a tombstone, or
         before a cache learns of it.
@@ -66,8 +70,8 @@ def find_summary(store: ObjectStore, number: int) -> ManifestSummary | None:
     return None if data is None else _decode(data, number)
 
 
-def read_living(store: ObjectStore, control: Control, *, cache: SummaryCache | None = None) -> Living:
-    """Read everything that lives under ``control``; one that is missing or unreadable is an error.
+def read_live_set(store: ObjectStore, control: Control, *, cache: SummaryCache | None = None) -> LiveSet:
+    """Read the live set under ``control``; one that is missing or unreadable is an error.
 
     ``cache`` saves reading again what cannot have changed: a number at or above the floor is replaced
     only by its tombstone, which names less.
@@ -78,43 +82,43 @@ def read_living(store: ObjectStore, control: Control, *, cache: SummaryCache | N
         manifests[number] = summary
         number += 1
     if not manifests:
-        raise missing_living(control.floor)
+        raise missing_manifest(control.floor)
     for name, pin in control.pins.items():
         if pin.number < control.floor and pin.number not in manifests:
             manifests[pin.number] = _read_pinned(store, name, pin.number, pin.sha256)
     paths = frozenset[str]().union(*(summary.paths for summary in manifests.values()))
-    return Living(control, manifests, paths)
+    return LiveSet(control, manifests, paths)
 
 
-def settle_living(
+def settle_live_set(
     store: ObjectStore, control: Control, *, cache: SummaryCache | None = None
-) -> Living | None:
-    """Read what lives and make sure that it was complete; None if somebody else deletes meanwhile.
+) -> LiveSet | None:
+    """Read the live set and make sure that it was complete; None if somebody else deletes meanwhile.
 
     A missing manifest is damage only if the control record has not changed since.
     """
     try:
-        living = read_living(store, control, cache=cache)
-    except MissingLiving:
-        if read_control(store, store_id=control.store_id).control.counter == control.counter:
+        live = read_live_set(store, control, cache=cache)
+    except MissingFromLiveSet:
+        if not has_changed_since(store, control):
             raise
         return None
-    return living if floor_is_ours(store, control) else None
+    return live if floor_is_ours(store, control) else None
 
 
 def floor_is_ours(store: ObjectStore, control: Control) -> bool:
-    """Rule 8: whether the floor is still the one for which the living were read.
+    """Rule 8: whether the floor is still the one for which the live set was read.
 
-    If another pruner raised it meanwhile, what was read as living may have been half deleted.
+    If another pruner raised it meanwhile, what was read as live may have been half deleted.
     """
     return read_control(store, store_id=control.store_id).control.floor == control.floor
 
 
-def missing_living(number: int) -> MissingLiving:
+def missing_manifest(number: int) -> MissingFromLiveSet:
     """The error for a manifest that must exist and does not; nothing may be deleted then."""
-    return MissingLiving(
+    return MissingFromLiveSet(
         f"{manifest_key(number)} should be there and is missing; nothing was deleted",
-        hint="run ckpt verify",
+        hint=DAMAGE_HINT,
     )
 
 
@@ -131,10 +135,11 @@ def _cached(store: ObjectStore, number: int, cache: SummaryCache | None) -> Mani
 def _read_pinned(store: ObjectStore, name: str, number: int, sha256: str) -> ManifestSummary:
     data = find_record(store, manifest_key(number))
     if data is None:
-        raise missing_living(number)
+        raise missing_manifest(number)
     if sha256_hex(data) != sha256:
         raise FormatError(
-            f"{manifest_key(number)} is not the manifest that {name!r} pins; nothing was deleted"
+            f"{manifest_key(number)} is not the manifest that {name!r} pins; nothing was deleted",
+            hint=DAMAGE_HINT,
         )
     return _decode(data, number)
 
@@ -142,5 +147,7 @@ def _read_pinned(store: ObjectStore, name: str, number: int, sha256: str) -> Man
 def _decode(data: bytes, number: int) -> ManifestSummary:
     summary = decode_summary(data, manifest_key(number))
     if summary.number != number:
-        raise FormatError(f"{manifest_key(number)} is the manifest of checkpoint {summary.number}")
+        raise FormatError(
+            f"{manifest_key(number)} is the manifest of checkpoint {summary.number}", hint=DAMAGE_HINT
+        )
     return summary

@@ -7,17 +7,22 @@ pin's. Something else may lie there: a late write of a writer that was pruned aw
 from __future__ import annotations
 
 from collections.abc import Iterator
+from datetime import UTC, datetime
 
-from pyspark_checkpoint.errors import FormatError, IntegrityError, RefusedError
+from pyspark_checkpoint.errors import FormatError, IntegrityError, NoCheckpoint, SettingsError
 from pyspark_checkpoint.format.envelope import Mac, sha256_hex
 from pyspark_checkpoint.format.keys import MAX_NUMBER, manifest_key
 from pyspark_checkpoint.format.manifest import ManifestKind
 from pyspark_checkpoint.format.records import Control
 from pyspark_checkpoint.format.summary import ManifestSummary, decode_summary
-from pyspark_checkpoint.history.control import find_control_or_new, read_control
+from pyspark_checkpoint.history.control import find_control_or_new, read_control, savepoints
 from pyspark_checkpoint.history.head import HeadLocation, locate_head
-from pyspark_checkpoint.history.manifest_reader import LoadedManifest, find_record, load_manifest_bytes
-from pyspark_checkpoint.history.pins import savepoints
+from pyspark_checkpoint.history.manifest_reader import (
+    DAMAGE_HINT,
+    LoadedManifest,
+    find_record,
+    load_manifest_bytes,
+)
 from pyspark_checkpoint.store.base import ObjectStore
 
 
@@ -32,7 +37,7 @@ def is_visible(control: Control, number: int, sha256: str) -> bool:
         return True
     for pin in control.pins.values():
         if pin.number == number:
-            raise IntegrityError(manifest_key(number), pin.sha256, sha256, hint="a savepoint is damaged")
+            raise IntegrityError(manifest_key(number), pin.sha256, sha256, hint=DAMAGE_HINT)
     return False
 
 
@@ -53,11 +58,16 @@ def find_checkpoint(store: ObjectStore, number: int, *, mac: Mac | None = None) 
 
 
 def read_checkpoint(store: ObjectStore, number: int, *, mac: Mac | None = None) -> LoadedManifest:
-    """Checkpoint ``number``, or ``RefusedError`` if it does not exist for readers."""
+    """Checkpoint ``number``, or ``NoCheckpoint`` if it does not exist for readers."""
     loaded = find_checkpoint(store, number, mac=mac)
     if loaded is None:
-        raise RefusedError(f"{store.url} has no checkpoint {number}", hint="ckpt list shows what it has")
+        raise no_checkpoint(store, number)
     return loaded
+
+
+def no_checkpoint(store: ObjectStore, number: int) -> NoCheckpoint:
+    """The error for a checkpoint that does not exist for readers."""
+    return NoCheckpoint(f"{store.url} has no checkpoint {number}", hint="ckpt list shows what it has")
 
 
 def visible_numbers(control: Control, head_number: int) -> list[int]:
@@ -84,7 +94,7 @@ def _is_what_control_says(control: Control, number: int, data: bytes) -> bool:
     return number >= control.floor or control.pinned(number, sha256_hex(data))
 
 
-def is_given_up(store: ObjectStore, where: HeadLocation, number: int) -> bool:
+def was_removed_since(store: ObjectStore, where: HeadLocation, number: int) -> bool:
     """Whether ``number`` was pruned or deleted since ``where``; what is missing of it then is no damage."""
     control = read_control(store, store_id=where.control.store_id).control
     pruned = number < control.floor and number not in control.pinned_numbers()
@@ -93,7 +103,7 @@ def is_given_up(store: ObjectStore, where: HeadLocation, number: int) -> bool:
 
 def _refuse_damage(store: ObjectStore, where: HeadLocation, number: int, data: bytes | None) -> None:
     """Absent, or another one than was pinned: damage, unless somebody gave the checkpoint up meanwhile."""
-    if is_given_up(store, where, number):
+    if was_removed_since(store, where, number):
         return
     if data is None:
         raise FormatError(f"{manifest_key(number)} should be there and is missing", hint="run ckpt verify")
@@ -101,7 +111,7 @@ def _refuse_damage(store: ObjectStore, where: HeadLocation, number: int, data: b
 
 
 def find_number_by_epoch(store: ObjectStore, epoch: int) -> int | None:
-    """The newest checkpoint of ``epoch``; after a rollback that is the one of the new course of things."""
+    """The newest checkpoint of ``epoch``; after a rollback that is the one of the new lineage."""
     where = locate_head(store)
     if where is None:
         return None
@@ -122,3 +132,18 @@ def find_number_by_savepoint(store: ObjectStore, name: str) -> int | None:
     state = find_control_or_new(store)
     pin = None if state is None else savepoints(state.control).get(name)
     return None if pin is None else pin.number
+
+
+def parse_timestamp_ms(text: str, option: str) -> int:
+    """Read milliseconds, or a date and time of ISO 8601; without a zone it is UTC. ``option`` had it."""
+    if text.strip().isdigit():
+        return int(text)
+    try:
+        moment = datetime.fromisoformat(text.strip())
+    except ValueError:
+        raise SettingsError(
+            f"{option} is not a time: {text!r}", hint="write 2026-01-31T12:00:00Z, or milliseconds"
+        ) from None
+    if moment.tzinfo is None:
+        moment = moment.replace(tzinfo=UTC)
+    return int(moment.timestamp() * 1000)

@@ -1,4 +1,4 @@
-"""Manifests read from a store: absent, damaged and unreachable are three different answers.
+"""Manifests and small records of a store: absent, damaged and unreachable are three different answers.
 
 Absent is ``None`` and is said only when the store has proven it (``NotFound``). Damaged is a
 ``FormatError`` that names the object. Every other failure of the store leaves here as it came.
@@ -8,7 +8,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from pyspark_checkpoint.errors import FormatError, NotFound, TooLarge
+from pyspark_checkpoint.clock import Clock
+from pyspark_checkpoint.errors import AlreadyExists, FormatError, NotFound, OutcomeUnknown, TooLarge
 from pyspark_checkpoint.format.envelope import (
     MAX_RECORD_BYTES,
     MAX_SEALED_BYTES,
@@ -19,7 +20,13 @@ from pyspark_checkpoint.format.envelope import (
 from pyspark_checkpoint.format.keys import manifest_key, parse_manifest_key
 from pyspark_checkpoint.format.manifest import CheckpointManifest
 from pyspark_checkpoint.format.manifest_codec import decode_manifest
-from pyspark_checkpoint.store.base import ObjectStore, Stored
+from pyspark_checkpoint.store.base import Body, ObjectStore, Stored
+from pyspark_checkpoint.store.body import rewind_body
+
+_CREATE_ATTEMPTS = 10
+_FIRST_DELAY_SECONDS = 0.01
+_MAX_DELAY_SECONDS = 0.5
+DAMAGE_HINT = "run ckpt verify; restore the object from a copy, or go back with ckpt rollback"
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,6 +42,11 @@ class LoadedManifest:
         """The checkpoint's number."""
         return self.manifest.checkpoint_id
 
+    @property
+    def chain_sha256(self) -> str:
+        """The digest that the next manifest must name; a tombstone answers for what it replaced."""
+        return self.manifest.deleted_sha256 or self.sha256
+
 
 def exists(store: ObjectStore, key: str) -> bool:
     """Whether the store has ``key``. A store that does not answer is an error, not False."""
@@ -43,6 +55,11 @@ def exists(store: ObjectStore, key: str) -> bool:
     except NotFound:
         return False
     return True
+
+
+def missing_object(path: str) -> FormatError:
+    """The error for an object that a checkpoint names and the store lacks."""
+    return FormatError(f"{path} is missing, though a checkpoint names it", hint=DAMAGE_HINT)
 
 
 def max_bytes_of(key: str) -> int:
@@ -80,7 +97,7 @@ def load_manifest_bytes(data: bytes, number: int, *, mac: Mac | None = None) -> 
     key = manifest_key(number)
     manifest = decode_manifest(data, key, mac=mac)
     if manifest.checkpoint_id != number:
-        raise FormatError(f"{key} is the manifest of checkpoint {manifest.checkpoint_id}")
+        raise FormatError(f"{key} is the manifest of checkpoint {manifest.checkpoint_id}", hint=DAMAGE_HINT)
     return LoadedManifest(manifest, sha256_hex(data), data)
 
 
@@ -90,9 +107,25 @@ def find_manifest(store: ObjectStore, number: int, *, mac: Mac | None = None) ->
     return None if data is None else load_manifest_bytes(data, number, mac=mac)
 
 
-def read_manifest(store: ObjectStore, number: int, *, mac: Mac | None = None) -> LoadedManifest:
-    """Manifest ``number``, or ``NotFound``. Says nothing about floor and pins."""
-    found = find_manifest(store, number, mac=mac)
-    if found is None:
-        raise NotFound(f"no manifest {number}", key=manifest_key(number))
-    return found
+def create_object(
+    store: ObjectStore, key: str, data: Body, clock: Clock, *, attempts: int = _CREATE_ATTEMPTS
+) -> bool:
+    """Create an object; False if there is one under this key, ours or another's.
+
+    An answer that was lost is asked for again, with the same nonce. ``OutcomeUnknown`` if the store has
+    not answered ``attempts`` times: then the object may be there, now or later.
+    """
+    nonce, delay = clock.nonce(), _FIRST_DELAY_SECONDS
+    for left in reversed(range(attempts)):
+        rewind_body(data, 0)
+        try:
+            store.put(key, data, if_absent=True, nonce=nonce)
+            return True
+        except AlreadyExists:
+            return False
+        except OutcomeUnknown:
+            if not left:
+                raise
+        clock.sleep(delay)
+        delay = min(2 * delay, _MAX_DELAY_SECONDS)
+    raise AssertionError("unreachable")

@@ -1,14 +1,17 @@
 """A history at a glance: what each checkpoint is, cost and added, without reading its artifacts.
 
 For listings, live views and reports. Manifests are read several at a time; one that is damaged is an
-entry that says so, never an error, because whoever looks wants to see the rest.
+entry that says so, never an error, because whoever looks wants to see the rest. From the entries follow,
+without the store, the pauses between checkpoints and which run wrote which part.
 """
 
 from __future__ import annotations
 
 import uuid
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import pairwise
+from statistics import median
 from typing import Any
 
 from pyspark_checkpoint.errors import FormatError
@@ -18,11 +21,11 @@ from pyspark_checkpoint.format.manifest import CheckpointManifest, ManifestKind,
 from pyspark_checkpoint.format.manifest_codec import manifest_fields
 from pyspark_checkpoint.format.records import Control
 from pyspark_checkpoint.format.summary import new_bytes_in
+from pyspark_checkpoint.history.control import savepoints
 from pyspark_checkpoint.history.head import HeadLocation, locate_head, lost_problem
-from pyspark_checkpoint.history.lookup import is_given_up, is_visible, visible_numbers
-from pyspark_checkpoint.history.manifest_reader import find_record
+from pyspark_checkpoint.history.lookup import is_visible, visible_numbers, was_removed_since
+from pyspark_checkpoint.history.manifest_reader import DAMAGE_HINT, find_record
 from pyspark_checkpoint.history.parallel import DEFAULT_CONCURRENCY, iter_bounded
-from pyspark_checkpoint.history.pins import savepoints
 from pyspark_checkpoint.store.base import ObjectStore
 
 
@@ -168,13 +171,13 @@ def _read_entry(
 ) -> Entry | None:
     data = where.data if number == where.number else find_record(store, manifest_key(number))
     if data is None:
-        return None if is_given_up(store, where, number) else Entry(number, names, "is missing")
+        return None if was_removed_since(store, where, number) else Entry(number, names, "is missing")
     try:
         if not is_visible(where.control, number, sha256_hex(data)):
             return None
         entry = decode_entry(data, number, names, mac=mac)
     except FormatError as error:
-        return None if is_given_up(store, where, number) else Entry(number, names, error.message)
+        return None if was_removed_since(store, where, number) else Entry(number, names, error.message)
     return None if entry.kind is ManifestKind.TOMBSTONE else entry
 
 
@@ -186,7 +189,92 @@ def decode_entry(data: bytes, number: int, names: Sequence[str] = (), *, mac: Ma
     try:
         entry = entry_from_fields(fields, names)
     except (KeyError, TypeError, ValueError, AttributeError, IndexError):
-        raise FormatError(f"{key} lacks a field, or has one of another type") from None
+        raise FormatError(f"{key} lacks a field, or has one of another type", hint=DAMAGE_HINT) from None
     if entry.number != number:
-        raise FormatError(f"{key} is the manifest of checkpoint {entry.number}")
+        raise FormatError(f"{key} is the manifest of checkpoint {entry.number}", hint=DAMAGE_HINT)
     return entry
+
+
+# --- pauses, and the part of each run: pure ---------------------------------------------------------
+
+
+GAP_FACTOR = 5
+GAP_FLOOR_MS = 60_000
+
+
+@dataclass(frozen=True, slots=True)
+class Gap:
+    """A pause between two checkpoints that is far longer than usual, or numbers that are gone."""
+
+    before: int
+    after: int
+    milliseconds: int
+    missing: int
+    """How many checkpoints between the two were pruned or deleted; then the pause says nothing."""
+
+
+@dataclass(frozen=True, slots=True)
+class RunSpan:
+    """The part of a history that one run wrote."""
+
+    generation: int
+    run_id: str
+    first: int
+    last: int
+    count: int
+    begin_ms: int
+    end_ms: int
+
+
+def readable(entries: Iterable[Entry]) -> list[Entry]:
+    """The entries whose manifest could be read."""
+    return [entry for entry in entries if entry.problem is None and entry.timestamp_ms is not None]
+
+
+def intervals_ms(entries: Sequence[Entry]) -> list[int]:
+    """The pauses between checkpoints that follow each other."""
+    known = readable(entries)
+    return [
+        (later.timestamp_ms or 0) - (earlier.timestamp_ms or 0)
+        for earlier, later in pairwise(known)
+        if later.number == earlier.number + 1
+    ]
+
+
+def usual_interval_ms(entries: Sequence[Entry]) -> int | None:
+    """The median pause; None for less than two checkpoints in a row."""
+    found = intervals_ms(entries)
+    return int(median(found)) if found else None
+
+
+def gap_limit_ms(entries: Sequence[Entry]) -> int:
+    """From how long on a pause is a gap."""
+    return max(GAP_FLOOR_MS, GAP_FACTOR * (usual_interval_ms(entries) or 0))
+
+
+def find_gaps(overview: Overview) -> list[Gap]:
+    """The pauses that are gaps and the places where numbers are gone, oldest first."""
+    known, limit = readable(overview.entries), gap_limit_ms(overview.entries)
+    found = []
+    for earlier, later in pairwise(known):
+        between = range(earlier.number + 1, later.number)
+        missing = sum(1 for n in between if n < overview.floor or n in overview.deleted)
+        pause = (later.timestamp_ms or 0) - (earlier.timestamp_ms or 0)
+        if missing or (not between and pause > limit):
+            found.append(Gap(earlier.number, later.number, pause, missing))
+    return found
+
+
+def find_run_spans(entries: Sequence[Entry]) -> list[RunSpan]:
+    """The runs in the order in which they wrote, each with its part."""
+    spans: list[RunSpan] = []
+    for entry in readable(entries):
+        generation, at = entry.generation or 0, entry.timestamp_ms or 0
+        if spans and spans[-1].generation == generation and spans[-1].run_id == entry.run_id:
+            last = spans[-1]
+            spans[-1] = RunSpan(
+                generation, last.run_id, last.first, entry.number, last.count + 1, last.begin_ms, at
+            )
+        else:
+            spans.append(RunSpan(generation, entry.run_id, entry.number, entry.number, 1, at, at))
+    return spans

@@ -16,13 +16,12 @@ from pyspark_checkpoint.format.envelope import Mac, sha256_hex
 from pyspark_checkpoint.format.keys import manifest_key
 from pyspark_checkpoint.format.manifest import CheckpointManifest, ManifestKind
 from pyspark_checkpoint.format.records import SinkCommitStatus
-from pyspark_checkpoint.history.findings import Finding, finding_of
 from pyspark_checkpoint.history.head import MAX_ROUNDS, HeadLocation, locate_head, lost_problem
-from pyspark_checkpoint.history.lookup import is_given_up, is_visible, visible_numbers
+from pyspark_checkpoint.history.lookup import is_visible, visible_numbers, was_removed_since
 from pyspark_checkpoint.history.manifest_reader import find_record, load_manifest_bytes
 from pyspark_checkpoint.history.parallel import DEFAULT_CONCURRENCY
 from pyspark_checkpoint.history.sink_status import usable_statuses
-from pyspark_checkpoint.history.verify import verify_checkpoint
+from pyspark_checkpoint.history.verify import Finding, finding_of, verify_checkpoint
 from pyspark_checkpoint.history.vnode_share import missing_vnodes
 from pyspark_checkpoint.store.base import ObjectStore
 
@@ -123,7 +122,10 @@ def recover_latest_validated(
         if walk is not None:
             chosen, skipped = walk
             return _report(store, chosen, skipped, expected, clock.monotonic_seconds() - begin, mac=mac)
-    raise Unavailable(f"the history of {store.url} moves faster than it can be verified")
+    raise Unavailable(
+        f"gave up verifying {store.url}: it was pruned {MAX_ROUNDS} times meanwhile",
+        hint="make a savepoint and recover that, or keep more checkpoints",
+    )
 
 
 def _walk_back(
@@ -147,7 +149,7 @@ def _walk_back(
         if result is None:
             continue
         good = result.valid and result.manifest is not None
-        if (not good or skipped) and is_given_up(store, where, number):
+        if (not good or skipped) and was_removed_since(store, where, number):
             return None
         if good and result.manifest is not None:
             return result.manifest, tuple(skipped)

@@ -1,7 +1,7 @@
 """Retention: deciding which checkpoints may go, and letting them go without ever making a hole.
 
-The floor is raised first; from that moment nothing below it counts for anybody. Only then is it read
-what lives, and only what no living checkpoint needs is deleted. A crash leaves garbage between
+The floor is raised first; from that moment nothing below it counts for anybody. Only then is the
+live set read, and only what no live checkpoint needs is deleted. A crash leaves garbage between
 ``swept`` and the floor, which the next prune removes.
 """
 
@@ -17,13 +17,38 @@ from pyspark_checkpoint.format.keys import manifest_key
 from pyspark_checkpoint.format.manifest import ManifestKind
 from pyspark_checkpoint.format.records import Control, Pin
 from pyspark_checkpoint.format.summary import ManifestSummary, decode_summary
-from pyspark_checkpoint.history.checkpoint_deletion import finish_deletions
-from pyspark_checkpoint.history.control import ControlState, read_control, swap_control
-from pyspark_checkpoint.history.deletion import Removal, remove_dead
+from pyspark_checkpoint.history.control import ControlState, drop_stale_pins, read_control, swap_control
+from pyspark_checkpoint.history.deletion import Removal, finish_deletions, remove_dead
 from pyspark_checkpoint.history.head import Head
-from pyspark_checkpoint.history.live_set import SummaryCache, find_summary, missing_living, settle_living
-from pyspark_checkpoint.history.pins import drop_stale_pins
+from pyspark_checkpoint.history.live_set import (
+    LiveSetChanged,
+    SummaryCache,
+    find_summary,
+    missing_manifest,
+    settle_live_set,
+)
 from pyspark_checkpoint.store.base import ObjectStore
+
+_OVERTAKEN = "somebody else is pruning, and goes on"
+
+
+@dataclass(frozen=True, slots=True)
+class RetentionPolicy:
+    """What is kept, whoever prunes: sink, listener, ``CheckpointStore`` or ``ckpt prune``.
+
+    The newest ``keep`` distinct epochs, every checkpoint made at or after ``keep_newer_than_ms``, and
+    always the head and every pinned one. With both limits a checkpoint goes only if both let it go; with
+    none the floor stays, and only what an earlier prune left is removed.
+    """
+
+    keep: int | None = None
+    keep_newer_than_ms: int | None = None
+
+    def __post_init__(self) -> None:
+        if self.keep is not None and self.keep < 1:
+            raise RefusedError(
+                f"cannot keep {self.keep} epochs; the newest one always stays", hint="keep at least 1"
+            )
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,34 +64,37 @@ class PrunePlan:
 
 @dataclass(frozen=True, slots=True)
 class PruneResult:
-    """What a prune did. ``stopped`` says why it deleted nothing, if so; the next one goes on."""
+    """What a prune did. ``stopped`` says why it did not finish, if so; the next one goes on."""
 
     removal: Removal = field(default_factory=Removal)
     stopped: str | None = None
 
 
-def plan_prune(
-    history: Sequence[ManifestSummary],
-    control: Control,
+def prune_history(
+    store: ObjectStore,
+    head: Head,
+    policy: RetentionPolicy,
+    clock: Clock,
     *,
-    keep: int | None = None,
-    keep_newer_than_ms: int | None = None,
-) -> PrunePlan:
+    cache: SummaryCache | None = None,
+    mac: Mac | None = None,
+) -> PruneResult:
+    """Remove what ``policy`` lets go from the history that ends with ``head``. Repeatable after a crash."""
+    recent = read_recent(store, head, policy, cache=cache)
+    return execute_prune(store, plan_prune(recent, head.control, policy), clock, cache=cache, mac=mac)
+
+
+def plan_prune(history: Sequence[ManifestSummary], control: Control, policy: RetentionPolicy) -> PrunePlan:
     """Decide what may go. Pure: the same history gives the same plan.
 
     ``history`` is the newest part of the history, down to where the decision falls; the head is in it.
-    Keeps the newest ``keep`` distinct epochs, every checkpoint made at or after ``keep_newer_than_ms``,
-    the head, and every pinned one. With both limits a checkpoint goes only if both let it go; with
-    none the floor stays, and only what an earlier prune left is removed.
     """
-    if keep is not None and keep < 1:
-        raise RefusedError(f"cannot keep {keep} epochs; the newest one always stays")
     newest_first = sorted(history, key=lambda summary: -summary.number)
     floors = []
-    if keep is not None:
-        floors.append(_floor_by_epochs(newest_first, keep, control.deleted))
-    if keep_newer_than_ms is not None:
-        floors.append(_floor_by_age(newest_first, keep_newer_than_ms))
+    if policy.keep is not None:
+        floors.append(_floor_by_epochs(newest_first, policy.keep, control.deleted))
+    if policy.keep_newer_than_ms is not None:
+        floors.append(_floor_by_age(newest_first, policy.keep_newer_than_ms))
     floor = max(control.floor, min(floors, default=control.floor))
     pinned = control.pinned_numbers()
     head_number = newest_first[0].number
@@ -107,12 +135,7 @@ def _is_deleted(summary: ManifestSummary, deleted: Set[int]) -> bool:
 
 
 def read_recent(
-    store: ObjectStore,
-    head: Head,
-    *,
-    keep: int | None = None,
-    keep_newer_than_ms: int | None = None,
-    cache: SummaryCache | None = None,
+    store: ObjectStore, head: Head, policy: RetentionPolicy, *, cache: SummaryCache | None = None
 ) -> list[ManifestSummary]:
     """Read as much of the history, newest first, as ``plan_prune`` needs to decide, and no more."""
     recent: list[ManifestSummary] = []
@@ -125,12 +148,13 @@ def read_recent(
         if summary is None:
             if read_control(store, store_id=head.control.store_id).control.floor > number:
                 break  # somebody else pruned it meanwhile; what is below the floor decides nothing
-            raise missing_living(number)
+            raise missing_manifest(number)
         recent.append(summary)
         if not _is_deleted(summary, head.control.deleted):
             epochs.add(summary.epoch)
-        enough = keep is None or len(epochs) > keep
-        old_enough = keep_newer_than_ms is None or summary.timestamp_ms < keep_newer_than_ms
+        limit_ms = policy.keep_newer_than_ms
+        enough = policy.keep is None or len(epochs) > policy.keep
+        old_enough = limit_ms is None or summary.timestamp_ms < limit_ms
         if enough and old_enough:
             break
     return recent
@@ -148,12 +172,15 @@ def execute_prune(
     dropped: set[Pin] = set()
     control = raise_floor(store, plan, clock, dropped).control
     forget_below(cache, control.floor)
-    living = settle_living(store, control, cache=cache)
-    if living is None:
-        return PruneResult(stopped="somebody else is pruning, and goes on")
+    live = settle_live_set(store, control, cache=cache)
+    if live is None:
+        return PruneResult(stopped=_OVERTAKEN)
     leftovers = {pin.number for pin in dropped if pin.number < control.swept}
     numbers = sorted(leftovers | set(range(control.swept, control.floor)))
-    removal = remove_dead(store, living, numbers) + finish_deletions(store, living, clock, mac=mac)
+    try:
+        removal = remove_dead(store, live, numbers) + finish_deletions(store, live, clock, mac=mac)
+    except LiveSetChanged:
+        return PruneResult(stopped=_OVERTAKEN)
     raise_swept(store, control, clock)
     return PruneResult(removal)
 

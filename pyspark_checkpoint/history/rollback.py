@@ -14,20 +14,18 @@ from pyspark_checkpoint.errors import (
     Denied,
     FormatError,
     Invalid,
+    NoCheckpoint,
     OutcomeUnknown,
-    RefusedError,
     StaleAttempt,
 )
 from pyspark_checkpoint.format.cipher import Cipher
 from pyspark_checkpoint.format.envelope import Mac, sha256_hex
 from pyspark_checkpoint.format.keys import manifest_key
 from pyspark_checkpoint.format.manifest import CheckpointManifest, QueryInfo
-from pyspark_checkpoint.history.checkpoint_deletion import tombstone_of
-from pyspark_checkpoint.history.control import read_control
-from pyspark_checkpoint.history.deletion import remove_lost_records
+from pyspark_checkpoint.history.control import read_control, rollback_pin_name
+from pyspark_checkpoint.history.deletion import remove_lost_records, tombstone_of
 from pyspark_checkpoint.history.head import Head, HeadLocation, locate_head
-from pyspark_checkpoint.history.manifest_reader import LoadedManifest, find_manifest
-from pyspark_checkpoint.history.pins import rollback_pin_name
+from pyspark_checkpoint.history.manifest_reader import DAMAGE_HINT, LoadedManifest, find_manifest
 from pyspark_checkpoint.history.publish import who_leads
 from pyspark_checkpoint.history.rules import fenced_by, lost_number
 from pyspark_checkpoint.history.run import CLAIM_ROUNDS, Run
@@ -68,7 +66,7 @@ def rollback(
 def _roll_back(store: ObjectStore, run: Run, target: int, clock: Clock) -> CheckpointManifest:
     head = _find_parent(run)
     if head is None:
-        raise RefusedError(f"{store.url} has no checkpoint to go back to")
+        raise NoCheckpoint(f"{store.url} has no checkpoint to go back to", hint="check the URL")
     attempt = run.attempt()
     name = rollback_pin_name(attempt.number, attempt.uuid)
     pin_target(store, name, target, clock)
@@ -106,7 +104,7 @@ def read_pinned_target(
         return loaded
     if name not in read_control(store).control.pins:
         raise lost_number(number, fenced_by(number, who_leads(store)))
-    raise FormatError(f"{manifest_key(target)} is pinned, and missing", hint="run ckpt verify")
+    raise FormatError(f"{manifest_key(target)} is pinned, and missing", hint=DAMAGE_HINT)
 
 
 def _find_parent(run: Run) -> Head | None:

@@ -6,7 +6,8 @@ from collections.abc import Iterable, Set
 from dataclasses import replace
 from typing import Any
 
-from pyspark_checkpoint.errors import FencedError, RefusedError, StaleAttempt
+from pyspark_checkpoint.crypto.keyring import KEY_RING_HINT
+from pyspark_checkpoint.errors import Diverged, FencedError, Incompatible, RefusedError, StaleAttempt
 from pyspark_checkpoint.format.artifact import ArtifactRef
 from pyspark_checkpoint.format.keys import CheckpointId, check_name, parse_attempt_key
 from pyspark_checkpoint.format.manifest import CheckpointManifest, ManifestKind, RequestCount
@@ -91,7 +92,7 @@ def check_content(manifest: CheckpointManifest) -> None:
         listed = "; ".join(f"{issue.field} {issue.message}" for issue in issues)
         raise RefusedError(
             f"checkpoint {manifest.checkpoint_id} does not fit together: {listed}",
-            hint="nothing was written; the fields named must agree with each other",
+            hint="nothing was committed; make the manifest of what was staged, and of nothing else",
         )
 
 
@@ -108,7 +109,7 @@ def check_query(draft: CheckpointManifest, head: Head | None) -> None:
     if head is None or not head.manifest.query.id or not draft.query.id:
         return
     if draft.query.id != head.manifest.query.id:
-        raise RefusedError(
+        raise Diverged(
             f"this store holds the history of query {head.manifest.query.id}, not of {draft.query.id}",
             hint="give the query a store of its own, or run ckpt restore and start from there",
         )
@@ -130,11 +131,11 @@ def check_encryption(head: Head | None, key_id: str | None) -> None:
     if head is None or (head.manifest.encryption_key_id is None) == (key_id is None):
         return
     if key_id is None:
-        raise RefusedError(
+        raise Incompatible(
             f"the store is encrypted (key {head.manifest.encryption_key_id}), and this writer has no key",
-            hint="give the key ring: encryptionKeyFile, or CKPT_KEY_FILE",
+            hint=KEY_RING_HINT,
         )
-    raise RefusedError(
+    raise Incompatible(
         "the store is plain, and stays plain", hint="write without a key ring, or begin a new store"
     )
 
@@ -144,13 +145,13 @@ def choose_kind(draft: CheckpointManifest, head: Head | None) -> ManifestKind:
     if head is None or draft.epoch > head.manifest.epoch:
         return ManifestKind.EPOCH
     if draft.epoch < head.manifest.epoch:
-        raise RefusedError(
+        raise Diverged(
             f"epoch {draft.epoch} is before the store's epoch {head.manifest.epoch}: "
             "this checkpoint location is behind the store",
             hint="run ckpt restore",
         )
     if SourcePositions.of_manifest(draft) != SourcePositions.of_manifest(head.manifest):
-        raise RefusedError(
+        raise Diverged(
             f"epoch {draft.epoch} is in the store with other source offsets",
             hint="the checkpoint location is not the one that wrote the store; run ckpt restore",
         )

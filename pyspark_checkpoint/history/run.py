@@ -13,7 +13,6 @@ from pyspark_checkpoint.clock import SYSTEM_CLOCK, Clock
 from pyspark_checkpoint.errors import (
     CheckpointError,
     FencedError,
-    FormatError,
     OutcomeUnknown,
     RefusedError,
     StaleAttempt,
@@ -64,7 +63,7 @@ class Run:
         ``adopt_query`` lets it go on with the history of another query, because the user said so.
         """
         if not run_id:
-            raise RefusedError("a run needs an id: Spark's runId, or one made by the clock")
+            raise RefusedError("a run needs an id", hint="give Spark's runId, or one made by the clock")
         self.store = store
         self.run_id = run_id
         self.instance_id = instance_id
@@ -209,12 +208,6 @@ class Run:
         draft = replace(self._with_identity(target, self._head), rollback_of=target.checkpoint_id)
         return self._publish(draft, attempt, ManifestKind.ROLLBACK, held)
 
-    def abandon(self, attempt: CheckpointId) -> None:
-        """Rule 4: give an attempt up. Deletes nothing: its manifest may still land, or be named by an heir.
-
-        What nobody comes to name is found by ``cleanup_orphans`` once the number is taken.
-        """
-
     def _publish(
         self,
         draft: CheckpointManifest,
@@ -223,6 +216,11 @@ class Run:
         held: Set[str] = _NOTHING,
         on_send: OnSend | None = None,
     ) -> CheckpointManifest:
+        """Send the manifest. Rule 4: whatever becomes of it, nothing that was staged is deleted here.
+
+        It may still land, or be named by an heir. What nobody comes to name is found by
+        ``cleanup_orphans`` once the number is taken.
+        """
         head, nonce = self._head, self.clock.nonce()
         self._check_attempt(attempt)
         if kind is not ManifestKind.ROLLBACK:  # going back on purpose is how a loss is accepted
@@ -249,14 +247,9 @@ class Run:
             self._create(attempt.number, data, nonce)
             control = self._check_floor(attempt.number)
         except FencedError as error:
-            self.abandon(attempt)
             raise self._loser_of(attempt.number, error) from None
         except StaleAttempt:
-            self.abandon(attempt)
             self.refresh()
-            raise
-        except OutcomeUnknown:
-            self.abandon(attempt)
             raise
         self._begun = True
         self._head = Head(manifest, sha256_hex(data), control, data)
@@ -350,7 +343,10 @@ class Run:
                 hint="plan and stage again",
             )
         if attempt.number > number:
-            raise RefusedError(f"checkpoint {attempt.number} would leave a gap: the next one is {number}")
+            raise RefusedError(
+                f"checkpoint {attempt.number} would leave a gap: the next one is {number}",
+                hint="publish what was staged for attempt()",
+            )
 
     def _know_head(self) -> None:
         if self._store_id is None:
@@ -358,7 +354,7 @@ class Run:
 
     def _known_store_id(self) -> str:
         if self._store_id is None:
-            raise FormatError("the store's id is not known yet")
+            raise AssertionError("the store's id is known from the first look at the head")
         return self._store_id
 
     def _refuse_if_fenced(self) -> None:

@@ -6,16 +6,19 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from pyspark_checkpoint.clock import Clock
-from pyspark_checkpoint.errors import RefusedError
+from pyspark_checkpoint.errors import NoCheckpoint, RefusedError
+from pyspark_checkpoint.format.keys import check_name
 from pyspark_checkpoint.format.manifest import ManifestKind
 from pyspark_checkpoint.format.records import Control, Pin
-from pyspark_checkpoint.history.control import ControlState, read_control, swap_control
+from pyspark_checkpoint.history.control import ControlState, may_pin, read_control, savepoints, swap_control
 from pyspark_checkpoint.history.deletion import Removal, remove_dead
 from pyspark_checkpoint.history.head import find_head
-from pyspark_checkpoint.history.live_set import settle_living
-from pyspark_checkpoint.history.manifest_reader import LoadedManifest, find_manifest
-from pyspark_checkpoint.history.pins import check_savepoint_name, may_pin, savepoints
+from pyspark_checkpoint.history.live_set import LiveSetChanged, settle_live_set
+from pyspark_checkpoint.history.manifest_reader import DAMAGE_HINT, LoadedManifest, find_manifest
 from pyspark_checkpoint.store.base import ObjectStore
+
+LATEST_NAME = "latest"
+_LIST_HINT = "ckpt list shows what there is"
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,10 +39,26 @@ def add_savepoint(store: ObjectStore, name: str, clock: Clock, *, number: int | 
     if number is None:
         head = find_head(store)
         if head is None:
-            raise RefusedError(f"{store.url} has no checkpoint to make a savepoint of")
+            raise NoCheckpoint(
+                f"{store.url} has no checkpoint to make a savepoint of", hint="check the URL"
+            )
         number = head.number
     pin = pin_checkpoint(store, name, number, clock).control.pins[name]
     return Savepoint(name, pin.number, pin.sha256)
+
+
+def check_savepoint_name(name: str) -> str:
+    """Return ``name`` if it can be a savepoint's, else refuse it."""
+    if name.startswith("~"):
+        raise RefusedError(
+            f"savepoint name {name!r} begins with ~, which is reserved", hint="choose another"
+        )
+    if name.isdigit() or name == LATEST_NAME:
+        raise RefusedError(
+            f"savepoint name {name!r} means a checkpoint already, wherever one is asked for",
+            hint="choose a name that is no number and not 'latest'",
+        )
+    return check_name(name, "savepoint")
 
 
 def list_savepoints(store: ObjectStore) -> list[Savepoint]:
@@ -54,7 +73,7 @@ def remove_savepoint(store: ObjectStore, name: str, clock: Clock) -> Removal:
     A crash on the way leaves garbage that ``cleanup_orphans`` removes, never a hole.
     """
     if name not in savepoints(read_control(store).control):
-        raise RefusedError(f"there is no savepoint {name!r}", hint="ckpt list shows them")
+        raise NoCheckpoint(f"there is no savepoint {name!r}", hint=_LIST_HINT)
     return drop_pin(store, name, clock)
 
 
@@ -77,7 +96,9 @@ def pin_change(store: ObjectStore, name: str, number: int) -> Callable[[Control]
         if taken is not None:
             raise RefusedError(f"{name!r} already pins checkpoint {taken.number}", hint="remove it first")
         if not may_pin(control, number):
-            raise RefusedError(f"checkpoint {number} is pruned or deleted, and cannot be pinned")
+            raise NoCheckpoint(
+                f"checkpoint {number} is pruned or deleted, and cannot be pinned", hint=_LIST_HINT
+            )
         loaded = _read_pinnable(store, control, number)
         return control.changed(pins={**control.pins, name: Pin(number, loaded.sha256)})
 
@@ -87,9 +108,9 @@ def pin_change(store: ObjectStore, name: str, number: int) -> Callable[[Control]
 def _read_pinnable(store: ObjectStore, control: Control, number: int) -> LoadedManifest:
     loaded = find_manifest(store, number)
     if loaded is None or loaded.manifest.kind is ManifestKind.TOMBSTONE:
-        raise RefusedError(f"there is no checkpoint {number}")
+        raise NoCheckpoint(f"there is no checkpoint {number}", hint=_LIST_HINT)
     if number < control.floor and not control.pinned(number, loaded.sha256):
-        raise RefusedError(f"checkpoint {number} is not the one that was pinned")
+        raise NoCheckpoint(f"checkpoint {number} is not the one that was pinned", hint=DAMAGE_HINT)
     return loaded
 
 
@@ -110,5 +131,8 @@ def drop_pin(store: ObjectStore, name: str, clock: Clock) -> Removal:
 def _remove_unpinned(store: ObjectStore, control: Control, number: int) -> Removal:
     if number >= control.floor or number in control.pinned_numbers():
         return Removal()
-    living = settle_living(store, control)
-    return Removal() if living is None else remove_dead(store, living, [number])
+    live = settle_live_set(store, control)
+    try:
+        return Removal() if live is None else remove_dead(store, live, [number])
+    except LiveSetChanged:
+        return Removal()

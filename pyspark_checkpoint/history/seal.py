@@ -11,13 +11,13 @@ import logging
 from collections.abc import Callable, Iterator, Mapping
 
 from pyspark_checkpoint.clock import Clock
-from pyspark_checkpoint.errors import AlreadyExists, FormatError, OutcomeUnknown, RefusedError
+from pyspark_checkpoint.errors import Diverged, FormatError, NoCheckpoint, RefusedError
 from pyspark_checkpoint.format.envelope import Mac
 from pyspark_checkpoint.format.keys import committed_key, seal_key
 from pyspark_checkpoint.format.manifest import CheckpointManifest
 from pyspark_checkpoint.format.records import Seal, SinkCommitStatus, decode_seal, encode_seal
 from pyspark_checkpoint.history.lookup import find_checkpoint
-from pyspark_checkpoint.history.manifest_reader import exists, find_record
+from pyspark_checkpoint.history.manifest_reader import create_object, exists, find_record
 from pyspark_checkpoint.history.sink_status import (
     belongs,
     check_may_write,
@@ -30,7 +30,6 @@ from pyspark_checkpoint.store.base import ObjectStore
 _LOG = logging.getLogger(__name__)
 SealCheck = Callable[[CheckpointManifest, Mapping[str, bytes]], str | None]
 """Says why the files do not belong to what the manifest names; None if they do."""
-_ATTEMPTS = 10
 
 
 def write_seal(
@@ -49,10 +48,16 @@ def write_seal(
     """
     reason = check(manifest, files)
     if reason is not None:
-        raise RefusedError(f"checkpoint {manifest.checkpoint_id} cannot be sealed: {reason}")
+        raise Diverged(
+            f"checkpoint {manifest.checkpoint_id} cannot be sealed: {reason}",
+            hint="the checkpoint location is not the one that the checkpoint was made of; run ckpt restore",
+        )
     found = find_checkpoint(store, manifest.checkpoint_id, mac=mac)
     if found is None or not belongs(found.manifest.commit_nonce, manifest):
-        raise RefusedError(f"checkpoint {manifest.checkpoint_id} is not the one that is to be sealed")
+        raise NoCheckpoint(
+            f"checkpoint {manifest.checkpoint_id} is not the one that is to be sealed",
+            hint="it was pruned, or another run has its number; ckpt list shows what there is",
+        )
     return create_seal(store, manifest, files, clock, mac=mac)
 
 
@@ -67,19 +72,14 @@ def create_seal(
     """Create the seal record; the one that is there must say the same."""
     check_may_write(manifest, mac)
     seal = Seal(manifest.checkpoint_id, manifest.commit_nonce, clock.now_ms(), dict(files))
-    key, nonce = seal_key(manifest.checkpoint_id), clock.nonce()
-    for attempt in range(_ATTEMPTS):
-        try:
-            store.put(key, encode_seal(seal, mac=mac), if_absent=True, nonce=nonce)
-            return seal
-        except OutcomeUnknown:
-            if attempt == _ATTEMPTS - 1:
-                raise
-        except AlreadyExists:
-            break
+    if create_object(store, seal_key(manifest.checkpoint_id), encode_seal(seal, mac=mac), clock):
+        return seal
     there = find_seal(store, manifest, mac=mac)
     if there is None or dict(there.files) != dict(files):
-        raise RefusedError(f"checkpoint {manifest.checkpoint_id} is sealed with other files")
+        raise Diverged(
+            f"checkpoint {manifest.checkpoint_id} is sealed with other files",
+            hint="another driver has run this batch on from the same checkpoint; stop one of the two",
+        )
     return there
 
 

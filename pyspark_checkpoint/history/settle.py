@@ -36,6 +36,7 @@ from pyspark_checkpoint.format.settled import (
     may_hold,
     read_list_bytes,
 )
+from pyspark_checkpoint.history.manifest_reader import DAMAGE_HINT, missing_object
 from pyspark_checkpoint.history.parallel import DEFAULT_CONCURRENCY, iter_bounded
 from pyspark_checkpoint.history.staging import put_artifact
 from pyspark_checkpoint.store.base import ObjectStore
@@ -132,7 +133,7 @@ def read_list(store: ObjectStore, ref: ListRef) -> SettledList:
     try:
         data = store.get(ref.path, start=0, end=ref.size_bytes + 1)
     except NotFound:
-        raise FormatError(f"{ref.path} is missing, though a checkpoint names it") from None
+        raise missing_object(ref.path) from None
     return read_list_bytes(ref, data)
 
 
@@ -229,5 +230,5 @@ def number_of(path: str) -> int:
     """The number of the checkpoint that an artifact was staged for."""
     parsed = parse_attempt_key(path)
     if parsed is None:
-        raise FormatError(f"{path[:200]!r} is not an artifact of a store")
+        raise FormatError(f"{path[:200]!r} is not an artifact of a store", hint=DAMAGE_HINT)
     return parsed[0].number

@@ -11,13 +11,11 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from itertools import count
 
 from pyspark_checkpoint.clock import Clock
+from pyspark_checkpoint.crypto.keyring import KEY_RING_HINT
 from pyspark_checkpoint.errors import (
-    AlreadyExists,
     FormatError,
-    OutcomeUnknown,
     RefusedError,
     UnknownVersion,
 )
@@ -31,13 +29,12 @@ from pyspark_checkpoint.format.records import (
     encode_status,
 )
 from pyspark_checkpoint.history.lookup import find_checkpoint
-from pyspark_checkpoint.history.manifest_reader import find_record
+from pyspark_checkpoint.history.manifest_reader import DAMAGE_HINT, create_object, find_record
 from pyspark_checkpoint.store.base import ObjectStore
 
 _LOG = logging.getLogger(__name__)
 MAX_FAILURES = 1000
 _MAX_ORIGINS = 8
-_ATTEMPTS = 10
 
 
 def record_status(
@@ -52,9 +49,14 @@ def record_status(
 ) -> SinkStatusRecord:
     """Record that ``sink`` has committed the checkpoint, or has failed to. Repeating it is harmless."""
     if sink not in manifest.sink_names:
-        raise RefusedError(f"checkpoint {manifest.checkpoint_id} has no sink {sink!r}")
+        raise RefusedError(
+            f"checkpoint {manifest.checkpoint_id} has no sink {sink!r}",
+            hint=f"it has {', '.join(manifest.sink_names) or 'none'}",
+        )
     if status is SinkCommitStatus.PENDING:
-        raise RefusedError("pending is the absence of a record, and cannot be recorded")
+        raise RefusedError(
+            "pending is the absence of a record, and cannot be recorded", hint="record nothing"
+        )
     check_may_write(manifest, mac)
     record = SinkStatusRecord(
         manifest.checkpoint_id, manifest.commit_nonce, sink, status, clock.now_ms(), message
@@ -65,7 +67,10 @@ def record_status(
     for failure in range(MAX_FAILURES):
         if _create(store, failed_key(record.checkpoint_id, sink, failure), record, clock, mac):
             return record
-    raise RefusedError(f"sink {sink!r} has failed {MAX_FAILURES} times with one checkpoint")
+    raise RefusedError(
+        f"sink {sink!r} has failed {MAX_FAILURES} times with checkpoint {manifest.checkpoint_id}",
+        hint="repair the sink, or go back to an earlier checkpoint with ckpt rollback",
+    )
 
 
 def check_may_write(manifest: CheckpointManifest, mac: Mac | None) -> None:
@@ -73,28 +78,23 @@ def check_may_write(manifest: CheckpointManifest, mac: Mac | None) -> None:
     if manifest.encryption_key_id is not None and (mac is None or mac is plain_only):
         raise RefusedError(
             f"checkpoint {manifest.checkpoint_id} is encrypted, and its records are authenticated",
-            hint="give the key ring: encryptionKeyFile, or CKPT_KEY_FILE",
+            hint=KEY_RING_HINT,
         )
 
 
 def _create(store: ObjectStore, key: str, record: SinkStatusRecord, clock: Clock, mac: Mac | None) -> bool:
     """Create a record; False if another one of this manifest is there."""
-    data, nonce = encode_status(record, mac=mac), clock.nonce()
-    for attempt in range(_ATTEMPTS):
-        try:
-            store.put(key, data, if_absent=True, nonce=nonce)
-            return True
-        except OutcomeUnknown:
-            if attempt == _ATTEMPTS - 1:
-                raise
-        except AlreadyExists:
-            break
+    data = encode_status(record, mac=mac)
+    if create_object(store, key, data, clock):
+        return True
     found = find_record(store, key)
     if found is None or found == data:
         return True
     other = decode_status(found, key, mac=mac)
     if other.commit_nonce != record.commit_nonce:
-        raise FormatError(f"{key} is the record of another manifest than the one in the store")
+        raise FormatError(
+            f"{key} is the record of another manifest than the one in the store", hint=DAMAGE_HINT
+        )
     return False
 
 
@@ -110,14 +110,28 @@ def is_committed_by_spark(manifest: CheckpointManifest, sink: str) -> bool:
 
 
 def read_status(
-    store: ObjectStore, manifest: CheckpointManifest, sink: str, *, mac: Mac | None = None
+    store: ObjectStore,
+    manifest: CheckpointManifest,
+    sink: str,
+    *,
+    mac: Mac | None = None,
+    pass_over_damage: bool = False,
 ) -> SinkCommitStatus:
     """How far ``sink`` is with a checkpoint. At most two requests, more only after failures."""
     if is_committed_by_spark(manifest, sink):
         return SinkCommitStatus.COMMITTED
-    for status, key in _status_keys(manifest, sink):
-        if _find(store, manifest, key, sink=sink, status=status, mac=mac) is not None:
-            return status
+    for status, key in (  # in this order: ``committed`` wins over ``failed``
+        (SinkCommitStatus.COMMITTED, committed_key(manifest.checkpoint_id, sink)),
+        (SinkCommitStatus.FAILED, failed_key(manifest.checkpoint_id, sink, 0)),
+    ):
+        try:
+            if _has_record(store, manifest, key, sink, status, mac=mac):
+                return status
+        except FormatError as error:
+            if not pass_over_damage or isinstance(error, UnknownVersion):
+                raise
+            number = manifest.checkpoint_id
+            _LOG.warning("a status of checkpoint %d is passed over: %s; run ckpt verify", number, error)
     return SinkCommitStatus.PENDING
 
 
@@ -143,20 +157,6 @@ def origins(
         manifest = found.manifest
 
 
-def read_failures(
-    store: ObjectStore, manifest: CheckpointManifest, sink: str, *, mac: Mac | None = None
-) -> list[SinkStatusRecord]:
-    """All failures of ``sink`` with a checkpoint, oldest first."""
-    found: list[SinkStatusRecord] = []
-    for failure in count():
-        key = failed_key(manifest.checkpoint_id, sink, failure)
-        record = _find(store, manifest, key, sink=sink, status=SinkCommitStatus.FAILED, mac=mac)
-        if record is None:
-            return found
-        found.append(record)
-    return found
-
-
 def read_statuses(
     store: ObjectStore, manifest: CheckpointManifest, *, mac: Mac | None = None
 ) -> dict[str, SinkCommitStatus]:
@@ -172,35 +172,10 @@ def usable_statuses(
     A record lies beside its manifest, and anybody who can write to the store may have put it there. It
     must never make a checkpoint bad: a restore would step back over it. One of a newer version is an error.
     """
-    return {sink: _usable_status(store, manifest, sink, mac) for sink in manifest.sink_names}
-
-
-def _usable_status(
-    store: ObjectStore, manifest: CheckpointManifest, sink: str, mac: Mac | None
-) -> SinkCommitStatus:
-    if is_committed_by_spark(manifest, sink):
-        return SinkCommitStatus.COMMITTED
-    for status, key in _status_keys(manifest, sink):
-        try:
-            if _find(store, manifest, key, sink=sink, status=status, mac=mac) is not None:
-                return status
-        except UnknownVersion:
-            raise
-        except FormatError as error:
-            _LOG.warning(
-                "a status of checkpoint %d is passed over: %s; run ckpt verify",
-                manifest.checkpoint_id,
-                error,
-            )
-    return SinkCommitStatus.PENDING
-
-
-def _status_keys(manifest: CheckpointManifest, sink: str) -> tuple[tuple[SinkCommitStatus, str], ...]:
-    """Where to look, in this order: ``committed`` wins over ``failed``."""
-    return (
-        (SinkCommitStatus.COMMITTED, committed_key(manifest.checkpoint_id, sink)),
-        (SinkCommitStatus.FAILED, failed_key(manifest.checkpoint_id, sink, 0)),
-    )
+    return {
+        sink: read_status(store, manifest, sink, mac=mac, pass_over_damage=True)
+        for sink in manifest.sink_names
+    }
 
 
 SinkDrivers = Mapping[str, Callable[[CheckpointManifest], object]]
@@ -245,25 +220,25 @@ def drive_sinks(
     return manifest.with_statuses(usable_statuses(store, manifest, mac=mac))
 
 
-def _find(
+def _has_record(
     store: ObjectStore,
     manifest: CheckpointManifest,
     key: str,
-    *,
     sink: str,
     status: SinkCommitStatus,
+    *,
     mac: Mac | None,
-) -> SinkStatusRecord | None:
-    """The record of this name, None if it is absent or another manifest's; of what it is, is checked."""
+) -> bool:
+    """Whether the record of this name is there and this manifest's; of what it is, is checked."""
     data = find_record(store, key)
     if data is None:
-        return None
+        return False
     record = decode_status(data, key, mac=mac)
     if not belongs(record.commit_nonce, manifest):
-        return None
+        return False
     if (record.checkpoint_id, record.sink, record.status) != (manifest.checkpoint_id, sink, status):
-        raise FormatError(f"{key} is the record of something else than its name says")
-    return record
+        raise FormatError(f"{key} is the record of something else than its name says", hint=DAMAGE_HINT)
+    return True
 
 
 def belongs(commit_nonce: str, manifest: CheckpointManifest) -> bool:

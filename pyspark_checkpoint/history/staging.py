@@ -7,25 +7,27 @@ Everything is created, never replaced, under names that only this attempt uses.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+import tempfile
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import IO
 
 from pyspark_checkpoint.clock import SYSTEM_CLOCK, Clock
-from pyspark_checkpoint.errors import AlreadyExists, NotFound, OutcomeUnknown, RefusedError, Unavailable
+from pyspark_checkpoint.errors import AlreadyExists, NotFound, RefusedError, Unavailable
 from pyspark_checkpoint.format.artifact import ArtifactRef
 from pyspark_checkpoint.format.cipher import ArtifactContext, Cipher
 from pyspark_checkpoint.format.envelope import sha256_hex
 from pyspark_checkpoint.format.keys import CheckpointId, CheckpointPaths
-from pyspark_checkpoint.format.manifest import RequestCount
+from pyspark_checkpoint.format.manifest import SIDECAR_NAME, CheckpointManifest, RequestCount
 from pyspark_checkpoint.format.pack import DEFAULT_BOUNDS, PackBounds, Part, build_pack, plan_packs
+from pyspark_checkpoint.history.manifest_reader import create_object
 from pyspark_checkpoint.history.parallel import DEFAULT_CONCURRENCY, run_bounded
 from pyspark_checkpoint.store.base import Body, ObjectStore
-from pyspark_checkpoint.store.body import rewind_body
 
 _PUT_ATTEMPTS = 10
 NO_PARTITION = -1
+_IN_MEMORY_BYTES = 16 * 1024 * 1024
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,7 +91,10 @@ def stage(
     placed = {at: parts[at].ref for at in plan.inline}
     placed.update(pair for upload in uploads for pair in upload.refs)
     if len(placed) != len(items):
-        raise RefusedError(f"{len(items)} artifacts were to be staged, {len(placed)} were")
+        raise RefusedError(
+            f"{len(items)} artifacts were to be staged, {len(placed)} were",
+            hint="nothing was committed; this is a bug of pyspark-checkpoint: please report it",
+        )
     size_bytes = sum(len(upload.data) for upload in uploads)
     return Staged(tuple(placed[at] for at in range(len(items))), RequestCount(len(uploads), 0, size_bytes))
 
@@ -127,23 +132,20 @@ def _put_settled(
     digest: Callable[[], str],
     find_digest: Callable[[], str | None],
 ) -> None:
-    nonce = clock.nonce()
-    for attempt in range(_PUT_ATTEMPTS):
-        rewind_body(body, 0)
-        try:
-            store.put(path, body, if_absent=True, nonce=nonce)
+    for _ in range(_PUT_ATTEMPTS):
+        if create_object(store, path, body, clock):
             return
-        except OutcomeUnknown:
-            if attempt == _PUT_ATTEMPTS - 1:
-                raise
-        except AlreadyExists:
-            there = find_digest()
-            if there is None:
-                continue  # collected as an orphan just now: the number is taken, and publishing will say so
-            if there != digest():
-                raise RefusedError(f"{path} is there with other bytes", hint="stage it once") from None
-            return
-    raise Unavailable(f"{path} was deleted as often as it was created", key=path)
+        there = find_digest()
+        if there is None:
+            continue  # collected as an orphan just now: the number is taken, and publishing will say so
+        if there != digest():
+            raise RefusedError(f"{path} is there with other bytes", hint="stage it once")
+        return
+    raise Unavailable(
+        f"{path} was deleted {_PUT_ATTEMPTS} times after it was created",
+        key=path,
+        hint="its checkpoint's number is taken, and a clean-up runs; begin the batch again",
+    )
 
 
 def _find_stream_digest(store: ObjectStore, path: str) -> str | None:
@@ -211,3 +213,53 @@ def _alone_paths(attempt: CheckpointId, items: Sequence[StagedItem], alone: Sequ
         taken.add(path)
         paths.append(path)
     return paths
+
+
+# --- the state sidecar: one stream of bytes that belongs to a checkpoint as a whole --------------------
+
+
+def stage_sidecar(
+    store: ObjectStore,
+    attempt: CheckpointId,
+    chunks: Iterable[bytes],
+    clock: Clock,
+    *,
+    store_id: str = "",
+    cipher: Cipher | None = None,
+) -> ArtifactRef:
+    """Store chunks, one after the other, as an attempt's sidecar. Bounded memory, unless encrypted."""
+    path, key_id = CheckpointPaths.state(attempt), None
+    if cipher is not None:
+        context = artifact_context(
+            store_id, attempt.number, "", NO_PARTITION, is_delta=False, name=SIDECAR_NAME
+        )
+        chunks, key_id = [cipher.encrypt(b"".join(chunks), context)], cipher.data_key_id
+    with tempfile.SpooledTemporaryFile(_IN_MEMORY_BYTES) as file:
+        size_bytes, sha256 = _fill(file, chunks)
+        file.seek(0)
+        try:
+            store.put(path, file, if_absent=True, nonce=clock.nonce())
+        except AlreadyExists:
+            raise RefusedError(
+                f"checkpoint {attempt.number} has its state already",
+                hint="stage it once, or take a new attempt",
+            ) from None
+    return ArtifactRef(path, size_bytes, sha256, False, 0, name=SIDECAR_NAME, data_key_id=key_id)
+
+
+def _fill(
+    file: tempfile.SpooledTemporaryFile[bytes] | IO[bytes], chunks: Iterable[bytes]
+) -> tuple[int, str]:
+    digest, size_bytes = hashlib.sha256(), 0
+    for chunk in chunks:
+        digest.update(chunk)
+        size_bytes += len(chunk)
+        file.write(chunk)
+    return size_bytes, digest.hexdigest()
+
+
+def with_sidecar(draft: CheckpointManifest, state: ArtifactRef) -> CheckpointManifest:
+    """The draft with this sidecar, in place of one that it may have taken over from its parent."""
+    others = tuple(ref for ref in draft.files if ref.name != SIDECAR_NAME)
+    mine = replace(state, epoch=draft.epoch)
+    return replace(draft, files=(*others, mine), state_checksum=state.sha256)

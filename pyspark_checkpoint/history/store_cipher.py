@@ -1,4 +1,4 @@
-"""The two ciphers: one for tasks, which hold data keys only, and one for the driver, which has the store.
+"""Whether a store is encrypted, and the ciphers to use with it: one for tasks, one for the driver.
 
 ``StoreCipher`` reads and makes ``keys/*.json`` with the master keys of a key ring. ``task_cipher`` gives
 what executors need, and no more: data keys, by value. A task can neither unwrap other keys nor
@@ -26,24 +26,28 @@ from pyspark_checkpoint.crypto.data_keys import (
     unwrap,
     wrap,
 )
-from pyspark_checkpoint.crypto.master_keys import KEY_BYTES, KeyRing
+from pyspark_checkpoint.crypto.keyring import KEY_BYTES, KEY_RING_HINT, KeyRing, find_key_ring
 from pyspark_checkpoint.errors import (
-    AlreadyExists,
     FormatError,
+    Incompatible,
     MissingKey,
     NotFound,
-    OutcomeUnknown,
     RefusedError,
 )
 from pyspark_checkpoint.format.cipher import ArtifactContext
-from pyspark_checkpoint.format.envelope import Mac
+from pyspark_checkpoint.format.envelope import Mac, plain_only
 from pyspark_checkpoint.format.keys import LATEST_KEY, data_key_key
 from pyspark_checkpoint.history.control import has_manifests
-from pyspark_checkpoint.history.manifest_reader import exists, read_record
+from pyspark_checkpoint.history.head import HeadLocation, locate_head
+from pyspark_checkpoint.history.manifest_reader import (
+    create_object,
+    exists,
+    load_manifest_bytes,
+    read_record,
+)
 from pyspark_checkpoint.store.base import ObjectStore
 
 _WRAP_NONCE_BYTES = 12
-_CREATE_ATTEMPTS = 5
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,12 +75,18 @@ class DataKeyCipher:
         """Return what was encrypted; ``MissingKey`` if the driver did not give this data key."""
         key = self.active if data_key_id == self.data_key_id else self.others.get(data_key_id)
         if key is None:
-            raise MissingKey(data_key_id, f"this task was not given data key {data_key_id}")
+            raise MissingKey(
+                data_key_id,
+                f"this task was not given data key {data_key_id}",
+                hint="the driver names the keys that tasks need; this is a bug: please report it",
+            )
         return decrypt_artifact(key, context, data)
 
     def mac(self, body: bytes) -> str:  # noqa: ARG002
         """Refuse: manifests are authenticated on the driver only."""
-        raise RefusedError("a task cannot authenticate a manifest; the driver does")
+        raise RefusedError(
+            "a task cannot authenticate a manifest", hint="use the StoreCipher of the driver"
+        )
 
 
 class StoreCipher:
@@ -165,16 +175,10 @@ class StoreCipher:
         """Make a data key durable; if another made it meanwhile, or our answer was lost, take theirs."""
         record, key = self._new_record(data_key_id)
         name, data = data_key_key(data_key_id), encode_wrapped_key(record)
-        for _ in range(_CREATE_ATTEMPTS):
-            try:
-                self._store.put(name, data, if_absent=True)
-            except OutcomeUnknown:
-                continue
-            except AlreadyExists:
-                return self.data_key(data_key_id)
-            self._keys[data_key_id] = key
-            return key
-        raise OutcomeUnknown(f"the store did not answer {_CREATE_ATTEMPTS} times", key=name)
+        if not create_object(self._store, name, data, self._clock):
+            return self.data_key(data_key_id)
+        self._keys[data_key_id] = key
+        return key
 
     def _new_record(self, data_key_id: str) -> tuple[WrappedKey, DataKey]:
         key = DataKey(data_key_id, new_secret(self._clock))
@@ -187,7 +191,7 @@ class StoreCipher:
             raise MissingKey(
                 "",
                 "writing to an encrypted store needs a key ring",
-                hint="give the key file, or set CKPT_KEY_FILE or CKPT_KEYRING",
+                hint=KEY_RING_HINT,
             )
         return self._ring
 
@@ -221,3 +225,65 @@ def new_secret(clock: Clock) -> bytes:
 def new_wrap_nonce(clock: Clock) -> bytes:
     """A nonce for wrapping a key."""
     return bytes.fromhex(clock.nonce())[:_WRAP_NONCE_BYTES]
+
+
+# --- which cipher a store needs ---------------------------------------------------------------------
+
+
+def is_encrypted(store: ObjectStore) -> bool:
+    """Whether manifests of this store are authenticated, which is so from the first one or never."""
+    return exists(store, data_key_key(MANIFEST_KEY_ID))
+
+
+def choose_cipher(
+    store: ObjectStore, store_id: str, ring: KeyRing | None, clock: Clock, *, writing: bool
+) -> StoreCipher | None:
+    """The cipher for a store, None if it is plain, or new and not ``writing``.
+
+    ``ring`` is the one that the caller was told to use; without it the environment's is used where the
+    store is encrypted, or is new and being begun. Plain stores stay plain. A writer without a ring
+    is refused before it has staged anything: nothing plain ever goes to an encrypted store. A store whose
+    head says that it is encrypted has a cipher, also if its manifests' key is gone: nothing is read then.
+    """
+    found = ring or find_key_ring()
+    if found is None:
+        if writing and is_encrypted(store):
+            raise _needs_ring(store, store_id)
+        return None
+    cipher = StoreCipher(store, store_id, found, clock)
+    if is_encrypted(store):
+        return cipher
+    where = locate_head(store, store_id=store_id)
+    if where is None:
+        return cipher if writing else None
+    # Asked again, because another run may have begun the store, with its key first, since we asked.
+    if is_encrypted(store) or _says_encrypted(where):
+        return cipher
+    if ring is not None:
+        raise Incompatible(
+            f"{store.url} is plain, and stays plain",
+            hint="open it without a key ring, or begin a new store",
+        )
+    return None
+
+
+def read_with(cipher: StoreCipher | None) -> Mac:
+    """What somebody who has keys reads manifests with: nothing that says it is encrypted goes unproved."""
+    return plain_only if cipher is None else cipher.mac
+
+
+def _says_encrypted(where: HeadLocation) -> bool:
+    try:
+        manifest = load_manifest_bytes(where.data, where.number).manifest
+    except FormatError:
+        return False
+    return manifest.encryption_key_id is not None or any(ref.data_key_id for ref in manifest.artifacts())
+
+
+def _needs_ring(store: ObjectStore, store_id: str) -> MissingKey:
+    needed = read_wrapped_key(store, store_id, MANIFEST_KEY_ID).master_key_id
+    return MissingKey(
+        needed,
+        f"{store.url} is encrypted: writing to it needs master key {needed!r}",
+        hint=KEY_RING_HINT,
+    )

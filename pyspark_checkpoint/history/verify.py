@@ -1,30 +1,42 @@
 """Proving a store: every record, the chain of manifests, every byte that a checkpoint needs.
 
-Works without keys, because digests are over stored bytes, and without Spark. With a cipher the
-manifests' authenticity is proved as well. Garbage that ``prune`` and ``cleanup_orphans`` will remove is
-not a finding.
+Works without keys, because digests are over stored bytes, and without Spark. With a cipher the manifests'
+authenticity is proved as well. Each object is read once, with bounded memory. Garbage that ``prune`` and
+``cleanup_orphans`` will remove is not a finding.
 """
 
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Generator, Iterable, Iterator, Mapping
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
+from pyspark_checkpoint.crypto.aead import MANIFEST_KEY_ID
 from pyspark_checkpoint.crypto.data_keys import decode_wrapped_key
-from pyspark_checkpoint.errors import FormatError
-from pyspark_checkpoint.format.envelope import Mac, sha256_hex
+from pyspark_checkpoint.errors import CheckpointError, FormatError, IntegrityError, NotFound
+from pyspark_checkpoint.format.artifact import ArtifactRef, verify_integrity
+from pyspark_checkpoint.format.envelope import Mac
 from pyspark_checkpoint.format.keys import (
     CONTROL_KEY,
     LATEST_KEY,
     data_key_key,
     manifest_key,
+    parse_attempt_key,
     parse_data_key_key,
     parse_manifest_key,
     parse_seal_key,
     parse_status_key,
 )
 from pyspark_checkpoint.format.manifest import CheckpointManifest, ManifestKind
+from pyspark_checkpoint.format.pack import (
+    FOOTER_BYTES,
+    PACK_HEADER,
+    PACK_SUFFIX,
+    PackEntry,
+    pack_tail_bytes,
+    read_pack,
+    read_pack_index,
+)
 from pyspark_checkpoint.format.records import (
     Control,
     SinkCommitStatus,
@@ -32,32 +44,108 @@ from pyspark_checkpoint.format.records import (
     decode_seal,
     decode_status,
 )
+from pyspark_checkpoint.history.artifact_reader import stream_stored
 from pyspark_checkpoint.history.control import find_control_or_new
-from pyspark_checkpoint.history.findings import (
-    Finding,
-    Link,
-    check_link,
-    check_manifest,
-    check_names,
-    finding_of,
-    link_of,
-)
 from pyspark_checkpoint.history.head import HeadLocation, locate_head
-from pyspark_checkpoint.history.lookup import is_given_up
-from pyspark_checkpoint.history.manifest_reader import exists, find_record, load_manifest_bytes
-from pyspark_checkpoint.history.parallel import DEFAULT_CONCURRENCY
-from pyspark_checkpoint.history.store_cipher import check_wrapped_key
-from pyspark_checkpoint.history.verify_bytes import (
-    NeededObject,
-    Progress,
-    check_data_keys,
-    check_inline,
-    check_objects,
-    collect_needed,
-    collect_settled,
-    data_keys_of,
+from pyspark_checkpoint.history.lookup import was_removed_since
+from pyspark_checkpoint.history.manifest_reader import (
+    LoadedManifest,
+    exists,
+    find_record,
+    load_manifest_bytes,
 )
+from pyspark_checkpoint.history.parallel import DEFAULT_CONCURRENCY, iter_bounded
+from pyspark_checkpoint.history.settle import read_list
+from pyspark_checkpoint.history.store_cipher import check_wrapped_key
+from pyspark_checkpoint.spark_files.consistency import check_fit
 from pyspark_checkpoint.store.base import ObjectStore
+from pyspark_checkpoint.store.probe import PROBE_PREFIX
+
+# --- what can be seen without bytes: pure -----------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """Something that is not as it should be: the object, what is wrong, and which checkpoint needs it."""
+
+    object: str
+    problem: str
+    checkpoint_id: int | None = None
+    expected: str | None = None
+    actual: str | None = None
+
+    def __str__(self) -> str:
+        needed = f" (checkpoint {self.checkpoint_id})" if self.checkpoint_id is not None else ""
+        return f"{self.object}: {self.problem}{needed}"
+
+
+def finding_of(error: CheckpointError, obj: str, checkpoint_id: int | None = None) -> Finding:
+    """A finding from what reading an object raised."""
+    if isinstance(error, IntegrityError):
+        return Finding(obj, "has another digest than recorded", checkpoint_id, error.expected, error.actual)
+    return Finding(obj, error.message, checkpoint_id)
+
+
+def check_link(before: LoadedManifest, after: LoadedManifest) -> Iterator[Finding]:
+    """What does not fit between a manifest and the next one."""
+    parent, child = before.manifest, after.manifest
+    key, number = manifest_key(after.number), after.number
+    if child.parent_sha256 != before.chain_sha256:
+        problem = "does not follow its parent"
+        yield Finding(key, problem, number, expected=before.chain_sha256, actual=child.parent_sha256)
+    if child.parent_id != before.number:
+        yield Finding(key, f"says that its parent is {child.parent_id}", number)
+    raised = child.generation - parent.generation
+    over_damage = child.kind is ManifestKind.ROLLBACK and raised > 0
+    if raised != (child.run_id != parent.run_id) and not over_damage:
+        yield Finding(key, f"has generation {child.generation} after {parent.generation}", number)
+    if child.timestamp_ms < parent.timestamp_ms:
+        yield Finding(key, "is older than its parent", number)
+    if child.epoch < parent.epoch and child.kind not in (ManifestKind.ROLLBACK, ManifestKind.TOMBSTONE):
+        yield Finding(key, f"has epoch {child.epoch} after {parent.epoch} and is no rollback", number)
+
+
+def check_manifest(manifest: CheckpointManifest) -> Iterator[Finding]:
+    """What does not fit within one manifest."""
+    key, number = manifest_key(manifest.checkpoint_id), manifest.checkpoint_id
+    if manifest.kind is ManifestKind.TOMBSTONE:
+        return
+    for issue in manifest.validate(manifest.vnode_count):
+        yield Finding(key, f"{issue.field} {issue.message}", number)
+    for problem in check_fit(manifest):
+        yield Finding(key, problem, number)
+    for path in manifest.paths():
+        parsed = parse_attempt_key(path)
+        if parsed is None or parsed[0].number > number:
+            yield Finding(key, f"names {path}, which was staged for a later checkpoint", number)
+
+
+def is_known_name(key: str) -> bool:
+    """Whether this package writes objects with such a name."""
+    return (
+        key in (CONTROL_KEY, LATEST_KEY)
+        or key.startswith(PROBE_PREFIX)
+        or parse_manifest_key(key) is not None
+        or parse_seal_key(key) is not None
+        or parse_status_key(key) is not None
+        or parse_attempt_key(key) is not None
+        or parse_data_key_key(key) is not None
+    )
+
+
+def check_object_names(keys: Mapping[str, int], control: Control, head_number: int) -> Iterator[Finding]:
+    """Objects that do not belong: strange names, and manifests beyond the head."""
+    for key in keys:
+        number = parse_manifest_key(key) or parse_seal_key(key)
+        if not is_known_name(key):
+            yield Finding(key, "is no object of this store")
+        elif number is not None and number > head_number:
+            yield Finding(key, f"lies beyond a gap: the newest checkpoint is {head_number}", number)
+    if control.floor > max(head_number, 1):
+        yield Finding(CONTROL_KEY, f"has floor {control.floor} above the newest checkpoint {head_number}")
+
+
+# --- records and manifests --------------------------------------------------------------------------
 
 
 @dataclass(slots=True)
@@ -76,7 +164,7 @@ def verify_store(
     mac: Mac | None = None,
     read_artifacts: bool = True,
     max_concurrent_reads: int = DEFAULT_CONCURRENCY,
-    progress: Progress | None = None,
+    progress: VerifyProgress | None = None,
 ) -> Iterator[Finding]:
     """Yield everything that is not as it should be, as it is found. An unreachable store is an error.
 
@@ -92,7 +180,7 @@ def verify_store(
         yield finding_of(error, CONTROL_KEY)
         return
     if where is None:
-        yield from check_names(keys, Control(""), 0)
+        yield from check_object_names(keys, Control(""), 0)
         return
     if pointer is not None and pointer > where.number:
         problem = f"names checkpoint {pointer}, but the newest one is {where.number}"
@@ -118,11 +206,11 @@ def _find_all(
     mac: Mac | None,
     read_artifacts: bool,
     max_concurrent_reads: int,
-    progress: Progress | None,
+    progress: VerifyProgress | None,
 ) -> Iterator[Finding]:
     seen = _Seen()
     yield from _check_manifests(store, where, keys, mac, seen)
-    yield from check_names(keys, where.control, where.number)
+    yield from check_object_names(keys, where.control, where.number)
     yield from _check_records(store, keys, seen.nonces, where.control.store_id, mac)
     unlisted = {name: number for name, number in seen.data_keys.items() if data_key_key(name) not in keys}
     yield from check_data_keys(store, unlisted)
@@ -136,7 +224,7 @@ def _find_all(
 def _still_stands(store: ObjectStore, where: HeadLocation, finding: Finding) -> bool:
     """Whether a finding is one: what was pruned or deleted under our eyes is not damaged."""
     number = finding.checkpoint_id
-    return number is None or not is_given_up(store, where, number)
+    return number is None or not was_removed_since(store, where, number)
 
 
 def verify_checkpoint(
@@ -144,7 +232,7 @@ def verify_checkpoint(
     manifest: CheckpointManifest,
     *,
     max_concurrent_reads: int = DEFAULT_CONCURRENCY,
-    progress: Progress | None = None,
+    progress: VerifyProgress | None = None,
 ) -> list[Finding]:
     """What is wrong with one checkpoint: its manifest's content and every byte that it needs."""
     findings = [*check_manifest(manifest), *check_inline(manifest)]
@@ -172,7 +260,7 @@ def _check_manifests(
     store: ObjectStore, where: HeadLocation, keys: Iterable[str], mac: Mac | None, seen: _Seen
 ) -> Iterator[Finding]:
     control, head_number = where.control, where.number
-    parent: Link | None = None
+    parent: LoadedManifest | None = None
     for number in _numbers(store, where, keys):
         if isinstance(number, Finding):
             yield number
@@ -181,7 +269,7 @@ def _check_manifests(
         link = yield from _check_one(store, control, number, mac, seen)
         if parent is not None and link is not None:
             problems = list(check_link(parent, link))
-            if problems and not is_given_up(store, where, parent.number):
+            if problems and not was_removed_since(store, where, parent.number):
                 yield from problems
         parent = link
     for name, pin in sorted(control.pins.items()):
@@ -221,18 +309,19 @@ def _numbers(store: ObjectStore, where: HeadLocation, keys: Iterable[str]) -> It
 
 def _check_one(
     store: ObjectStore, control: Control, number: int, mac: Mac | None, seen: _Seen
-) -> Generator[Finding, None, Link | None]:
-    """Check one manifest and remember what it needs; its place in the chain, None if it is unreadable."""
+) -> Generator[Finding, None, LoadedManifest | None]:
+    """Check one manifest and remember what it needs; None if it is unreadable."""
     key = manifest_key(number)
     data = find_record(store, key)
     if data is None:
         yield Finding(key, "is missing", number)
         return None
     try:
-        manifest = load_manifest_bytes(data, number, mac=mac).manifest
+        loaded = load_manifest_bytes(data, number, mac=mac)
     except FormatError as error:
         yield finding_of(error, key, number)
         return None
+    manifest = loaded.manifest
     if number not in seen.nonces:
         yield from check_manifest(manifest)
         yield from check_inline(manifest)
@@ -244,7 +333,7 @@ def _check_one(
             seen.data_keys.update(dict.fromkeys(data_keys_of(manifest), number))
             yield from collect_settled(store, manifest, seen.needed, seen.lists, seen.data_keys)
         seen.nonces[number] = manifest.commit_nonce
-    return link_of(manifest, sha256_hex(data))
+    return loaded
 
 
 def _check_records(
@@ -296,3 +385,192 @@ def _stray(checkpoint_id: int, nonce: str, number: int, nonces: Mapping[int, str
     if number in nonces and nonces[number] != nonce:
         return "carries the nonce of another manifest"
     return None
+
+
+# --- stored bytes against what manifests say of them ------------------------------------------------
+
+
+_WHOLE_BYTES = 32 * 1024 * 1024
+
+
+VerifyProgress = Callable[[int, int], None]
+"""Told after each object: bytes done, bytes in all."""
+
+
+@dataclass(slots=True)
+class NeededObject:
+    """An object that checkpoints need: its artifacts, each once, and the newest checkpoint naming it."""
+
+    path: str
+    checkpoint_id: int
+    refs: dict[tuple[int, int, str], ArtifactRef] = field(default_factory=dict)
+
+    @property
+    def size_bytes(self) -> int:
+        """Bytes of the artifacts in it."""
+        return sum(size_bytes for _, size_bytes, _ in self.refs)
+
+
+def collect_needed(
+    manifests: Iterable[CheckpointManifest], needed: dict[str, NeededObject] | None = None
+) -> dict[str, NeededObject]:
+    """All objects that the manifests need, added to ``needed``; what several name is there once."""
+    needed = {} if needed is None else needed
+    for manifest in manifests:
+        _add_needed(needed, manifest.checkpoint_id, manifest.artifacts())
+    return needed
+
+
+def _add_needed(needed: dict[str, NeededObject], number: int, refs: Iterable[ArtifactRef]) -> None:
+    for ref in refs:
+        if ref.path is None:
+            continue
+        entry = needed.setdefault(ref.path, NeededObject(ref.path, number))
+        entry.checkpoint_id = max(entry.checkpoint_id, number)
+        entry.refs[ref.offset, ref.size_bytes, ref.sha256] = ref
+
+
+def collect_settled(
+    store: ObjectStore,
+    manifest: CheckpointManifest,
+    needed: dict[str, NeededObject],
+    known: set[str],
+    data_keys: dict[str, int],
+) -> Iterator[Finding]:
+    """Add what the lists of a manifest name; one that cannot be read, or holds other parts, is a finding.
+
+    ``known`` are the lists that were looked into before: each is read once, whoever names it.
+    """
+    number = manifest.checkpoint_id
+    waiting = list(manifest.settled())
+    while waiting:
+        ref = waiting.pop()
+        if ref.path in known:
+            continue
+        known.add(ref.path)
+        try:
+            content = read_list(store, ref)
+        except FormatError as error:
+            needed.pop(ref.path, None)
+            yield finding_of(error, ref.path, number)
+            continue
+        waiting += content.lists
+        refs = [part.ref for part in content.parts]
+        late = [one.made_by for one in refs if one.made_by > number or one.epoch > manifest.epoch]
+        if late:
+            yield Finding(ref.path, f"names what was staged for a later checkpoint, {late[0]}", number)
+        _add_needed(needed, number, refs)
+        _add_needed(needed, number, [child.artifact() for child in content.lists])
+        data_keys.update({key: number for one in refs if (key := one.data_key_id) is not None})
+
+
+def check_objects(
+    store: ObjectStore,
+    needed: Sequence[NeededObject],
+    *,
+    max_concurrent_reads: int = DEFAULT_CONCURRENCY,
+    progress: VerifyProgress | None = None,
+) -> Iterator[Finding]:
+    """Read every needed object and report what is not right. A store that fails to answer is an error."""
+    done, total = 0, sum(entry.size_bytes for entry in needed)
+    checked = iter_bounded(lambda entry: check_object(store, entry), needed, max_concurrent_reads)
+    for entry, found in zip(needed, checked, strict=True):
+        done += entry.size_bytes
+        if progress is not None:
+            progress(done, total)
+        yield from found
+
+
+def check_object(store: ObjectStore, entry: NeededObject) -> list[Finding]:
+    """What is wrong with one object; a missing one is one finding. Every byte of it is read once."""
+    try:
+        size_bytes = store.head(entry.path).size_bytes
+        if not entry.path.endswith(PACK_SUFFIX):
+            return list(_check_plain(store, entry, size_bytes))
+        if size_bytes <= _WHOLE_BYTES:
+            return list(_check_pack(entry, store.get(entry.path)))
+        return list(_check_large_pack(store, entry, size_bytes))
+    except NotFound:
+        return [Finding(entry.path, "is missing", entry.checkpoint_id)]
+
+
+def data_keys_of(manifest: CheckpointManifest) -> frozenset[str]:
+    """The data keys without which a checkpoint cannot be read, or not be trusted."""
+    named = frozenset(ref.data_key_id for ref in manifest.artifacts() if ref.data_key_id is not None)
+    return named if manifest.encryption_key_id is None else named | {MANIFEST_KEY_ID}
+
+
+def check_data_keys(store: ObjectStore, needed: Mapping[str, int]) -> Iterator[Finding]:
+    """Report wrapped data keys that are missing or damaged: without its key an artifact is lost.
+
+    ``needed`` has the newest checkpoint that needs a key, by key id.
+    """
+    for data_key_id, number in sorted(needed.items()):
+        key = data_key_key(data_key_id)
+        data = find_record(store, key)
+        if data is None:
+            yield Finding(key, "is missing", number)
+            continue
+        try:
+            decode_wrapped_key(data, key)
+        except FormatError as error:
+            yield finding_of(error, key, number)
+
+
+def check_inline(manifest: CheckpointManifest) -> Iterator[Finding]:
+    """What is wrong with the artifacts inside a manifest."""
+    for ref in manifest.artifacts():
+        if ref.inline is not None:
+            try:
+                verify_integrity("an inline artifact", ref.inline, ref.sha256)
+            except IntegrityError as error:
+                yield finding_of(error, f"inline artifact {ref.name!r}", manifest.checkpoint_id)
+
+
+def _check_plain(store: ObjectStore, entry: NeededObject, size_bytes: int) -> Iterator[Finding]:
+    if size_bytes != max(ref.offset + ref.size_bytes for ref in entry.refs.values()):
+        yield Finding(entry.path, f"has {size_bytes} bytes, not as many as recorded", entry.checkpoint_id)
+    for ref in entry.refs.values():
+        yield from _check_stream(store, entry, ref)
+
+
+def _check_pack(entry: NeededObject, data: bytes) -> Iterator[Finding]:
+    """Check a pack that is at hand: all of its bytes, and that the manifests' references are its own."""
+    try:
+        entries = read_pack(entry.path, data)
+    except FormatError as error:
+        yield finding_of(error, entry.path, entry.checkpoint_id)
+        return
+    yield from _check_index(entry, entries)
+
+
+def _check_large_pack(store: ObjectStore, entry: NeededObject, size_bytes: int) -> Iterator[Finding]:
+    """The same for a pack that is too large to hold: its frame first, then part by part."""
+    footer = store.get(entry.path, start=size_bytes - FOOTER_BYTES, end=size_bytes)
+    try:
+        tail_bytes = min(pack_tail_bytes(entry.path, footer), size_bytes)
+        head = store.get(entry.path, start=0, end=len(PACK_HEADER))
+        tail = store.get(entry.path, start=size_bytes - tail_bytes, end=size_bytes)
+        entries = read_pack_index(entry.path, head, tail, object_size_bytes=size_bytes)
+    except FormatError as error:
+        yield finding_of(error, entry.path, entry.checkpoint_id)
+        return
+    for part in entries:
+        yield from _check_stream(store, entry, part.ref)
+    yield from _check_index(entry, entries)
+
+
+def _check_index(entry: NeededObject, entries: Iterable[PackEntry]) -> Iterator[Finding]:
+    known = {(part.ref.offset, part.ref.size_bytes, part.ref.sha256) for part in entries}
+    for offset, size_bytes, sha256 in entry.refs:
+        if (offset, size_bytes, sha256) not in known:
+            problem = f"has no such part at byte {offset}, though a checkpoint names it"
+            yield Finding(entry.path, problem, entry.checkpoint_id, expected=sha256)
+
+
+def _check_stream(store: ObjectStore, entry: NeededObject, ref: ArtifactRef) -> Iterator[Finding]:
+    try:
+        for _ in stream_stored(store, ref):
+            pass
+    except FormatError as error:
+        yield finding_of(error, entry.path, entry.checkpoint_id)

@@ -23,7 +23,9 @@ def check_vnodes(vnodes: Set[int] | None, vnode_count: int) -> frozenset[int] | 
     if vnodes is None:
         return None
     if not vnodes or any(not 0 <= vnode < vnode_count for vnode in vnodes):
-        raise SettingsError(f"vnodes must be some of 0 to {vnode_count - 1}")
+        raise SettingsError(
+            f"vnodes must be some of 0 to {vnode_count - 1}", hint="leave them out to mean all"
+        )
     return frozenset(vnodes)
 
 
@@ -63,7 +65,8 @@ def check_share(manifest: CheckpointManifest, vnodes: Set[int] | None) -> Checkp
         for part in entry.partitions:
             if not owns(part.partition_id, manifest.partition_count, vnodes):
                 raise RefusedError(
-                    f"partition {part.partition_id} of operator {name!r} has none of this instance's vnodes"
+                    f"partition {part.partition_id} of operator {name!r} is not in this instance's share",
+                    hint="save the partitions that own one of the store's vnodes, and no others",
                 )
     return replace(manifest, vnodes=tuple(sorted(vnodes)))
 
@@ -86,6 +89,9 @@ def missing_vnodes(manifest: CheckpointManifest, vnodes: Set[int] | None) -> fro
     if manifest.vnodes is None:
         return frozenset()
     if manifest.vnode_count > MAX_VNODE_COUNT:
-        raise FormatError(f"vnode_count is {manifest.vnode_count}, outside 1 to {MAX_VNODE_COUNT}")
+        raise FormatError(
+            f"vnode_count is {manifest.vnode_count}, outside 1 to {MAX_VNODE_COUNT}",
+            hint="the manifest is damaged: run ckpt verify",
+        )
     wanted = frozenset(range(manifest.vnode_count)) if vnodes is None else frozenset(vnodes)
     return wanted - frozenset(manifest.vnodes)

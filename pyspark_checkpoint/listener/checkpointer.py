@@ -33,7 +33,7 @@ from pyspark_checkpoint.format.artifact import ArtifactRef
 from pyspark_checkpoint.format.keys import CheckpointId
 from pyspark_checkpoint.format.manifest import CheckpointManifest, RequestCount
 from pyspark_checkpoint.format.pack import DEFAULT_BOUNDS
-from pyspark_checkpoint.history.given_up import give_up
+from pyspark_checkpoint.history.orphans import give_up
 from pyspark_checkpoint.history.rules import fenced_by
 from pyspark_checkpoint.history.run import HeadCheck, Run
 from pyspark_checkpoint.spark_files.inventory import CapturePlan, plan_capture, plan_chains

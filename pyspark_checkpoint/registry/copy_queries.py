@@ -7,9 +7,8 @@ from dataclasses import dataclass, replace
 
 from pyspark_checkpoint.errors import CheckpointError, RefusedError
 from pyspark_checkpoint.history.checkpoint_store import CheckpointStore
-from pyspark_checkpoint.history.copy_execute import Progress
 from pyspark_checkpoint.history.copy_plan import CopyPlan
-from pyspark_checkpoint.history.replication import copy_store
+from pyspark_checkpoint.history.replication import OnCopyProgress, copy_store
 from pyspark_checkpoint.registry.queries import (
     QueryRoot,
     find_query,
@@ -93,7 +92,7 @@ def copy_histories(
     *,
     options: Options | None = None,
     target_options: Options | None = None,
-    progress: Progress | None = None,
+    progress: OnCopyProgress | None = None,
     dry_run: bool = False,
 ) -> Iterator[tuple[HistoryCopy, CopyPlan | CheckpointError]]:
     """Copy them, one after the other, and yield what was done. See ``history.replicate``.
@@ -119,7 +118,7 @@ def _copy(
     request: CopyRequest,
     options: Options | None,
     there: Options,
-    progress: Progress | None,
+    progress: OnCopyProgress | None,
     *,
     dry_run: bool,
 ) -> CopyPlan:

@@ -18,7 +18,7 @@ from pyspark_checkpoint.format.summary import summarize_manifest
 from pyspark_checkpoint.history.head import Head
 from pyspark_checkpoint.history.live_set import SummaryCache
 from pyspark_checkpoint.history.manifest_reader import exists
-from pyspark_checkpoint.history.retention import execute_prune, forget_below, plan_prune, read_recent
+from pyspark_checkpoint.history.retention import RetentionPolicy, forget_below, prune_history
 from pyspark_checkpoint.history.rules import check_encryption, choose_kind
 from pyspark_checkpoint.history.run import Run
 from pyspark_checkpoint.history.settle import settle_parts
@@ -240,9 +240,7 @@ def _prune(options: WriteOptions, run: Run, head: Head) -> None:
     with _PRUNING:
         cache = _summaries(options, head.control.store_id)
         try:
-            recent = read_recent(run.store, head, keep=options.retain, cache=cache)
-            plan = plan_prune(recent, head.control, keep=options.retain)
-            execute_prune(run.store, plan, run.clock, cache=cache)
+            prune_history(run.store, head, RetentionPolicy(options.retain), run.clock, cache=cache)
         except CheckpointError as error:
             # Old epochs stay a little longer; the table is whole, and so the query goes on.
             _LOG.warning("pruning %s failed: %s", options.shared.path, error)

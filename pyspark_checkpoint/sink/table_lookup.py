@@ -11,9 +11,9 @@ from pyspark_checkpoint.history.lookup import (
     find_number_by_epoch,
     find_number_by_savepoint,
     find_number_by_time,
+    parse_timestamp_ms,
     read_checkpoint,
 )
-from pyspark_checkpoint.history.moments import parse_timestamp_ms
 from pyspark_checkpoint.history.settle import unfolded
 from pyspark_checkpoint.sink.partition import Chain
 from pyspark_checkpoint.sink.table_options import ReadOptions, SharedOptions

@@ -12,16 +12,15 @@ from dataclasses import dataclass
 from typing import Generic, TypeVar
 
 from pyspark_checkpoint.clock import SYSTEM_CLOCK
+from pyspark_checkpoint.crypto.keyring import find_key_ring, load_key_ring
 from pyspark_checkpoint.errors import FormatError
 from pyspark_checkpoint.format.envelope import Mac
 from pyspark_checkpoint.format.manifest import CheckpointManifest, QueryInfo
 from pyspark_checkpoint.history.control import ensure_control, find_control_or_new
-from pyspark_checkpoint.history.encryption import choose_cipher, read_with
 from pyspark_checkpoint.history.head import Head, find_head
-from pyspark_checkpoint.history.keyring import find_key_ring, load_key_ring
 from pyspark_checkpoint.history.manifest_reader import find_manifest
 from pyspark_checkpoint.history.run import Run
-from pyspark_checkpoint.history.store_cipher import StoreCipher
+from pyspark_checkpoint.history.store_cipher import StoreCipher, choose_cipher, read_with
 from pyspark_checkpoint.sink.table_options import SharedOptions
 from pyspark_checkpoint.store.base import ObjectStore
 from pyspark_checkpoint.store.open import open_object_store, parse_store_settings

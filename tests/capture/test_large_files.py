@@ -26,7 +26,7 @@ from pyspark_checkpoint.spark_files.location import FileGone
 from pyspark_checkpoint.spark_files.versions import FileFacts
 from pyspark_checkpoint.store.memory import MemoryStore
 from pyspark_checkpoint.testing.faulty_store import FaultKind, FaultyStore, fault_on
-from tests.support.fixed_clock import FixedClock
+from pyspark_checkpoint.testing.manual_clock import ManualClock
 from tests.support.made_location import MadeLocation, contents, needed, taker
 
 MIB = 1024 * 1024
@@ -147,7 +147,7 @@ def test_temporary_files_are_on_the_disk_that_spark_works_on(
 def test_a_lost_answer_is_settled_by_what_is_stored() -> None:
     """The same bytes are ours, whole; others are refused."""
     store, data = FaultyStore(MemoryStore(), fault_on("put", "a", FaultKind.LOST_RESPONSE)), b"state" * 1000
-    put_artifact_file(store, "a", io.BytesIO(data), sha256_hex(data), FixedClock())
+    put_artifact_file(store, "a", io.BytesIO(data), sha256_hex(data), ManualClock())
     assert store.get("a") == data
     with pytest.raises(RefusedError, match="other bytes"):
-        put_artifact_file(store, "a", io.BytesIO(b"y"), sha256_hex(b"y"), FixedClock())
+        put_artifact_file(store, "a", io.BytesIO(b"y"), sha256_hex(b"y"), ManualClock())

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import random
-import uuid
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -12,13 +11,12 @@ from typing import Any
 import pytest
 
 from pyspark_checkpoint.cli.main import main
-from pyspark_checkpoint.clock import uuid7_from
 from pyspark_checkpoint.format.manifest import QueryInfo
 from pyspark_checkpoint.history.checkpoint_store import CheckpointStore
 from pyspark_checkpoint.history.run import Run
 from pyspark_checkpoint.registry.queries import QueryRoot, register, root_url
 from pyspark_checkpoint.store.open import open_object_store
-from tests.support.fixed_clock import FixedClock
+from pyspark_checkpoint.testing.manual_clock import ManualClock
 from tests.support.made_history import commit_epoch
 from tests.support.made_location import QUERY_ID, MadeLocation, capture
 from tests.support.sink_kit import Query
@@ -73,7 +71,7 @@ def make_table(path: Path, epochs: int = 3, **options: str) -> str:
     return str(path)
 
 
-class BusyClock(FixedClock):
+class BusyClock(ManualClock):
     """A clock on which making an id takes a moment, so that everything takes some time."""
 
     def nonce(self) -> str:
@@ -81,8 +79,8 @@ class BusyClock(FixedClock):
         return super().nonce()
 
     def uuid7(self) -> str:
-        bits = int(self.nonce(), 16) & ((1 << 74) - 1)
-        return str(uuid.UUID(int=uuid7_from(self.now_ms(), bits)))
+        self.sleep(0.03)
+        return super().uuid7()
 
 
 def make_long_history(path: Path) -> CheckpointStore:

@@ -10,7 +10,7 @@ from pyspark_checkpoint.cli import text
 from pyspark_checkpoint.cli.arguments import parse_options, parse_span_ms
 from pyspark_checkpoint.cli.commands.prune_command import ranges
 from pyspark_checkpoint.errors import SettingsError
-from pyspark_checkpoint.history.moments import parse_timestamp_ms
+from pyspark_checkpoint.history.lookup import parse_timestamp_ms
 
 
 @pytest.mark.parametrize(

@@ -20,7 +20,7 @@ from pyspark_checkpoint.history.checkpoint_store import CheckpointStore
 from pyspark_checkpoint.history.staging import StagedItem
 from pyspark_checkpoint.spark_files.fingerprint import pipeline_hash
 from pyspark_checkpoint.store.memory import MemoryStore
-from tests.support.fixed_clock import FixedClock
+from pyspark_checkpoint.testing.manual_clock import ManualClock
 
 ROOT = Path(__file__).parents[2]
 SCHEMAS = {f"schema-{n}": f"digest {n}" for n in range(20)}
@@ -40,9 +40,9 @@ def draft(store: CheckpointStore, epoch: int, text: bytes) -> CheckpointManifest
 
 def test_who_loses_a_number_has_not_touched_the_winners_bytes() -> None:
     """Fault 4: both stage the same partition for the same number before either knows who has it."""
-    inner = MemoryStore(clock=FixedClock())
-    one = CheckpointStore(inner, clock=FixedClock("one"))
-    two = CheckpointStore(inner, clock=FixedClock("two"))
+    inner = MemoryStore(clock=ManualClock())
+    one = CheckpointStore(inner, clock=ManualClock("one"))
+    two = CheckpointStore(inner, clock=ManualClock("two"))
     first, second = draft(one, 0, b"winner "), draft(two, 0, b"loser ")
     won = one.save(first)
     with pytest.raises(StaleAttempt):
@@ -64,8 +64,8 @@ def test_the_pipeline_hash_does_not_depend_on_the_order_of_a_process(seed: str) 
 
 def test_histories_whose_prefixes_begin_alike_know_nothing_of_each_other() -> None:
     """Fault 15: pointer, numbers, pruning and orphans of one are not those of the other."""
-    one = CheckpointStore(MemoryStore("clusters", "a", FixedClock()), clock=FixedClock("one"))
-    two = CheckpointStore(MemoryStore("clusters", "ab", FixedClock()), clock=FixedClock("two"))
+    one = CheckpointStore(MemoryStore("clusters", "a", ManualClock()), clock=ManualClock("one"))
+    two = CheckpointStore(MemoryStore("clusters", "ab", ManualClock()), clock=ManualClock("two"))
     for epoch in range(5):
         one.save(draft(one, epoch, b"one "))
     assert two.load_latest() is None

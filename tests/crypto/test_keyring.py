@@ -11,17 +11,17 @@ import pytest
 
 from pyspark_checkpoint.crypto.aead import MANIFEST_KEY_ID
 from pyspark_checkpoint.crypto.data_keys import decode_wrapped_key, encode_wrapped_key
-from pyspark_checkpoint.crypto.master_keys import KeyRing, make_key_ring, parse_key_ring
+from pyspark_checkpoint.crypto.keyring import (
+    KeyRing,
+    find_key_ring,
+    load_key_ring,
+    make_key_ring,
+    parse_key_ring,
+)
 from pyspark_checkpoint.errors import FormatError, MissingKey, SettingsError
 from pyspark_checkpoint.format.cipher import ArtifactContext
 from pyspark_checkpoint.format.keys import LATEST_KEY, data_key_key
-from pyspark_checkpoint.history.keyring import (
-    find_key_ring,
-    load_key_ring,
-    plan_rekey,
-    read_wrapped_keys,
-    rekey,
-)
+from pyspark_checkpoint.history.rekey import plan_rekey, read_wrapped_keys, rekey
 from pyspark_checkpoint.history.store_cipher import StoreCipher
 from pyspark_checkpoint.store.base import Body, Version
 from pyspark_checkpoint.store.memory import MemoryStore
@@ -32,7 +32,7 @@ from pyspark_checkpoint.testing.faulty_store import (
     fault_at,
     fault_on,
 )
-from tests.support.fixed_clock import FixedClock
+from pyspark_checkpoint.testing.manual_clock import ManualClock
 
 OLD = hashlib.sha256(b"old").digest()
 NEW = hashlib.sha256(b"new").digest()
@@ -53,9 +53,9 @@ def contents(store: MemoryStore) -> dict[str, bytes]:
 def used_store() -> tuple[MemoryStore, str, bytes, str]:
     """A store with two data keys, a manifest key, one artifact and one MAC, under the old master key."""
     store = MemoryStore()
-    cipher = StoreCipher(store, "store", OLD_RING, FixedClock("a"))
+    cipher = StoreCipher(store, "store", OLD_RING, ManualClock("a"))
     stored, mac = cipher.encrypt(b"rows", CONTEXT), cipher.mac(b"body")
-    StoreCipher(store, "store", OLD_RING, FixedClock("b")).encrypt(b"more", CONTEXT)
+    StoreCipher(store, "store", OLD_RING, ManualClock("b")).encrypt(b"more", CONTEXT)
     return store, cipher.data_key_id, stored, mac
 
 
@@ -158,12 +158,12 @@ def test_a_key_file_that_cannot_be_read_is_a_settings_error(tmp_path: Path) -> N
 def test_a_run_makes_one_data_key_and_a_reader_makes_none() -> None:
     """The record is durable before the first artifact is encrypted; reading writes nothing."""
     store = MemoryStore()
-    cipher = StoreCipher(store, "store", OLD_RING, FixedClock())
+    cipher = StoreCipher(store, "store", OLD_RING, ManualClock())
     assert contents(store) == {}
     stored = [cipher.encrypt(b"rows", CONTEXT) for _ in range(3)]
     assert list(contents(store)) == [data_key_key(cipher.data_key_id)]
     before = contents(store)
-    reader = StoreCipher(store, "store", OLD_RING, FixedClock("reader"))
+    reader = StoreCipher(store, "store", OLD_RING, ManualClock("reader"))
     assert reader.decrypt(stored[0], cipher.data_key_id, CONTEXT) == b"rows"
     assert contents(store) == before
 
@@ -171,8 +171,8 @@ def test_a_run_makes_one_data_key_and_a_reader_makes_none() -> None:
 def test_two_runs_have_two_data_keys_and_one_manifest_key() -> None:
     """Both authenticate with the same key, whoever made it."""
     store = MemoryStore()
-    one = StoreCipher(store, "store", OLD_RING, FixedClock("one"))
-    two = StoreCipher(store, "store", OLD_RING, FixedClock("two"))
+    one = StoreCipher(store, "store", OLD_RING, ManualClock("one"))
+    two = StoreCipher(store, "store", OLD_RING, ManualClock("two"))
     assert one.data_key_id != two.data_key_id
     assert one.mac(b"body") == two.mac(b"body")
     assert len(contents(store)) == 3
@@ -181,7 +181,7 @@ def test_two_runs_have_two_data_keys_and_one_manifest_key() -> None:
 def test_two_that_make_the_manifest_key_at_once_agree() -> None:
     """The second create is refused, and the loser takes the winner's key."""
     store = MemoryStore()
-    two = StoreCipher(store, "store", OLD_RING, FixedClock("two"))
+    two = StoreCipher(store, "store", OLD_RING, ManualClock("two"))
 
     class Late(MemoryStore):
         def put(
@@ -200,7 +200,7 @@ def test_two_that_make_the_manifest_key_at_once_agree() -> None:
         def get(self, key: str, **options: object) -> bytes:
             return store.get(key)
 
-    one = StoreCipher(Late(), "store", OLD_RING, FixedClock("one"))
+    one = StoreCipher(Late(), "store", OLD_RING, ManualClock("one"))
     assert one.mac(b"body") == two.mac(b"body")
 
 
@@ -209,7 +209,7 @@ def test_a_lost_answer_to_making_a_key_is_repeated(kind: FaultKind) -> None:
     """Whether it landed or not, the key in use is the one in the store."""
     store = MemoryStore()
     cipher = StoreCipher(
-        FaultyStore(store, fault_on("put", "keys/", kind)), "store", OLD_RING, FixedClock()
+        FaultyStore(store, fault_on("put", "keys/", kind)), "store", OLD_RING, ManualClock()
     )
     stored = cipher.encrypt(b"rows", CONTEXT)
     reader = StoreCipher(store, "store", OLD_RING)
@@ -267,7 +267,7 @@ def test_every_flipped_byte_of_a_key_record_is_found_without_a_key() -> None:
 def test_a_task_cipher_reads_earlier_runs_and_has_no_manifest_key() -> None:
     """Only data keys of artifacts go to tasks, also when asked for more."""
     store, data_key_id, stored, _ = used_store()
-    driver = StoreCipher(store, "store", OLD_RING, FixedClock("c"))
+    driver = StoreCipher(store, "store", OLD_RING, ManualClock("c"))
     task = driver.task_cipher([data_key_id, MANIFEST_KEY_ID])
     assert task.decrypt(stored, data_key_id, CONTEXT) == b"rows"
     with pytest.raises(MissingKey):
@@ -284,7 +284,7 @@ def test_rekey_rewraps_every_key_and_rewrites_nothing_else() -> None:
     store, data_key_id, stored, mac = used_store()
     store.put("checkpoints/x", stored)
     before = contents(store)
-    plan = rekey(store, "store", NEW_RING, clock=FixedClock("rekey"))
+    plan = rekey(store, "store", NEW_RING, clock=ManualClock("rekey"))
     assert len(plan.rewrap) == 3
     after = contents(store)
     assert {key for key in after if after[key] != before[key]} == {data_key_key(k) for k in plan.rewrap}
@@ -307,7 +307,7 @@ def test_rekey_writes_nothing_when_an_old_key_is_missing() -> None:
     """All keys that are needed are checked before the first write."""
     store, _, _, _ = used_store()
     rekey(store, "store", NEW_RING)
-    StoreCipher(store, "store", OLD_RING, FixedClock("late")).encrypt(b"x", CONTEXT)
+    StoreCipher(store, "store", OLD_RING, ManualClock("late")).encrypt(b"x", CONTEXT)
     newest = make_key_ring({"new": NEW, "newest": OLD}, "newest")
     before = contents(store)
     with pytest.raises(MissingKey) as caught:
@@ -328,16 +328,16 @@ def test_planning_is_pure_and_says_what_is_current() -> None:
 def test_a_crash_at_any_call_of_rekey_loses_nothing_and_is_finished_by_the_next(kind: FaultKind) -> None:
     """Between, everything opens with both keys in the ring."""
     counting = FaultyStore(used_store()[0])
-    rekey(counting, "store", NEW_RING, clock=FixedClock("rekey"))
+    rekey(counting, "store", NEW_RING, clock=ManualClock("rekey"))
     assert len(counting.calls) > 6
     for index in range(len(counting.calls)):
         store, data_key_id, stored, mac = used_store()
         with pytest.raises(SimulatedCrash):
-            rekey(FaultyStore(store, fault_at(index, kind)), "store", NEW_RING, clock=FixedClock("rekey"))
+            rekey(FaultyStore(store, fault_at(index, kind)), "store", NEW_RING, clock=ManualClock("rekey"))
         between = StoreCipher(store, "store", NEW_RING)
         assert between.decrypt(stored, data_key_id, CONTEXT) == b"rows"
         assert between.mac(b"body") == mac
-        rekey(store, "store", NEW_RING, clock=FixedClock("again"))
+        rekey(store, "store", NEW_RING, clock=ManualClock("again"))
         after = StoreCipher(store, "store", NEW_ONLY)
         assert after.decrypt(stored, data_key_id, CONTEXT) == b"rows"
         assert after.mac(b"body") == mac
@@ -348,6 +348,6 @@ def test_a_lost_answer_to_a_swap_is_settled_by_reading(kind: FaultKind) -> None:
     """Neither a second wrap nor an error."""
     store, _, _, _ = used_store()
     faulty = FaultyStore(store, fault_on("put", "keys/", kind))
-    rekey(faulty, "store", NEW_RING, clock=FixedClock("rekey"))
+    rekey(faulty, "store", NEW_RING, clock=ManualClock("rekey"))
     assert {record.master_key_id for record in read_wrapped_keys(store, "store")} == {"new"}
     assert {record.counter for record in read_wrapped_keys(store, "store")} == {1}

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from pyspark_checkpoint.crypto.master_keys import KeyRing, make_key_ring
+from pyspark_checkpoint.crypto.keyring import KeyRing, make_key_ring
 from pyspark_checkpoint.errors import FormatError, MissingKey
 from pyspark_checkpoint.format.keys import CONTROL_KEY, manifest_key
 from pyspark_checkpoint.format.manifest import CheckpointManifest, ManifestKind

@@ -7,7 +7,7 @@ from collections.abc import Callable
 import pytest
 
 from pyspark_checkpoint.crypto.aead import MANIFEST_KEY_ID
-from pyspark_checkpoint.crypto.master_keys import make_key_ring
+from pyspark_checkpoint.crypto.keyring import make_key_ring
 from pyspark_checkpoint.errors import FormatError
 from pyspark_checkpoint.format.envelope import MAX_RECORD_BYTES
 from pyspark_checkpoint.format.keys import (
@@ -23,14 +23,14 @@ from pyspark_checkpoint.format.manifest import CheckpointManifest
 from pyspark_checkpoint.format.records import Control, Pin, encode_control, encode_latest
 from pyspark_checkpoint.history.checkpoint_store import CheckpointStore
 from pyspark_checkpoint.history.control import swap_control
-from pyspark_checkpoint.history.keyring import rekey
+from pyspark_checkpoint.history.rekey import rekey
 from pyspark_checkpoint.history.seal import find_seal
 from pyspark_checkpoint.history.sink_status import read_statuses
 from pyspark_checkpoint.history.vnode_share import missing_vnodes
 from pyspark_checkpoint.registry.queries import find_query, list_queries, name_key
 from pyspark_checkpoint.store.base import Stored
 from pyspark_checkpoint.store.memory import MemoryStore
-from tests.support.fixed_clock import FixedClock
+from pyspark_checkpoint.testing.manual_clock import ManualClock
 
 RING = make_key_ring({"k1": b"the master key, never to be seen"}, "k1")
 MANIFEST_KEY = data_key_key(MANIFEST_KEY_ID)
@@ -54,14 +54,14 @@ class Watched(MemoryStore):
 
 
 def made() -> tuple[Watched, CheckpointManifest]:
-    store, clock = Watched(), FixedClock()
+    store, clock = Watched(), ManualClock()
     history = CheckpointStore(store, clock=clock, key_ring=RING)
     manifest = history.save(CheckpointManifest(checkpoint_id=0, epoch=0, sink_names=("out",)))
     return store, manifest
 
 
 def opened(store: MemoryStore) -> CheckpointStore:
-    return CheckpointStore(store, clock=FixedClock("reader"), key_ring=RING)
+    return CheckpointStore(store, clock=ManualClock("reader"), key_ring=RING)
 
 
 def renewed(store: MemoryStore) -> object:
@@ -71,7 +71,7 @@ def renewed(store: MemoryStore) -> object:
 
 CASES: dict[str, tuple[str, Callable[[MemoryStore, CheckpointManifest], object]]] = {
     "control, reading": (CONTROL_KEY, lambda store, _: opened(store).load_latest()),
-    "control, changing": (CONTROL_KEY, lambda store, _: swap_control(store, lambda _: None, FixedClock())),
+    "control, changing": (CONTROL_KEY, lambda store, _: swap_control(store, lambda _: None, ManualClock())),
     "key, reading": (MANIFEST_KEY, lambda store, _: opened(store).load_latest()),
     "key, rekeying": (MANIFEST_KEY, lambda store, _: renewed(store)),
     "seal": (seal_key(1), find_seal),
@@ -118,12 +118,12 @@ def test_nothing_is_written_that_is_too_large_to_be_read() -> None:
 def test_verify_looks_at_what_is_stored_and_not_at_every_number_of_a_gap() -> None:
     """A manifest under the highest number of all, and a pointer to it: one finding, in no time."""
     store = Watched()
-    history = CheckpointStore(store, clock=FixedClock())
+    history = CheckpointStore(store, clock=ManualClock())
     for epoch in range(3):
         history.save(CheckpointManifest(checkpoint_id=0, epoch=epoch))
     store.put(manifest_key(MAX_NUMBER - 1), store.get(manifest_key(3)))
     store.put(LATEST_KEY, encode_latest(MAX_NUMBER - 1))
-    found = [str(finding) for finding in CheckpointStore(store, clock=FixedClock()).verify()]
+    found = [str(finding) for finding in CheckpointStore(store, clock=ManualClock()).verify()]
     assert found == [
         f"{manifest_key(4)}: is missing, as are all up to {MAX_NUMBER - 2} (checkpoint 4)",
         f"{manifest_key(MAX_NUMBER - 1)}: {manifest_key(MAX_NUMBER - 1)} is the manifest of checkpoint 3 "

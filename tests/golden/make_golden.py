@@ -14,7 +14,7 @@ from pathlib import Path
 
 from pyspark_checkpoint.crypto.aead import MANIFEST_KEY_ID, DataKey, encrypt_artifact, manifest_mac
 from pyspark_checkpoint.crypto.data_keys import encode_wrapped_key, wrap
-from pyspark_checkpoint.crypto.master_keys import MasterKey
+from pyspark_checkpoint.crypto.keyring import MasterKey
 from pyspark_checkpoint.format.artifact import ArtifactRef
 from pyspark_checkpoint.format.cipher import ArtifactContext
 from pyspark_checkpoint.format.envelope import Mac, sha256_hex

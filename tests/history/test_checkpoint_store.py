@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from pyspark_checkpoint.compat.artifact_checkpointer import ObjectStoreCheckpointer
-from pyspark_checkpoint.crypto.master_keys import parse_key_ring
+from pyspark_checkpoint.crypto.keyring import parse_key_ring
 from pyspark_checkpoint.errors import (
     FencedError,
     FormatError,

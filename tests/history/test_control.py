@@ -10,14 +10,14 @@ from pyspark_checkpoint.clock import SYSTEM_CLOCK
 from pyspark_checkpoint.errors import OutcomeUnknown, Unavailable
 from pyspark_checkpoint.format.keys import CONTROL_KEY
 from pyspark_checkpoint.format.records import Control, Pin
-from pyspark_checkpoint.history.control import Change, ensure_control, read_control, swap_control
+from pyspark_checkpoint.history.control import ControlChange, ensure_control, read_control, swap_control
 from pyspark_checkpoint.store.memory import MemoryStore
 from pyspark_checkpoint.testing.faulty_store import Fault, FaultKind, FaultyStore, fault_on
-from tests.support.fixed_clock import FixedClock
+from pyspark_checkpoint.testing.manual_clock import ManualClock
 from tests.support.history_kit import History
 
 
-def pin(name: str, number: int = 1) -> Change:
+def pin(name: str, number: int = 1) -> ControlChange:
     def change(control: Control) -> Control | None:
         if name in control.pins:
             return None
@@ -86,7 +86,7 @@ def test_a_store_that_never_answers_leaves_the_outcome_unknown() -> None:
         return None
 
     history.plan = meddle
-    with pytest.raises(Unavailable, match="faster"):
+    with pytest.raises(Unavailable, match="conflicting writes to _control"):
         swap_control(history.store, pin("a"), history.clock)
 
 
@@ -102,7 +102,7 @@ def test_a_hundred_swaps_by_ten_threads_all_take_effect() -> None:
     def work(worker: int) -> None:
         store = FaultyStore(inner, lossy)
         for n in range(10):
-            swap_control(store, pin(f"{worker}-{n}"), FixedClock(f"worker {worker}"))
+            swap_control(store, pin(f"{worker}-{n}"), ManualClock(f"worker {worker}"))
 
     threads = [threading.Thread(target=work, args=(worker,)) for worker in range(10)]
     for thread in threads:
@@ -120,6 +120,6 @@ def test_a_new_store_has_one_id_whoever_makes_it(kind: FaultKind) -> None:
     history = History()
     history.plan = fault_on("put", CONTROL_KEY, kind)
     first = ensure_control(history.store, history.clock).control
-    second = ensure_control(history.inner, FixedClock("another")).control
+    second = ensure_control(history.inner, ManualClock("another")).control
     assert first == second
     assert first.store_id

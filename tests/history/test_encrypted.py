@@ -13,7 +13,7 @@ import pytest
 from pyspark_checkpoint import errors
 from pyspark_checkpoint.compat.artifact_checkpointer import ObjectStoreCheckpointer
 from pyspark_checkpoint.crypto.aead import MANIFEST_KEY_ID
-from pyspark_checkpoint.crypto.master_keys import KeyRing, make_key_ring
+from pyspark_checkpoint.crypto.keyring import KeyRing, make_key_ring
 from pyspark_checkpoint.errors import CheckpointError, FormatError, MissingKey, RefusedError
 from pyspark_checkpoint.format.keys import data_key_key, manifest_key
 from pyspark_checkpoint.format.manifest import (
@@ -24,7 +24,7 @@ from pyspark_checkpoint.format.manifest import (
 )
 from pyspark_checkpoint.format.manifest_codec import encode_manifest
 from pyspark_checkpoint.history.checkpoint_store import CheckpointStore
-from pyspark_checkpoint.history.manifest_reader import read_manifest
+from pyspark_checkpoint.history.manifest_reader import find_manifest
 from pyspark_checkpoint.history.run import Run
 from pyspark_checkpoint.history.staging import StagedItem
 from pyspark_checkpoint.history.store_cipher import StoreCipher
@@ -35,6 +35,12 @@ from tests.support.history_kit import History
 MASTER = b"the master key, never to be seen"
 RING = make_key_ring({"k1": MASTER}, "k1")
 SECRET = b"SECRET rows " * 100
+
+
+def stored_manifest(history: History, number: int) -> CheckpointManifest:
+    found = find_manifest(history.inner, number)
+    assert found is not None
+    return found.manifest
 
 
 def opened(history: History, **settings: Any) -> CheckpointStore:
@@ -163,7 +169,7 @@ def test_a_manifests_key_that_is_gone_does_not_make_a_store_plain(
 def test_a_forged_plain_head_does_not_open_the_manifests_before_it(monkeypatch: pytest.MonkeyPatch) -> None:
     """``plain_only``: with a ring at hand, whatever says that it is encrypted is proved or is damage."""
     history, _ = encrypted(3)
-    genuine = read_manifest(history.inner, 3).manifest
+    genuine = stored_manifest(history, 3)
     forged = replace(genuine, encryption_key_id=None, operators={}, next_watermark_ms=7)
     history.inner.put(manifest_key(3), encode_manifest(forged))
     history.inner.delete(history.keys("keys/"))
@@ -198,7 +204,7 @@ def test_two_that_begin_an_encrypted_store_at_once_agree_on_its_key() -> None:
 
 
 def test_a_tombstone_is_authenticated_or_not_written() -> None:
-    """``delete.may_bury``: one without MAC would be damage for everybody who has the key."""
+    """``delete.may_write_tombstone``: one without MAC would be damage for everybody who has the key."""
     history, store = encrypted(4)
     blind = opened(history)
     before = {key: history.inner.get(key) for key in history.keys("")}
@@ -224,13 +230,13 @@ def test_a_prune_without_keys_leaves_a_crashed_deletion_to_somebody_who_has_them
 
 
 def _kind(history: History, number: int) -> ManifestKind:
-    return read_manifest(history.inner, number).manifest.kind
+    return stored_manifest(history, number).kind
 
 
 def test_a_forged_manifest_is_refused_with_the_key_and_found_by_verify() -> None:
     """Somebody with access to the store but not to the key rewrites the newest manifest."""
     history, store = encrypted(2)
-    genuine = read_manifest(history.inner, 2).manifest
+    genuine = stored_manifest(history, 2)
     history.inner.put(manifest_key(2), encode_manifest(replace(genuine, next_watermark_ms=7)))
     with pytest.raises(FormatError, match="authenticated"):
         opened(history, key_ring=RING).load_latest()

@@ -8,12 +8,16 @@ from pyspark_checkpoint.format.keys import manifest_key
 from pyspark_checkpoint.format.manifest import CheckpointManifest, ManifestKind, RequestCount
 from pyspark_checkpoint.format.manifest_codec import encode_manifest
 from pyspark_checkpoint.history.checkpoint_store import CheckpointStore
-from pyspark_checkpoint.history.overview import Entry, Overview, decode_entry, entry_of, read_overview
-from pyspark_checkpoint.history.timeline import (
+from pyspark_checkpoint.history.overview import (
+    Entry,
     Gap,
+    Overview,
+    decode_entry,
+    entry_of,
     find_gaps,
-    find_reigns,
+    find_run_spans,
     gap_limit_ms,
+    read_overview,
     usual_interval_ms,
 )
 from pyspark_checkpoint.store.memory import MemoryStore
@@ -135,8 +139,8 @@ def test_a_damaged_checkpoint_makes_no_gap() -> None:
 def test_runs_are_told_apart_by_generation() -> None:
     """Each with the part that it wrote."""
     entries = (at(1, 0), at(2, 1), at(3, 2, 2, "b"), at(4, 3, 2, "b"), at(5, 4, 3, "c"))
-    reigns = find_reigns(entries)
-    assert [(one.generation, one.run_id, one.first, one.last, one.count) for one in reigns] == [
+    spans = find_run_spans(entries)
+    assert [(one.generation, one.run_id, one.first, one.last, one.count) for one in spans] == [
         (1, "a", 1, 2, 2),
         (2, "b", 3, 4, 2),
         (3, "c", 5, 5, 1),

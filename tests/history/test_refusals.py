@@ -41,8 +41,8 @@ from pyspark_checkpoint.format.manifest_parts import (
     TableRecord,
 )
 from pyspark_checkpoint.history.checkpoint_store import CheckpointStore
+from pyspark_checkpoint.history.control import rollback_pin_name
 from pyspark_checkpoint.history.head import find_head
-from pyspark_checkpoint.history.pins import rollback_pin_name
 from pyspark_checkpoint.history.savepoint import pin_checkpoint
 from pyspark_checkpoint.history.staging import StagedItem
 from pyspark_checkpoint.testing.faulty_store import Call, Fault, FaultKind, fault_on

@@ -6,19 +6,17 @@ from pathlib import Path
 
 import pytest
 
-from pyspark_checkpoint.crypto.master_keys import make_key_ring
+from pyspark_checkpoint.crypto.keyring import make_key_ring
 from pyspark_checkpoint.errors import (
     RefusedError,
 )
 from pyspark_checkpoint.format.keys import LATEST_KEY, manifest_key
 from pyspark_checkpoint.format.records import SinkCommitStatus
 from pyspark_checkpoint.history.artifact_reader import ArtifactReader
-from pyspark_checkpoint.history.checkpoint_deletion import delete_checkpoint
 from pyspark_checkpoint.history.control import ensure_control, read_control
-from pyspark_checkpoint.history.copy_execute import CopyProgress
-from pyspark_checkpoint.history.copy_objects import MEMORY_BYTES
+from pyspark_checkpoint.history.deletion import delete_checkpoint
 from pyspark_checkpoint.history.head import find_head
-from pyspark_checkpoint.history.replication import copy_store
+from pyspark_checkpoint.history.replication import MEMORY_BYTES, CopyProgress, copy_store
 from pyspark_checkpoint.history.savepoint import add_savepoint, list_savepoints
 from pyspark_checkpoint.history.seal import find_seal, write_seal
 from pyspark_checkpoint.history.sink_status import read_status, record_status
@@ -28,11 +26,21 @@ from pyspark_checkpoint.store.memory import MemoryStore
 from pyspark_checkpoint.testing.faulty_store import (
     FaultyStore,
 )
-from tests.support.copying import copy, findings, head_number, prune, shown
-from tests.support.fixed_clock import FixedClock
-from tests.support.made_history import commit_epoch, content, contents, make_history, new_run
+from pyspark_checkpoint.testing.manual_clock import ManualClock
+from tests.support.made_history import (
+    commit_epoch,
+    content,
+    contents,
+    copy,
+    findings,
+    head_number,
+    make_history,
+    new_run,
+    prune,
+    shown,
+)
 
-CLOCK = FixedClock("copy")
+CLOCK = ManualClock("copy")
 
 
 # --- what a copy is ------------------------------------------------------------------------------
@@ -148,8 +156,8 @@ def test_an_encrypted_store_is_copied_without_a_key_and_read_with_it() -> None:
     """Bytes stay as they are; the wrapped keys come along; the store id is what they are bound to."""
     source, target = MemoryStore(), MemoryStore()
     ring = make_key_ring({"k": bytes(range(32))}, "k")
-    store_id = ensure_control(source, FixedClock("id")).control.store_id
-    cipher = StoreCipher(source, store_id, ring, FixedClock("cipher"))
+    store_id = ensure_control(source, ManualClock("id")).control.store_id
+    cipher = StoreCipher(source, store_id, ring, ManualClock("cipher"))
     run = new_run(source, cipher=cipher)
     run.refresh()
     commit_epoch(run, 1)

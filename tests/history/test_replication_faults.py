@@ -18,8 +18,8 @@ from pyspark_checkpoint.errors import (
 )
 from pyspark_checkpoint.format.keys import CHECKPOINTS_PREFIX, LATEST_KEY, manifest_key
 from pyspark_checkpoint.history.artifact_reader import ArtifactReader
-from pyspark_checkpoint.history.checkpoint_deletion import delete_checkpoint
 from pyspark_checkpoint.history.control import read_control
+from pyspark_checkpoint.history.deletion import delete_checkpoint
 from pyspark_checkpoint.history.head import find_head
 from pyspark_checkpoint.history.savepoint import add_savepoint
 from pyspark_checkpoint.history.seal import write_seal
@@ -32,11 +32,20 @@ from pyspark_checkpoint.testing.faulty_store import (
     fault_at,
     fault_on,
 )
-from tests.support.copying import copy, findings, head_number, prune, shown
-from tests.support.fixed_clock import FixedClock
-from tests.support.made_history import commit_epoch, contents, make_history, new_run
+from pyspark_checkpoint.testing.manual_clock import ManualClock
+from tests.support.made_history import (
+    commit_epoch,
+    contents,
+    copy,
+    findings,
+    head_number,
+    make_history,
+    new_run,
+    prune,
+    shown,
+)
 
-CLOCK = FixedClock("copy")
+CLOCK = ManualClock("copy")
 
 
 # --- what is refused ------------------------------------------------------------------------------
@@ -54,7 +63,7 @@ def test_a_target_with_another_history_is_refused_and_left_alone() -> None:
 
 
 @pytest.mark.parametrize("behind", [0, 8])
-def test_a_target_that_has_gone_its_own_way_is_refused_and_left_alone(behind: int) -> None:
+def test_a_target_that_has_diverged_is_refused_and_left_alone(behind: int) -> None:
     """After a failover both sides went on: also when the source has long pruned the fork."""
     source, target = MemoryStore(), MemoryStore()
     run = make_history(source, 3)
@@ -66,7 +75,7 @@ def test_a_target_that_has_gone_its_own_way_is_refused_and_left_alone(behind: in
     if behind:
         prune(source, 2)
     before = contents(target)
-    with pytest.raises(RefusedError, match="gone its own way"):
+    with pytest.raises(RefusedError, match="target has diverged"):
         copy(source, target)
     assert contents(target) == before
 
@@ -79,7 +88,7 @@ def test_a_target_that_is_ahead_is_refused() -> None:
     ahead = new_run(target, "run-2")
     ahead.claim()
     before = contents(target)
-    with pytest.raises(RefusedError, match="gone its own way"):
+    with pytest.raises(RefusedError, match="target has diverged"):
         copy(source, target)
     assert contents(target) == before
     copy(target, source)
@@ -105,7 +114,7 @@ def test_a_writer_that_takes_the_next_number_at_the_target_meanwhile_wins() -> N
             own = name in ("stream", "url")
             return object.__getattribute__(self, name) if own else getattr(source, name)
 
-    with pytest.raises(RefusedError, match="gone its own way"):
+    with pytest.raises(RefusedError, match="target has diverged"):
         copy(Racing(), target)
     head = find_head(target)
     assert head is not None

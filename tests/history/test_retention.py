@@ -9,10 +9,10 @@ from pyspark_checkpoint.format.keys import committed_key, failed_key, seal_key
 from pyspark_checkpoint.format.manifest import ManifestKind
 from pyspark_checkpoint.format.records import Control, Pin, SinkCommitStatus
 from pyspark_checkpoint.format.summary import ManifestSummary
-from pyspark_checkpoint.history.checkpoint_deletion import mark_deleted
+from pyspark_checkpoint.history.deletion import mark_deleted
 from pyspark_checkpoint.history.head import find_head
 from pyspark_checkpoint.history.lookup import find_checkpoint
-from pyspark_checkpoint.history.retention import execute_prune, plan_prune, read_recent
+from pyspark_checkpoint.history.retention import RetentionPolicy, execute_prune, plan_prune, read_recent
 from pyspark_checkpoint.history.rollback import rollback
 from pyspark_checkpoint.history.savepoint import add_savepoint, list_savepoints, pin_checkpoint
 from pyspark_checkpoint.history.seal import create_seal
@@ -51,44 +51,47 @@ def test_keep_counts_distinct_epochs_from_the_head_down(
     epochs: tuple[int, ...], keep: int, floor: int
 ) -> None:
     """Replacements and claims share their epoch; after a rollback epochs come again."""
-    assert plan_prune(history(*epochs), CONTROL, keep=keep).floor == floor
+    assert plan_prune(history(*epochs), CONTROL, RetentionPolicy(keep=keep)).floor == floor
 
 
 def test_age_keeps_what_is_young_and_always_the_head() -> None:
     """Checkpoint n was made at n seconds."""
     past = history(0, 1, 2, 3)
-    assert plan_prune(past, CONTROL, keep_newer_than_ms=3000).floor == 3
-    assert plan_prune(past, CONTROL, keep_newer_than_ms=99_000).floor == 4
-    assert plan_prune(past, CONTROL, keep_newer_than_ms=0).floor == 1
+    assert plan_prune(past, CONTROL, RetentionPolicy(keep_newer_than_ms=3000)).floor == 3
+    assert plan_prune(past, CONTROL, RetentionPolicy(keep_newer_than_ms=99_000)).floor == 4
+    assert plan_prune(past, CONTROL, RetentionPolicy(keep_newer_than_ms=0)).floor == 1
 
 
 def test_with_both_limits_a_checkpoint_goes_only_if_both_let_it() -> None:
     """The more careful one wins."""
     past = history(0, 1, 2, 3, 4)
-    assert plan_prune(past, CONTROL, keep=2, keep_newer_than_ms=2000).floor == 2
-    assert plan_prune(past, CONTROL, keep=4, keep_newer_than_ms=5000).floor == 2
+    assert plan_prune(past, CONTROL, RetentionPolicy(keep=2, keep_newer_than_ms=2000)).floor == 2
+    assert plan_prune(past, CONTROL, RetentionPolicy(keep=4, keep_newer_than_ms=5000)).floor == 2
 
 
 def test_the_plan_says_what_goes_and_what_stays() -> None:
     """For ``--dry-run``: numbers, pinned ones apart; nothing is changed by planning."""
     control = Control("store", pins={"sp": Pin(2, "x")})
-    plan = plan_prune(history(0, 1, 2, 3, 4), control, keep=2)
+    plan = plan_prune(history(0, 1, 2, 3, 4), control, RetentionPolicy(keep=2))
     assert (plan.removed, plan.pinned, plan.kept) == ((1, 3), (2,), (4, 5))
 
 
 def test_the_floor_never_falls_and_nothing_kept_is_refused() -> None:
     """A plan with a larger ``keep`` than the last one's removes nothing."""
     control = Control("store", floor=4)
-    assert plan_prune(history(0, 1, 2, 3, 4)[3:], control, keep=99).floor == 4
+    assert plan_prune(history(0, 1, 2, 3, 4)[3:], control, RetentionPolicy(keep=99)).floor == 4
     with pytest.raises(RefusedError):
-        plan_prune(history(0), CONTROL, keep=0)
+        plan_prune(history(0), CONTROL, RetentionPolicy(keep=0))
 
 
 def test_deleted_ones_do_not_count_as_kept_epochs() -> None:
     """A tombstone cannot be restored."""
     past = [summary(1, 0), summary(2, 1), summary(3, 2, kind=ManifestKind.TOMBSTONE), summary(4, 3)]
-    assert plan_prune(past, CONTROL, keep=2).floor == 2
-    assert plan_prune(history(0, 1, 2, 3), Control("s", deleted=frozenset({3})), keep=2).floor == 2
+    assert plan_prune(past, CONTROL, RetentionPolicy(keep=2)).floor == 2
+    assert (
+        plan_prune(history(0, 1, 2, 3), Control("s", deleted=frozenset({3})), RetentionPolicy(keep=2)).floor
+        == 2
+    )
 
 
 def test_a_prune_removes_manifests_artifacts_and_side_records_and_nothing_else() -> None:
@@ -135,9 +138,12 @@ def test_pruning_after_every_commit_costs_the_same_at_any_length() -> None:
         def prune() -> None:
             head = find_head(history.store, cached=run.head)
             assert head is not None
-            recent = read_recent(history.store, head, keep=5, cache=cache)
+            recent = read_recent(history.store, head, RetentionPolicy(5), cache=cache)
             execute_prune(
-                history.store, plan_prune(recent, head.control, keep=5), history.clock, cache=cache
+                history.store,
+                plan_prune(recent, head.control, RetentionPolicy(keep=5)),
+                history.clock,
+                cache=cache,
             )
 
         costs.append(len(history.calls(prune)))
@@ -154,9 +160,11 @@ def test_what_is_remembered_stays_bounded_where_nothing_may_be_deleted() -> None
     faulty = FaultyStore(history.store, lambda call: DENIED if call.verb == "delete" else None)
     head = find_head(history.store)
     assert head is not None
-    recent = read_recent(history.store, head, keep=5)
+    recent = read_recent(history.store, head, RetentionPolicy(5))
     with pytest.raises(Unavailable):
-        execute_prune(faulty, plan_prune(recent, head.control, keep=5), history.clock, cache=cache)
+        execute_prune(
+            faulty, plan_prune(recent, head.control, RetentionPolicy(keep=5)), history.clock, cache=cache
+        )
     assert len(cache) == 5
 
 

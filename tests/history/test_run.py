@@ -18,11 +18,11 @@ from pyspark_checkpoint.format.keys import LATEST_KEY, manifest_key
 from pyspark_checkpoint.format.manifest import ManifestKind
 from pyspark_checkpoint.format.records import SinkCommitStatus, decode_latest
 from pyspark_checkpoint.history import sink_status as status
-from pyspark_checkpoint.history.findings import check_link, link_of
 from pyspark_checkpoint.history.head import find_head
 from pyspark_checkpoint.history.lookup import find_checkpoint
 from pyspark_checkpoint.history.run import Run
 from pyspark_checkpoint.history.seal import create_seal, find_seal
+from pyspark_checkpoint.history.verify import check_link
 from pyspark_checkpoint.testing.faulty_store import FaultKind, fault_on
 from tests.support.history_kit import History, commit, draft_of, history_of, stage_one
 
@@ -45,9 +45,9 @@ def test_manifests_form_a_chain_of_digests() -> None:
     for number in history.numbers():
         loaded = find_checkpoint(history.inner, number)
         assert loaded is not None
-        links.append(link_of(loaded.manifest, loaded.sha256))
+        links.append(loaded)
     assert [list(check_link(*pair)) for pair in itertools.pairwise(links)] == [[], [], []]
-    assert run.run_id == links[0].run_id
+    assert run.run_id == links[0].manifest.run_id
 
 
 def test_a_clock_that_runs_backwards_loses_nothing() -> None:

@@ -8,7 +8,7 @@ from pyspark_checkpoint.errors import FencedError, FormatError, OutcomeUnknown, 
 from pyspark_checkpoint.format.keys import CONTROL_KEY, manifest_key
 from pyspark_checkpoint.format.manifest import ManifestKind
 from pyspark_checkpoint.format.records import SinkCommitStatus
-from pyspark_checkpoint.history.checkpoint_deletion import delete_checkpoint, mark_deleted
+from pyspark_checkpoint.history.deletion import delete_checkpoint, mark_deleted
 from pyspark_checkpoint.history.lookup import find_checkpoint
 from pyspark_checkpoint.history.orphans import execute_orphans, scan_orphans
 from pyspark_checkpoint.history.rollback import rollback
@@ -73,7 +73,7 @@ def test_a_savepoint_whose_answer_was_lost_is_there_once(kind: FaultKind) -> Non
 
 
 def test_removing_a_savepoint_deletes_only_what_it_alone_kept() -> None:
-    """What a living checkpoint names too stays."""
+    """What a live checkpoint names too stays."""
     history, _ = history_of(6, depth=1)
     for name, number in (("two", 2), ("three", 3)):
         add_savepoint(history.inner, name, history.clock, number=number)
@@ -99,7 +99,7 @@ def test_a_rollback_is_a_run_of_its_own() -> None:
         commit(run, 5)
     heir = history.run("run-b")
     heir.claim()
-    assert commit(heir, 3, "a new course").epoch == 3
+    assert commit(heir, 3, "a new lineage").epoch == 3
     assert list(verify_store(history.inner)) == []
 
 

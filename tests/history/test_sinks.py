@@ -8,13 +8,13 @@ from dataclasses import replace
 import pytest
 
 from pyspark_checkpoint.errors import RefusedError, StoreError
-from pyspark_checkpoint.format.keys import seal_key
+from pyspark_checkpoint.format.keys import failed_key, seal_key
 from pyspark_checkpoint.format.manifest import CheckpointManifest, ManifestKind
-from pyspark_checkpoint.format.records import SinkCommitStatus
+from pyspark_checkpoint.format.records import SinkCommitStatus, decode_status
 from pyspark_checkpoint.history.checkpoint_store import CheckpointStore
 from pyspark_checkpoint.history.rollback import rollback
 from pyspark_checkpoint.history.seal import create_seal, find_seal
-from pyspark_checkpoint.history.sink_status import read_failures, read_status, record_status
+from pyspark_checkpoint.history.sink_status import read_status, record_status
 from pyspark_checkpoint.testing.faulty_store import Call, Fault, FaultKind, SimulatedCrash
 from tests.support.history_kit import History, commit, history_of
 
@@ -171,8 +171,9 @@ def test_a_sink_that_fails_again_is_recorded_without_its_text_and_the_others_go_
     after = store.drive_sinks(store.recover_latest_validated(), {"b": broken, "c": lambda _: None})
     assert after is not None
     assert after.sink_commit_statuses == {"a": COMMITTED, "b": FAILED, "c": COMMITTED}
-    failures = read_failures(history.inner, after, "b")
-    assert [failure.message for failure in failures] == ["no disk", "OSError"]
+    keys = [failed_key(after.checkpoint_id, "b", number) for number in range(2)]
+    failures = [decode_status(history.inner.get(key), key).message for key in keys]
+    assert failures == ["no disk", "OSError"]
     assert store.recover_latest_validated().failed_sinks == ("b",)
 
 

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from pyspark_checkpoint.crypto.master_keys import parse_key_ring
+from pyspark_checkpoint.crypto.keyring import parse_key_ring
 from pyspark_checkpoint.errors import FormatError, IntegrityError, MissingKey, RefusedError
 from pyspark_checkpoint.format.keys import CheckpointId
 from pyspark_checkpoint.format.manifest import (

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pytest
 
-from pyspark_checkpoint.crypto.master_keys import parse_key_ring
+from pyspark_checkpoint.crypto.keyring import parse_key_ring
 from pyspark_checkpoint.errors import FormatError, Unavailable
 from pyspark_checkpoint.format.keys import LATEST_KEY, manifest_key
 from pyspark_checkpoint.format.manifest import (
@@ -18,10 +18,10 @@ from pyspark_checkpoint.format.manifest import (
 from pyspark_checkpoint.format.manifest_codec import encode_manifest
 from pyspark_checkpoint.format.pack import PackBounds
 from pyspark_checkpoint.format.records import SinkCommitStatus, encode_latest
-from pyspark_checkpoint.history import verify_bytes
-from pyspark_checkpoint.history.checkpoint_deletion import delete_checkpoint
+from pyspark_checkpoint.history import verify
 from pyspark_checkpoint.history.checkpoint_store import CheckpointStore
 from pyspark_checkpoint.history.control import ensure_control
+from pyspark_checkpoint.history.deletion import delete_checkpoint
 from pyspark_checkpoint.history.lookup import find_checkpoint
 from pyspark_checkpoint.history.recovery import Expected
 from pyspark_checkpoint.history.run import Run
@@ -121,7 +121,7 @@ def test_every_missing_truncated_empty_or_longer_object_is_found(damage: str) ->
 
 def test_large_packs_are_checked_part_by_part(monkeypatch: pytest.MonkeyPatch) -> None:
     """With bounded memory, and the same findings."""
-    monkeypatch.setattr(verify_bytes, "_WHOLE_BYTES", 10)
+    monkeypatch.setattr(verify, "_WHOLE_BYTES", 10)
     history = rich_history(encrypted=False)
     pack = next(key for key in history.keys("checkpoints/") if key.endswith(".pack"))
     good = history.inner.get(pack)

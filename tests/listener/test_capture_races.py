@@ -56,7 +56,7 @@ def snapshot(made: MadeLocation, version: int) -> None:
     """What maintenance does: a snapshot, and what is older than it goes."""
     for partition in range(2):
         place = made.path / f"state/0/{partition}"
-        (place / f"{version}.snapshot").write_bytes(made.chance.randbytes(5_000))
+        (place / f"{version}.snapshot").write_bytes(made.new_state(5_000))
         for old in range(1, version + 1):
             (place / f"{old}.delta").unlink()
 
@@ -85,7 +85,7 @@ def test_a_file_that_is_written_again_between_plan_and_upload_is_taken_as_it_is_
     path = made.path / "state/0/0/3.delta"
 
     def again() -> None:
-        path.write_bytes(made.chance.randbytes(40_001))
+        path.write_bytes(made.new_state(40_001))
 
     assert changing(taker(made, url), "state/0/0/3.delta", again).capture(2) is not None
     restore(url, str(tmp_path / "fresh"))
@@ -116,7 +116,7 @@ class RocksLocation(MadeLocation):
 
     def upload(self, partition: int, version: int, table: str) -> None:
         """What an executor does: its own table file, and the snapshot that names it, over any other."""
-        self._write(f"state/0/{partition}/SSTs/{table}.sst", self.chance.randbytes(9_000))
+        self._write(f"state/0/{partition}/SSTs/{table}.sst", self.new_state(9_000))
         self._write(f"state/0/{partition}/{version}.zip", zipped(f"{table}.sst"))
 
 

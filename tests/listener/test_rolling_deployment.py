@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import random
 import shutil
 import threading
 from collections.abc import Callable, Iterator
@@ -291,7 +290,7 @@ def test_a_query_that_ran_after_a_later_batch_was_removed_is_noticed(tmp_path: P
         with pytest.raises(SimulatedCrash):
             auto_restore(settings)
     assert newest(old.url) == (ManifestKind.ROLLBACK, 2)
-    MadeLocation(tmp_path / "location", chance=random.Random(3)).commit(3, 4)
+    MadeLocation(tmp_path / "location", seed=3).commit(3, 4)
     left = contents(tmp_path / "location")
     with pytest.raises(RefusedError, match="a query has run there since"):
         auto_restore(settings)
@@ -354,7 +353,7 @@ def test_a_restore_that_somebody_chose_is_not_begun_again(tmp_path: Path) -> Non
 def test_a_location_that_a_query_ran_in_is_not_begun_again(tmp_path: Path) -> None:
     """Somebody removed the plugin, and ran the query from the unfinished location."""
     _, settings = interrupted(tmp_path)
-    MadeLocation(tmp_path / "location", chance=random.Random(3)).commit(3)
+    MadeLocation(tmp_path / "location", seed=3).commit(3)
     left = contents(tmp_path / "location")
     with pytest.raises(RefusedError, match="a query has run there since"):
         auto_restore(settings)

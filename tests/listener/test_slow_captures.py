@@ -191,7 +191,7 @@ def test_leftovers_of_a_checkpoint_that_is_refused_before_it_is_sent_are_collect
     capture = taker(made, url)
     assert capture.capture(2) is not None
     kept = objects(url)
-    (made.path / "state/0/0/2.delta").write_bytes(made.chance.randbytes(40_001))
+    (made.path / "state/0/0/2.delta").write_bytes(made.new_state(40_001))
     with pytest.raises(RefusedError, match="epoch 1"):
         capture.capture(1)
     left = objects(url) - kept

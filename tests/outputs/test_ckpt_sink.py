@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import random
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -76,7 +75,7 @@ def another_course(made: MadeLocation, url: str, table_url: str, tmp_path: Path)
     save_rows(table_url, {epoch: epoch for epoch in range(4)})
     savepoint(url, "first-course", at=first[2].checkpoint_id)
     restore(url, str(tmp_path / "back"), epoch=1, rollback_sink=True)
-    other = MadeLocation(tmp_path / "other", chance=random.Random(9)).commit(0, 1, 2, 3)
+    other = MadeLocation(tmp_path / "other", seed=9).commit(0, 1, 2, 3)
     for batch in (2, 3):
         path = other.path / "offsets" / str(batch)
         path.write_text(path.read_text().replace(f'"0":{batch}', f'"0":{batch}00'))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from pyspark_checkpoint.crypto.master_keys import KeyRing, make_key_ring
+from pyspark_checkpoint.crypto.keyring import KeyRing, make_key_ring
 from pyspark_checkpoint.format.artifact import ArtifactRef
 from pyspark_checkpoint.format.envelope import sha256_hex
 from pyspark_checkpoint.format.keys import CheckpointId, CheckpointPaths

@@ -13,11 +13,11 @@ from dataclasses import dataclass
 
 import pytest
 
-from pyspark_checkpoint.crypto.master_keys import KeyRing
+from pyspark_checkpoint.crypto.keyring import KeyRing
 from pyspark_checkpoint.errors import CheckpointError
 from pyspark_checkpoint.history.control import read_control
-from pyspark_checkpoint.history.keyring import rekey
 from pyspark_checkpoint.history.recovery import recover_latest_validated
+from pyspark_checkpoint.history.rekey import rekey
 from pyspark_checkpoint.history.replication import copy_store
 from pyspark_checkpoint.history.seal import write_seal
 from pyspark_checkpoint.history.verify import verify_store

@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import pytest
 
-from pyspark_checkpoint.crypto.master_keys import KeyRing, make_key_ring
+from pyspark_checkpoint.crypto.keyring import KeyRing, make_key_ring
 from pyspark_checkpoint.errors import MissingKey, RefusedError
 from pyspark_checkpoint.format.manifest import (
     CheckpointManifest,
@@ -14,11 +14,11 @@ from pyspark_checkpoint.format.manifest import (
     PartitionSnapshotEntry,
 )
 from pyspark_checkpoint.history.checkpoint_store import CheckpointStore
-from pyspark_checkpoint.history.keyring import rekey
+from pyspark_checkpoint.history.rekey import rekey
 from pyspark_checkpoint.history.staging import StagedItem
 from pyspark_checkpoint.store.memory import MemoryStore
 from pyspark_checkpoint.testing.faulty_store import Call, Fault, FaultKind, SimulatedCrash, fault_at
-from tests.support.fixed_clock import FixedClock
+from pyspark_checkpoint.testing.manual_clock import ManualClock
 from tests.support.history_kit import History
 
 KEYS = {name: name.encode() * 8 for name in ("old1", "new1", "else")}
@@ -49,7 +49,7 @@ def begun() -> tuple[History, CheckpointStore]:
 
 def readable(store: MemoryStore, ring: KeyRing, epochs: int) -> None:
     """Every epoch is there, authenticated and decrypted, and ``verify`` finds nothing."""
-    reader = CheckpointStore(store, clock=FixedClock("reader"), key_ring=ring)
+    reader = CheckpointStore(store, clock=ManualClock("reader"), key_ring=ring)
     found = [manifest for number in reader.list_ids() if (manifest := reader.load_by_id(number))]
     read = {manifest.epoch: reader.load_partition(manifest, "op", 0) for manifest in found}
     assert read == {epoch: [rows(epoch)] for epoch in range(epochs)}

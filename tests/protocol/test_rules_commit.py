@@ -29,6 +29,7 @@ from pyspark_checkpoint.history.savepoint import add_savepoint
 from pyspark_checkpoint.store.base import ObjectStore, Version
 from pyspark_checkpoint.testing.faulty_store import FaultKind, FaultyStore, fault_on
 from tests.contract.races import Patch, lost_for_good, once, quiet_prune
+from tests.protocol.simulation.broken import publish_or_delete
 from tests.support.history_kit import History, commit, draft_of, history_of, stage_one
 
 # --- rule 1 --------------------------------------------------------------------------------------
@@ -243,7 +244,7 @@ def test_rule_4_a_lost_answer_is_asked_for_again_with_the_same_bytes_and_nonce(k
 
 
 def test_rule_4_nobody_deletes_what_he_staged(monkeypatch: Patch) -> None:
-    """``Run.abandon``: a writer that cleans up after an unknown outcome destroys what lands later."""
+    """``Run._publish``: a writer that cleans up after an unknown outcome destroys what lands later."""
 
     def late_landing() -> set[str]:
         history, _ = history_of(1)
@@ -265,10 +266,7 @@ def test_rule_4_nobody_deletes_what_he_staged(monkeypatch: Patch) -> None:
 
     assert late_landing() == set()
 
-    def clean_up(self: Run, attempt: object) -> None:
-        self.store.delete([info.key for info in self.store.list(f"checkpoints/{attempt}/")])
-
-    monkeypatch.setattr(Run, "abandon", clean_up)
+    monkeypatch.setattr(Run, "_publish", publish_or_delete)
     assert late_landing()
 
 

@@ -21,19 +21,22 @@ from pyspark_checkpoint.format.keys import (
     manifest_key,
     parse_given_up_key,
 )
-from pyspark_checkpoint.history import live_set as living
+from pyspark_checkpoint.format.manifest import OperatorSnapshotEntry, PartitionSnapshotEntry
+from pyspark_checkpoint.format.settled import ListRef, SettledList, SettledPart, build_list
+from pyspark_checkpoint.history import live_set, rollback
 from pyspark_checkpoint.history import retention as retain
-from pyspark_checkpoint.history import rollback
-from pyspark_checkpoint.history.checkpoint_deletion import delete_checkpoint
 from pyspark_checkpoint.history.checkpoint_store import CheckpointStore
-from pyspark_checkpoint.history.given_up import give_up
+from pyspark_checkpoint.history.deletion import Removal, delete_checkpoint
 from pyspark_checkpoint.history.head import find_head
 from pyspark_checkpoint.history.lookup import find_checkpoint
-from pyspark_checkpoint.history.orphans import OrphanPlan, execute_orphans, scan_orphans
+from pyspark_checkpoint.history.orphans import OrphanPlan, execute_orphans, give_up, scan_orphans
 from pyspark_checkpoint.history.savepoint import add_savepoint, remove_savepoint
+from pyspark_checkpoint.history.settle import paths_below
+from pyspark_checkpoint.history.staging import put_artifact
+from pyspark_checkpoint.history.verify import verify_store
 from pyspark_checkpoint.testing.faulty_store import Call, Fault, FaultKind
 from tests.contract.races import Patch, once, quiet_prune
-from tests.support.history_kit import History, commit, draft_of, history_of, stage_one
+from tests.support.history_kit import OPERATOR, History, commit, draft_of, history_of, stage_one
 
 # --- rule 8 --------------------------------------------------------------------------------------
 
@@ -87,8 +90,8 @@ def test_rule_8_a_rollback_pins_its_target_first(monkeypatch: Patch) -> None:
     assert race()[1]
 
 
-def test_rule_8_what_lives_is_read_after_the_floor_is_raised(monkeypatch: Patch) -> None:
-    """``retain.settle_living`` comes after ``retain.raise_floor``: else a rollback is missed."""
+def test_rule_8_the_live_set_is_read_after_the_floor_is_raised(monkeypatch: Patch) -> None:
+    """``retain.settle_live_set`` comes after ``retain.raise_floor``: else a rollback is missed."""
 
     def race(living_first: bool) -> set[str]:
         history, _ = history_of(5, depth=0)
@@ -96,7 +99,7 @@ def test_rule_8_what_lives_is_read_after_the_floor_is_raised(monkeypatch: Patch)
         def roll_back() -> None:
             rollback.rollback(history.inner, 2, clock=history.clock)
 
-        real = living.settle_living
+        real = live_set.settle_live_set
         if living_first:
             early = real(history.inner, history.control())
             assert early is not None
@@ -104,11 +107,11 @@ def test_rule_8_what_lives_is_read_after_the_floor_is_raised(monkeypatch: Patch)
                 early, manifests={n: m for n, m in early.manifests.items() if n >= 5}, paths=frozenset()
             )
             roll_back()
-            monkeypatch.setattr(retain, "settle_living", lambda *args, **kw: keep_late)
+            monkeypatch.setattr(retain, "settle_live_set", lambda *args, **kw: keep_late)
         else:
             once(history, "put", CONTROL_KEY, roll_back)
         history.prune(1)
-        monkeypatch.setattr(retain, "settle_living", real)
+        monkeypatch.setattr(retain, "settle_live_set", real)
         return history.missing(history.head())
 
     assert race(living_first=False) == set()
@@ -116,7 +119,7 @@ def test_rule_8_what_lives_is_read_after_the_floor_is_raised(monkeypatch: Patch)
 
 
 def test_rule_8_a_pruner_whose_floor_was_raised_by_another_stops(monkeypatch: Patch) -> None:
-    """``living.floor_is_ours``: what it took for living may be half deleted by the faster one."""
+    """``live_set.floor_is_ours``: what it took for live may be half deleted by the faster one."""
     history, _ = history_of(6)
 
     def faster() -> None:
@@ -125,7 +128,8 @@ def test_rule_8_a_pruner_whose_floor_was_raised_by_another_stops(monkeypatch: Pa
     once(history, "get", manifest_key(5), faster)
     head = find_head(history.inner)
     assert head is not None
-    plan = retain.plan_prune(retain.read_recent(history.inner, head, keep=3), head.control, keep=3)
+    policy = retain.RetentionPolicy(3)
+    plan = retain.plan_prune(retain.read_recent(history.inner, head, policy), head.control, policy)
     result = retain.execute_prune(history.store, plan, history.clock)
     assert result.stopped
     assert result.removal.numbers == ()
@@ -133,9 +137,81 @@ def test_rule_8_a_pruner_whose_floor_was_raised_by_another_stops(monkeypatch: Pa
     assert not history.missing(history.head())
 
 
+def history_with_lists() -> tuple[History, tuple[ListRef, ...]]:
+    """Checkpoints 1 to 4 of an append table; 2 has part 1 in one list, 3 and 4 have it in another one."""
+    history = History()
+    run = history.run("run-a")
+    run.claim()
+    attempt = run.attempt()
+    part = stage_one(run, attempt, 0, "rows of epoch 0")
+    run.publish(draft_of(0, (part,)), attempt)
+    lists: list[ListRef] = []
+    for epoch in (1, 2, 3):
+        attempt = run.attempt()
+        ref = stage_one(run, attempt, epoch, f"rows of epoch {epoch}")
+        if epoch < 3:
+            new = build_list(attempt, SettledList(parts=(SettledPart(epoch - 1, part),)))
+            put_artifact(run.store, new.ref.path, new.data, history.clock)
+            lists.append(new.ref)
+        entry = OperatorSnapshotEntry((PartitionSnapshotEntry(0, (ref,)),), "table", (lists[-1],))
+        run.publish(replace(draft_of(epoch, ()), operators={OPERATOR: entry}), attempt)
+    return history, tuple(lists)
+
+
+def prune_to(history: History, keep: int) -> retain.PruneResult:
+    """Plan undisturbed, so that whatever comes between comes while it is executed."""
+    head = find_head(history.inner)
+    assert head is not None
+    policy = retain.RetentionPolicy(keep)
+    plan = retain.plan_prune(retain.read_recent(history.inner, head, policy), head.control, policy)
+    return retain.execute_prune(history.store, plan, history.clock)
+
+
+@pytest.mark.parametrize("faster", ["prune", "delete"])
+def test_rule_8_a_list_that_another_pruner_removed_is_not_damage(faster: str) -> None:
+    """``deletion.remove_unnamed``: the control record has changed, so the slower one stops."""
+    history, lists = history_with_lists()
+
+    def other() -> None:
+        if faster == "prune":
+            quiet_prune(history)
+        else:
+            delete_checkpoint(history.inner, 2, history.clock)
+
+    done = once(history, "get", lists[0].path, other)
+    result = prune_to(history, 3)
+    assert done
+    assert result.stopped
+    history.prune(1)
+    assert history.control().swept == 4
+    assert paths_below(history.inner, [lists[1]]) <= set(history.keys("checkpoints/"))
+    assert list(verify_store(history.inner)) == []
+
+
+def test_rule_8_a_savepoint_is_removed_while_another_pruner_removes_a_list() -> None:
+    """The pin is gone; what only it kept is left to the next prune, or to ``cleanup_orphans``."""
+    history, lists = history_with_lists()
+    add_savepoint(history.inner, "sp", history.clock, number=1)
+    prune_to(history, 3)
+    done = once(history, "get", lists[0].path, lambda: quiet_prune(history))
+    assert remove_savepoint(history.store, "sp", history.clock) == Removal()
+    assert done
+    assert history.control().pins == {}
+    assert list(verify_store(history.inner)) == []
+
+
+def test_rule_8_a_list_that_nobody_removed_and_is_missing_is_damage() -> None:
+    """Nothing is deleted, and ``swept`` stays."""
+    history, lists = history_with_lists()
+    history.inner.delete([lists[0].path])
+    with pytest.raises(FormatError, match="missing"):
+        prune_to(history, 3)
+    assert history.control().swept == 1
+
+
 @pytest.mark.parametrize("damage", ["missing", "unreadable"])
-def test_rule_8_a_living_manifest_that_cannot_be_read_stops_every_delete(damage: str) -> None:
-    """``living.read_living``: what it names cannot be told, so nothing may go."""
+def test_rule_8_a_live_manifest_that_cannot_be_read_stops_every_delete(damage: str) -> None:
+    """``live_set.read_live_set``: what it names cannot be told, so nothing may go."""
     history, _ = history_of(6)
     add_savepoint(history.inner, "sp", history.clock, number=2)
     if damage == "missing":
@@ -199,7 +275,7 @@ def test_rule_8_an_upload_that_can_still_be_published_is_no_orphan() -> None:
 
 
 def test_rule_8_an_upload_whose_number_is_taken_is_an_orphan_after_the_grace_period() -> None:
-    """And nothing else goes: whatever a living manifest names stays."""
+    """And nothing else goes: whatever a live manifest names stays."""
     history, run = history_of(3)
     lost = stage_one(run, run.attempt(), 3, "abandoned")
     commit(run, 3)

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from pyspark_checkpoint.crypto.master_keys import make_key_ring
+from pyspark_checkpoint.crypto.keyring import make_key_ring
 from pyspark_checkpoint.errors import MissingKey
 from pyspark_checkpoint.format.keys import manifest_key
 from pyspark_checkpoint.format.manifest import (
@@ -18,7 +18,7 @@ from pyspark_checkpoint.format.pack import MAX_INLINE_TOTAL_BYTES
 from pyspark_checkpoint.history.checkpoint_store import CheckpointStore
 from pyspark_checkpoint.history.staging import StagedItem
 from pyspark_checkpoint.store.memory import MemoryStore
-from tests.support.fixed_clock import FixedClock
+from pyspark_checkpoint.testing.manual_clock import ManualClock
 
 
 def commit_tiny(
@@ -38,7 +38,7 @@ def commit_tiny(
 
 def test_tiny_deltas_of_many_epochs_do_not_fill_the_manifest() -> None:
     """What no longer fits is packed; everything is read back alike."""
-    store = CheckpointStore(MemoryStore(), clock=FixedClock())
+    store = CheckpointStore(MemoryStore(), clock=ManualClock())
     manifest = None
     for epoch in range(1, 13):
         manifest = commit_tiny(store, epoch, manifest)
@@ -53,7 +53,7 @@ def test_reading_an_encrypted_store_without_a_ring_names_the_key() -> None:
     """Listing, loading manifests and verifying need none; only the artifact does."""
     inner = MemoryStore()
     ring = make_key_ring({"k": bytes(range(32))}, "k")
-    saved = commit_tiny(CheckpointStore(inner, key_ring=ring, clock=FixedClock()), 1, None)
+    saved = commit_tiny(CheckpointStore(inner, key_ring=ring, clock=ManualClock()), 1, None)
     keyless = CheckpointStore(inner)
     assert keyless.list() == [(1, 1)]
     assert keyless.load_latest() == saved

@@ -18,8 +18,8 @@ from pyspark_checkpoint.errors import AlreadyExists, Conflict, Denied, Invalid, 
 from pyspark_checkpoint.store.local import local_files
 from pyspark_checkpoint.store.local.local_files import RESERVED, STALE_SECONDS
 from pyspark_checkpoint.store.local.local_store import LocalStore
+from pyspark_checkpoint.testing.manual_clock import ManualClock
 from tests.contract.racer import race_count, run_threads
-from tests.support.fake_clock import FakeClock
 
 
 def files_below(root: Path) -> list[str]:
@@ -270,7 +270,7 @@ def test_versions_rise_on_a_clock_that_stands_still(tmp_path: Path) -> None:
 
 def test_a_lock_that_is_held_too_long_is_unavailable(tmp_path: Path) -> None:
     """A stopped process that holds an object's lock blocks nobody for ever, and creates not at all."""
-    clock = FakeClock()
+    clock = ManualClock(jitter=1.0)
     store = LocalStore(tmp_path, clock=clock)
     version = store.put("k", b"x")
     with (tmp_path / "k").open("rb") as held:

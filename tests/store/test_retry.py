@@ -23,12 +23,14 @@ from pyspark_checkpoint.store.base import Version
 from pyspark_checkpoint.store.memory import MemoryStore
 from pyspark_checkpoint.store.retry import RetryingStore
 from pyspark_checkpoint.store.settings import RetrySettings
-from tests.support.fake_clock import FakeClock
+from pyspark_checkpoint.testing.manual_clock import ManualClock
 from tests.support.scripted_store import BUSY, NOT_SENT, Scripted, Step, before, fails, lost, lost_then, ok
 
+FIRST_NONCE = ManualClock().nonce()
 
-def retrying(store: Scripted, **settings: float) -> tuple[RetryingStore, FakeClock]:
-    clock = FakeClock()
+
+def retrying(store: Scripted, **settings: float) -> tuple[RetryingStore, ManualClock]:
+    clock = ManualClock(jitter=1.0)
     return RetryingStore(store, RetrySettings(**settings), clock), clock
 
 
@@ -107,7 +109,7 @@ def test_a_conditional_put_gets_a_nonce_and_keeps_it() -> None:
     inner = Scripted(puts=[NOT_SENT, BUSY])
     store, _ = retrying(inner)
     store.put("k", b"x", if_absent=True)
-    assert inner.nonces == ["nonce-1"] * 3
+    assert inner.nonces == [FIRST_NONCE] * 3
     store.put("k", b"y", if_match=inner.head("k").version, nonce="mine")
     store.put("k", b"z")
     assert inner.nonces[3:] == ["mine", None]
@@ -130,7 +132,7 @@ def test_a_lost_create_is_repeated_while_the_key_is_absent() -> None:
     store, _ = retrying(inner)
     store.put("k", b"x", if_absent=True)
     assert inner.calls == ["put", "head", "put", "head", "put"]
-    assert inner.head("k").nonce == "nonce-1"
+    assert inner.head("k").nonce == FIRST_NONCE
 
 
 def test_a_lost_create_that_lost_the_race_says_so() -> None:
@@ -144,7 +146,7 @@ def test_our_own_first_attempt_is_not_taken_for_a_rival() -> None:
     """It lands after the look-up, the repetition finds it: that is success, not a lost race."""
 
     def lands_late(store: Scripted, effect: Callable[[], Any]) -> Any:
-        MemoryStore.put(store, "k", b"x", if_absent=True, nonce="nonce-1")
+        MemoryStore.put(store, "k", b"x", if_absent=True, nonce=FIRST_NONCE)
         return effect()
 
     inner = Scripted(puts=[NOT_SENT, lands_late])
@@ -227,7 +229,7 @@ def test_a_conflict_after_an_unknown_attempt_is_looked_at() -> None:
     """The repetition meets our own late first attempt: success. It meets another's: unknown."""
 
     def ours_lands_late(store: Scripted, effect: Callable[[], Any]) -> Any:
-        MemoryStore.put(store, "k", b"1", nonce="nonce-1")
+        MemoryStore.put(store, "k", b"1", nonce=FIRST_NONCE)
         return effect()
 
     def theirs_lands(store: Scripted, effect: Callable[[], Any]) -> Any:
@@ -311,14 +313,14 @@ def test_reads_deletes_and_copies_are_repeated() -> None:
     for error in (Unavailable("busy"), OutcomeUnknown("lost")):
         inner = Flaky(error, 2)
         MemoryStore.put(inner, "k", b"x")
-        store = RetryingStore(inner, clock=FakeClock())
+        store = RetryingStore(inner, clock=ManualClock(jitter=1.0))
         store.copy("k", "copy")
         inner.left = 2
         store.delete(iter(["k"]))
         assert [info.key for info in MemoryStore.list(inner)] == ["copy"]
     inner = Flaky(Unavailable("busy"), 2)
     MemoryStore.put(inner, "k", b"x")
-    assert RetryingStore(inner, clock=FakeClock()).get("k", start=0, end=1) == b"x"
+    assert RetryingStore(inner, clock=ManualClock(jitter=1.0)).get("k", start=0, end=1) == b"x"
 
 
 def test_an_unknown_conditional_copy_surfaces() -> None:
@@ -326,14 +328,14 @@ def test_an_unknown_conditional_copy_surfaces() -> None:
     inner = Flaky(OutcomeUnknown("lost"), 1)
     MemoryStore.put(inner, "k", b"x")
     with pytest.raises(OutcomeUnknown):
-        RetryingStore(inner, clock=FakeClock()).copy("k", "copy", if_absent=True)
+        RetryingStore(inner, clock=ManualClock(jitter=1.0)).copy("k", "copy", if_absent=True)
 
 
 def test_a_stream_is_begun_again_but_not_resumed() -> None:
     """A failure before the first chunk is repeated; later it is the reader's."""
     inner = Flaky(Unavailable("busy"), 2)
     MemoryStore.put(inner, "k", b"0123")
-    store = RetryingStore(inner, clock=FakeClock())
+    store = RetryingStore(inner, clock=ManualClock(jitter=1.0))
     assert b"".join(store.stream("k", chunk_bytes=1)) == b"0123"
     inner.left, inner.after_items = 1, 2
     with pytest.raises(Unavailable):
@@ -346,5 +348,5 @@ def test_a_listing_goes_on_where_it_broke() -> None:
     keys = [f"k/{index}" for index in range(10)]
     for key in keys:
         MemoryStore.put(inner, key, b"x")
-    store = RetryingStore(inner, clock=FakeClock())
+    store = RetryingStore(inner, clock=ManualClock(jitter=1.0))
     assert [info.key for info in store.list("k/")] == keys

@@ -40,9 +40,9 @@ from pyspark_checkpoint.testing.faulty_store import (
     fault_at,
     fault_on,
 )
+from pyspark_checkpoint.testing.manual_clock import ManualClock
 from tests.conftest import Place
 from tests.contract.racer import run_threads
-from tests.support.fake_clock import FakeClock
 from tests.support.servers.launch import S3Server
 
 # --- meter ---------------------------------------------------------------------------------------
@@ -91,7 +91,7 @@ def test_a_difference_of_snapshots_is_what_happened_between() -> None:
 
 def test_the_meter_counts_the_time_in_the_store_only() -> None:
     """Seconds are those of the calls, by the clock; a slow reader of a stream is not the store's time."""
-    clock = FakeClock()
+    clock = ManualClock(jitter=1.0)
     slow = FaultyStore(MemoryStore(), lambda call: Fault(FaultKind.DELAY, 2.0), clock)
     store = MeteredStore(slow, clock)
     store.put("a", b"123")

@@ -18,11 +18,11 @@ from pyspark_checkpoint.format.manifest import (
 from pyspark_checkpoint.format.records import Control
 from pyspark_checkpoint.history.control import read_control
 from pyspark_checkpoint.history.head import find_head
-from pyspark_checkpoint.history.retention import PruneResult, execute_prune, plan_prune, read_recent
+from pyspark_checkpoint.history.retention import PruneResult, RetentionPolicy, prune_history
 from pyspark_checkpoint.history.run import Run
 from pyspark_checkpoint.store.memory import MemoryStore
 from pyspark_checkpoint.testing.faulty_store import Call, Fault, FaultPlan, FaultyStore, no_faults
-from tests.support.fixed_clock import FixedClock
+from pyspark_checkpoint.testing.manual_clock import ManualClock
 
 OPERATOR = "agg"
 
@@ -32,7 +32,7 @@ class History:
     """A store under test, its plain inside, and a clock that all its actors share."""
 
     inner: MemoryStore = None  # type: ignore[assignment]
-    clock: FixedClock = field(default_factory=FixedClock)
+    clock: ManualClock = field(default_factory=ManualClock)
     plan: FaultPlan = no_faults
 
     def __post_init__(self) -> None:
@@ -68,8 +68,7 @@ class History:
     def prune(self, keep: int) -> PruneResult:
         head = find_head(self.store)
         assert head is not None
-        recent = read_recent(self.store, head, keep=keep)
-        return execute_prune(self.store, plan_prune(recent, head.control, keep=keep), self.clock)
+        return prune_history(self.store, head, RetentionPolicy(keep), self.clock)
 
     def flip(self, key: str, at: int = 40) -> None:
         data = bytearray(self.inner.get(key))

@@ -1,4 +1,4 @@
-"""Small histories for tests, made through the real protocol with fixed ids."""
+"""Small histories for tests, made through the real protocol with fixed ids; and their copies."""
 
 from __future__ import annotations
 
@@ -9,10 +9,16 @@ from pyspark_checkpoint.format.manifest import (
     OperatorSnapshotEntry,
     PartitionSnapshotEntry,
 )
+from pyspark_checkpoint.history.control import read_control
+from pyspark_checkpoint.history.head import find_head
+from pyspark_checkpoint.history.lookup import find_checkpoint
+from pyspark_checkpoint.history.replication import copy_store
+from pyspark_checkpoint.history.retention import RetentionPolicy, prune_history
 from pyspark_checkpoint.history.run import Run
 from pyspark_checkpoint.history.staging import Staged, StagedItem, stage
+from pyspark_checkpoint.history.verify import verify_store
 from pyspark_checkpoint.store.base import ObjectStore
-from tests.support.fixed_clock import FixedClock
+from pyspark_checkpoint.testing.manual_clock import ManualClock
 
 PARTITIONS = 3
 DELTA_BYTES = 700
@@ -20,7 +26,7 @@ RUN = "run-1"
 
 
 def new_run(store: ObjectStore, run_id: str = RUN, cipher: Cipher | None = None) -> Run:
-    return Run(store, run_id, clock=FixedClock(run_id), cipher=cipher)
+    return Run(store, run_id, clock=ManualClock(run_id), cipher=cipher)
 
 
 def content(epoch: int, partition: int) -> bytes:
@@ -79,3 +85,31 @@ def make_history(store: ObjectStore, epochs: int, *, first: int = 1) -> Run:
 def contents(store: ObjectStore) -> dict[str, bytes]:
     """Every object of a store."""
     return {info.key: store.get(info.key) for info in store.list()}
+
+
+def copy(source: ObjectStore, target: ObjectStore, **options: object) -> object:
+    return copy_store(source, target, clock=ManualClock("copy"), concurrency=1, **options)  # type: ignore[arg-type]
+
+
+def prune(store: ObjectStore, keep: int) -> None:
+    head = find_head(store)
+    assert head is not None
+    prune_history(store, head, RetentionPolicy(keep), ManualClock("prune"))
+
+
+def findings(store: ObjectStore) -> list[object]:
+    return list(verify_store(store))
+
+
+def head_number(store: ObjectStore) -> int:
+    head = find_head(store)
+    assert head is not None
+    return head.number
+
+
+def shown(store: ObjectStore) -> dict[int, bytes]:
+    """Every checkpoint that a reader of the store sees, by number."""
+    control = read_control(store).control
+    numbers = {*range(control.floor, head_number(store) + 1), *control.pinned_numbers()}
+    found = {number: find_checkpoint(store, number) for number in numbers}
+    return {number: loaded.data for number, loaded in found.items() if loaded is not None}

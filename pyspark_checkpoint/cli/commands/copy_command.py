@@ -16,8 +16,8 @@ from pyspark_checkpoint.cli.arguments import (
 from pyspark_checkpoint.cli.commands.prune_command import ranges
 from pyspark_checkpoint.cli.console import Console
 from pyspark_checkpoint.errors import CheckpointError, SettingsError
-from pyspark_checkpoint.history.copy_execute import CopyProgress
 from pyspark_checkpoint.history.copy_plan import CopyPlan
+from pyspark_checkpoint.history.replication import CopyProgress
 from pyspark_checkpoint.registry.copy_queries import CopyRequest, HistoryCopy, copy_histories
 
 ABOUT = """Copy a history, or the histories of all queries below SOURCE, to another store on any

@@ -7,10 +7,11 @@ import argparse
 from pyspark_checkpoint.cli import exits, text
 from pyspark_checkpoint.cli.arguments import KEY_FILE_OPTION, add_dry_run, add_json, add_store, place_of
 from pyspark_checkpoint.cli.console import Console
+from pyspark_checkpoint.crypto.keyring import find_key_ring
 from pyspark_checkpoint.errors import RefusedError, SettingsError
 from pyspark_checkpoint.history.control import read_control
-from pyspark_checkpoint.history.encryption import is_encrypted
-from pyspark_checkpoint.history.keyring import find_key_ring, rekey
+from pyspark_checkpoint.history.rekey import rekey
+from pyspark_checkpoint.history.store_cipher import is_encrypted
 from pyspark_checkpoint.registry.queries import plain_options, resolve_root
 from pyspark_checkpoint.store.open import open_object_store
 

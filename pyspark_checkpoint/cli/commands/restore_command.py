@@ -19,7 +19,7 @@ from pyspark_checkpoint.cli.console import Console
 from pyspark_checkpoint.cli.target import REFERENCE
 from pyspark_checkpoint.errors import SettingsError
 from pyspark_checkpoint.format.manifest import CheckpointManifest
-from pyspark_checkpoint.history.moments import parse_timestamp_ms
+from pyspark_checkpoint.history.lookup import parse_timestamp_ms
 from pyspark_checkpoint.restorer import api as operations
 from pyspark_checkpoint.restorer.api import RestoreRequest
 from pyspark_checkpoint.restorer.execute import RestoreReport

@@ -13,7 +13,7 @@ from pyspark_checkpoint.cli.queries import Done, Query, find_several, run_on_eac
 from pyspark_checkpoint.cli.target import REFERENCE, find_number, open_history
 from pyspark_checkpoint.errors import SettingsError
 from pyspark_checkpoint.history.checkpoint_store import CheckpointStore
-from pyspark_checkpoint.history.findings import Finding
+from pyspark_checkpoint.history.verify import Finding
 
 ABOUT = """Prove a history, or those of all queries below URL: every record, the chain of manifests,
 every stored byte against its SHA-256. Changes nothing. Needs no key; with one the manifests'

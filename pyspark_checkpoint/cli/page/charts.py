@@ -10,8 +10,7 @@ from dataclasses import dataclass
 from html import escape
 
 from pyspark_checkpoint.cli import text
-from pyspark_checkpoint.history.overview import Entry
-from pyspark_checkpoint.history.timeline import Gap, Reign
+from pyspark_checkpoint.history.overview import Entry, Gap, RunSpan
 
 _HEIGHT = 100
 _ROOM = 84
@@ -54,7 +53,7 @@ def bars(
     return _figure(title, keys, top + svg, ends, share=len(numbers) / columns)
 
 
-def strip(entries: Sequence[Entry], gaps: Sequence[Gap], reigns: Sequence[Reign], now_ms: int) -> str:
+def strip(entries: Sequence[Entry], gaps: Sequence[Gap], spans: Sequence[RunSpan], now_ms: int) -> str:
     """All checkpoints on one line of real time: kinds, savepoints, gaps and whose they are."""
     begin = min(entry.timestamp_ms or now_ms for entry in entries)
     newest = max(entry.timestamp_ms or begin for entry in entries)
@@ -65,7 +64,7 @@ def strip(entries: Sequence[Entry], gaps: Sequence[Gap], reigns: Sequence[Reign]
     def place(timestamp_ms: int | None) -> float:
         return ((timestamp_ms or begin) - begin) / length * _STRIP
 
-    drawn, labels = _bands(reigns, place)
+    drawn, labels = _bands(spans, place)
     at = {entry.number: entry.timestamp_ms for entry in entries}
     for gap in gaps:
         left, right = place(at[gap.before]), place(at[gap.after])
@@ -89,16 +88,16 @@ def strip(entries: Sequence[Entry], gaps: Sequence[Gap], reigns: Sequence[Reign]
     return _figure("Timeline", keys, svg + "".join(labels), ends, kind="chart wide strip")
 
 
-def _bands(reigns: Sequence[Reign], place: Callable[[int | None], float]) -> tuple[list[str], list[str]]:
+def _bands(spans: Sequence[RunSpan], place: Callable[[int | None], float]) -> tuple[list[str], list[str]]:
     drawn, labels = [], []
-    for at, reign in enumerate(reigns):
-        left = place(reign.begin_ms)
-        right = place(reigns[at + 1].begin_ms) if at + 1 < len(reigns) else float(_STRIP)
+    for at, span in enumerate(spans):
+        left = place(span.begin_ms)
+        right = place(spans[at + 1].begin_ms) if at + 1 < len(spans) else float(_STRIP)
         if at % 2 == 0:
             drawn.append(_rect(left, 0, right - left, _HEIGHT, "band"))
         if right - left > _STRIP * 0.08:
             where = f"left:{left / _STRIP:.2%};width:{(right - left) / _STRIP:.2%}"
-            labels.append(f'<span class="lane" style="{where}">gen {reign.generation}</span>')
+            labels.append(f'<span class="lane" style="{where}">gen {span.generation}</span>')
     return drawn, labels
 
 

@@ -13,10 +13,11 @@ from pyspark_checkpoint.cli import text
 from pyspark_checkpoint.cli.page.charts import Series, bars, strip
 from pyspark_checkpoint.cli.page.markup import Cell, joined, table, tag, tile
 from pyspark_checkpoint.cli.page.style import CSS
-from pyspark_checkpoint.history.overview import Entry, Overview
-from pyspark_checkpoint.history.timeline import (
+from pyspark_checkpoint.history.overview import (
+    Entry,
+    Overview,
     find_gaps,
-    find_reigns,
+    find_run_spans,
     gap_limit_ms,
     readable,
     usual_interval_ms,
@@ -101,13 +102,15 @@ def _tiles(overview: Overview, known: Sequence[Entry], now_ms: int) -> Iterator[
     gets = sum(entry.requests.gets for entry in known)
     yield tile("requests", f"{puts + gets:,}", f"{puts:,} PUT, {gets:,} GET")
     yield tile("savepoints", f"{len(overview.savepoint_names):,}")
-    yield tile("generation", f"{newest.generation}", f"{text.plural(len(find_reigns(known)), 'run')} here")
+    yield tile(
+        "generation", f"{newest.generation}", f"{text.plural(len(find_run_spans(known)), 'run')} here"
+    )
     if damaged:
         yield tile("damaged", f"{damaged:,}", "ckpt verify says more", "bad")
 
 
 def _charts(overview: Overview, known: Sequence[Entry], now_ms: int) -> Iterator[str]:
-    yield strip(known, find_gaps(overview), find_reigns(known), now_ms)
+    yield strip(known, find_gaps(overview), find_run_spans(known), now_ms)
     shown = known[-_COLUMNS:]
     numbers = [entry.number for entry in shown]
     sizes = [entry.total_size_bytes for entry in shown]
@@ -173,14 +176,14 @@ def _gaps(overview: Overview) -> Iterator[str]:
 def _reigns(known: Sequence[Entry]) -> Iterator[str]:
     rows = [
         (
-            f"{reign.generation}",
-            reign.run_id,
-            f"#{reign.first} to #{reign.last}",
-            f"{reign.count:,}",
-            text.moment(reign.begin_ms),
-            text.moment(reign.end_ms),
+            f"{span.generation}",
+            span.run_id,
+            f"#{span.first} to #{span.last}",
+            f"{span.count:,}",
+            text.moment(span.begin_ms),
+            text.moment(span.end_ms),
         )
-        for reign in reversed(find_reigns(known))
+        for span in reversed(find_run_spans(known))
     ]
     heads = (">generation", "run", "checkpoints", ">count", "first", "last")
     yield "<h2>Generations</h2>" + table(heads, rows)

@@ -11,7 +11,7 @@ from pyspark_checkpoint.format.keys import (
 )
 from pyspark_checkpoint.history.head import find_head
 from pyspark_checkpoint.history.orphans import execute_orphans, scan_orphans
-from pyspark_checkpoint.history.retention import execute_prune, plan_prune, read_recent
+from pyspark_checkpoint.history.retention import RetentionPolicy, prune_history
 from pyspark_checkpoint.history.verify import verify_store
 from tests.protocol.simulation.clock import DAY_MS
 from tests.protocol.simulation.process import Actor, Context
@@ -43,8 +43,7 @@ def _finish(simulation: Simulation, actor: Actor) -> None:
 def _tidy(context: Context) -> None:
     head = find_head(context.store)
     assert head is not None
-    plan = plan_prune(read_recent(context.store, head, keep=1), head.control, keep=1)
-    execute_prune(context.store, plan, context.clock)
+    prune_history(context.store, head, RetentionPolicy(1), context.clock)
     for finding in verify_store(context.store, max_concurrent_reads=1):
         context.emit("bad", "damage is left", str(finding))
     execute_orphans(context.store, scan_orphans(context.store, context.clock, grace_ms=-DAY_MS))
@@ -53,7 +52,7 @@ def _tidy(context: Context) -> None:
 
 
 def _check_tidy(simulation: Simulation) -> None:
-    """Of checkpoints and manifests exactly what lives is left."""
+    """Of checkpoints and manifests exactly the live set is left."""
     control, truth = control_of(simulation.objects[CONTROL_KEY]), simulation.truth
     alive = set(range(control.floor, truth.head + 1)) | control.pinned_numbers()
     needed = {manifest_key(number) for number in alive}

@@ -27,7 +27,7 @@ from pyspark_checkpoint.format.manifest import (
 )
 from pyspark_checkpoint.format.manifest_codec import encode_manifest
 from pyspark_checkpoint.format.records import Control, Pin, encode_control, encode_latest
-from tests.protocol.simulation.clock import START_MS
+from pyspark_checkpoint.testing.manual_clock import START_MS
 from tests.protocol.simulation.truth import Truth
 
 STORE_ID = str(uuid.UUID(int=uuid7_from(START_MS, 7)))

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from pyspark_checkpoint.clock import Clock
-from pyspark_checkpoint.errors import Conflict, FencedError, OutcomeUnknown, StaleAttempt
+from pyspark_checkpoint.errors import Conflict, FencedError, NotFound, OutcomeUnknown, StaleAttempt
 from pyspark_checkpoint.format.keys import (
     CONTROL_KEY,
     CheckpointId,
@@ -16,12 +16,11 @@ from pyspark_checkpoint.format.keys import (
 )
 from pyspark_checkpoint.format.manifest import CheckpointManifest
 from pyspark_checkpoint.format.records import Control, Pin, decode_control, encode_control
-from pyspark_checkpoint.history import control, head, pins, publish
-from pyspark_checkpoint.history import live_set as living
+from pyspark_checkpoint.history import control, head, live_set, publish
 from pyspark_checkpoint.history import retention as retain
 from pyspark_checkpoint.history import run as commit
 from pyspark_checkpoint.history.deletion import remove_dead
-from pyspark_checkpoint.history.manifest_reader import LoadedManifest, find_manifest, read_manifest
+from pyspark_checkpoint.history.manifest_reader import LoadedManifest, find_manifest
 from pyspark_checkpoint.store.base import ObjectStore
 
 
@@ -31,6 +30,7 @@ def no_floor_check(store: ObjectStore, number: int, store_id: str) -> Control:
 
 _REAL_SETTLE_TAKEN = publish.settle_taken
 _REAL_CHECK_FLOOR = publish.check_floor
+_REAL_PUBLISH = commit.Run._publish
 _REAL_CHECK_TAKEOVER = commit.Run._check_takeover
 
 
@@ -72,9 +72,15 @@ def same_run_is_ours(store: ObjectStore, number: int, *, nonce: str, run_id: str
         _REAL_SETTLE_TAKEN(store, number, nonce=nonce, run_id=run_id)
 
 
-def abandon_deletes(self: commit.Run, attempt: CheckpointId) -> None:
-    prefix = CheckpointPaths.checkpoint_dir(attempt)
-    self.store.delete([info.key for info in self.store.list(prefix)])
+def publish_or_delete(
+    self: commit.Run, draft: CheckpointManifest, attempt: CheckpointId, *rest: Any, **named: Any
+) -> CheckpointManifest:
+    try:
+        return _REAL_PUBLISH(self, draft, attempt, *rest, **named)
+    except (FencedError, StaleAttempt, OutcomeUnknown):
+        prefix = CheckpointPaths.checkpoint_dir(attempt)
+        self.store.delete([info.key for info in self.store.list(prefix)])
+        raise
 
 
 def fenced_deletes_manifest(store: ObjectStore, number: int, store_id: str) -> Control:
@@ -84,24 +90,24 @@ def fenced_deletes_manifest(store: ObjectStore, number: int, store_id: str) -> C
     return _REAL_CHECK_FLOOR(store, number, store_id)
 
 
-def living_before_the_floor(
+def live_set_before_the_floor(
     store: ObjectStore, plan: retain.PrunePlan, clock: Clock, **_: object
 ) -> retain.PruneResult:
     before = control.read_control(store).control
-    alive = living.settle_living(store, before.changed(floor=plan.floor))
+    alive = live_set.settle_live_set(store, before.changed(floor=plan.floor))
     if alive is None:
-        alive = living.read_living(store, before.changed(floor=plan.floor))
+        alive = live_set.read_live_set(store, before.changed(floor=plan.floor))
     record = retain.raise_floor(store, plan, clock, set()).control
     removal = remove_dead(store, alive, range(record.swept, record.floor))
     retain.raise_swept(store, record, clock)
     return retain.PruneResult(removal)
 
 
-def living_unchecked(store: ObjectStore, record: Control, **_: object) -> living.Living:
+def live_set_unchecked(store: ObjectStore, record: Control, **_: object) -> live_set.LiveSet:
     try:
-        return living.read_living(store, record)
-    except living.MissingLiving:
-        return living.Living(record, {record.floor: _NOTHING_NAMED}, frozenset())
+        return live_set.read_live_set(store, record)
+    except live_set.MissingFromLiveSet:
+        return live_set.LiveSet(record, {record.floor: _NOTHING_NAMED}, frozenset())
 
 
 class _NothingNamed:
@@ -114,12 +120,12 @@ _NOTHING_NAMED: Any = _NothingNamed()
 
 
 def read_pinned_or_nothing(store: ObjectStore, name: str, number: int, sha256: str) -> Any:
-    found = living.find_summary(store, number)
+    found = live_set.find_summary(store, number)
     return _NOTHING_NAMED if found is None else found
 
 
 def blind_swap(
-    store: ObjectStore, change: control.Change, clock: Clock, *, store_id: str | None = None
+    store: ObjectStore, change: control.ControlChange, clock: Clock, *, store_id: str | None = None
 ) -> control.ControlState:
     state = control.read_control(store, store_id=store_id)
     wanted = change(state.control)
@@ -129,11 +135,11 @@ def blind_swap(
     return control.ControlState(wanted, store.put(CONTROL_KEY, data), data)
 
 
-def any_number(key: str, alive: living.Living) -> bool:
+def any_number(key: str, alive: live_set.LiveSet) -> bool:
     return parse_attempt_key(key) is not None and key not in alive.paths
 
 
-def bury_without_tombstone(store: ObjectStore, number: int, clock: Clock, **_: object) -> None:
+def delete_without_tombstone(store: ObjectStore, number: int, clock: Clock, **_: object) -> None:
     store.delete([manifest_key(number)])
 
 
@@ -145,7 +151,7 @@ def mark_without_looking(store: ObjectStore, number: int, clock: Clock, **_: obj
 
 
 def drop_all_rollback_pins(record: Control, head_number: int) -> Mapping[str, Pin]:
-    return {name: pin for name, pin in record.pins.items() if pins.parse_rollback_pin_name(name) is None}
+    return {name: pin for name, pin in record.pins.items() if control.parse_rollback_pin_name(name) is None}
 
 
 def control_by_plain_put(store: ObjectStore, clock: Clock, **_: object) -> control.ControlState:
@@ -170,4 +176,7 @@ def head_manifest(self: commit.Run, found: head.Head) -> CheckpointManifest:
 
 
 def whatever_lies_there(store: ObjectStore, record: Control, number: int) -> LoadedManifest:
-    return read_manifest(store, number)
+    found = find_manifest(store, number)
+    if found is None:
+        raise NotFound(f"no manifest {number}")
+    return found

@@ -12,9 +12,18 @@ from dataclasses import dataclass
 from typing import Any
 from unittest import mock
 
-from pyspark_checkpoint.history import checkpoint_deletion as delete
-from pyspark_checkpoint.history import head, lookup, orphans, publish, rollback, rules, savepoint, verify
-from pyspark_checkpoint.history import live_set as living
+from pyspark_checkpoint.history import deletion as delete
+from pyspark_checkpoint.history import (
+    head,
+    live_set,
+    lookup,
+    orphans,
+    publish,
+    rollback,
+    rules,
+    savepoint,
+    verify,
+)
 from pyspark_checkpoint.history import recovery as recover
 from pyspark_checkpoint.history import retention as retain
 from pyspark_checkpoint.history import run as commit
@@ -158,14 +167,14 @@ HOLES = (
     ),
     Hole(
         "who gives up deletes what he staged",
-        (_patch(commit.Run, "abandon", broken.abandon_deletes),),
+        (_patch(commit.Run, "_publish", broken.publish_or_delete),),
         "m1",
         "HOLE",
         all_powers=True,
     ),
     Hole(
         "who is fenced deletes what he staged",
-        (_patch(commit.Run, "abandon", broken.abandon_deletes),),
+        (_patch(commit.Run, "_publish", broken.publish_or_delete),),
         "m2",
         "HOLE",
         all_powers=True,
@@ -178,22 +187,22 @@ HOLES = (
         all_powers=True,
     ),
     Hole(
-        "what lives is read before the swap",
-        (_patch(retain, "execute_prune", broken.living_before_the_floor),),
+        "the live set is read before the swap",
+        (_patch(retain, "execute_prune", broken.live_set_before_the_floor),),
         "d1",
         "HOLE",
     ),
     Hole(
-        "what lives is not checked again",
-        (_patch(retain, "settle_living", broken.living_unchecked),),
+        "the live set is not checked again",
+        (_patch(retain, "settle_live_set", broken.live_set_unchecked),),
         "d2",
         "HOLE",
     ),
     Hole(
         "a missing pinned manifest is passed over",
         (
-            _patch(living, "_read_pinned", broken.read_pinned_or_nothing),
-            _patch(living, "floor_is_ours", lambda *_: True),
+            _patch(live_set, "_read_pinned", broken.read_pinned_or_nothing),
+            _patch(live_set, "floor_is_ours", lambda *_: True),
         ),
         "i3",
         "HOLE",
@@ -261,7 +270,7 @@ HOLES = (
     ),
     Hole(
         "a deleted checkpoint leaves no tombstone",
-        (_patch(delete, "bury", broken.bury_without_tombstone),),
+        (_patch(delete, "write_tombstone", broken.delete_without_tombstone),),
         "t4",
         "HOLE",
     ),
@@ -272,29 +281,32 @@ HOLES = (
         "CONTROL",
     ),
     Hole(
-        "verify takes a prune for damage", (_patch(verify, "is_given_up", lambda *_: False),), "v1", "BAD"
+        "verify takes a prune for damage",
+        (_patch(verify, "was_removed_since", lambda *_: False),),
+        "v1",
+        "BAD",
     ),
     Hole(
         "verify takes a deletion for damage",
-        (_patch(verify, "is_given_up", lambda *_: False),),
+        (_patch(verify, "was_removed_since", lambda *_: False),),
         "v2",
         "BAD",
     ),
     Hole(
         "verify takes a late write for damage",
-        (_patch(verify, "is_given_up", lambda *_: False),),
+        (_patch(verify, "was_removed_since", lambda *_: False),),
         "v5",
         "BAD",
     ),
     Hole(
         "recovery takes a prune for damage",
-        (_patch(recover, "is_given_up", lambda *_: False),),
+        (_patch(recover, "was_removed_since", lambda *_: False),),
         "v3",
         "SURPRISE",
     ),
     Hole(
         "a reader takes a prune for damage",
-        (_patch(lookup, "is_given_up", lambda *_: False),),
+        (_patch(lookup, "was_removed_since", lambda *_: False),),
         "a5",
         "SURPRISE",
     ),

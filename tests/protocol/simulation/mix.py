@@ -6,8 +6,9 @@ import random
 from collections.abc import Callable
 from dataclasses import replace
 
+from pyspark_checkpoint.testing.manual_clock import START_MS
 from tests.protocol.simulation.beginning import Beginning, beginning
-from tests.protocol.simulation.clock import DAY_MS, START_MS
+from tests.protocol.simulation.clock import DAY_MS
 from tests.protocol.simulation.keepers import collector, deleter, pruner, roller, savepoint, sealer, unsave
 from tests.protocol.simulation.process import Actor
 from tests.protocol.simulation.readers import (

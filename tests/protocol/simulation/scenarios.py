@@ -108,7 +108,7 @@ SCENES = (
     ),
     Scene(
         "d2",
-        "two pruners: the slower reads as living what the faster deletes",
+        "two pruners: the slower reads as live what the faster deletes",
         beginning(3, depth=5),
         lambda begin: [pruner(2, name="P"), pruner(1, name="Q")],
         descending=True,

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from pyspark_checkpoint.store.base import ObjectInfo, Stored, Version
-from tests.protocol.simulation.clock import START_MS
+from pyspark_checkpoint.testing.manual_clock import START_MS
 from tests.protocol.simulation.port import Answer, Op
 from tests.protocol.simulation.truth import digest_of
 

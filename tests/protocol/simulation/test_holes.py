@@ -18,7 +18,7 @@ BY_CHANCE = (
     "a new run that loses to the old one's commit is fenced for good",
     "manifests do not name the runs before",
     "who gives up deletes what he staged",
-    "what lives is read before the swap",
+    "the live set is read before the swap",
     "_control is put, not swapped: the floor falls",
     "nothing to write, and nobody looks",
     "a deleted checkpoint leaves no tombstone",

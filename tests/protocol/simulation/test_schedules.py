@@ -42,7 +42,7 @@ def run_seeds(first: int, count: int) -> tuple[int, list[int]]:
 def test_no_schedule_breaks_a_promise() -> None:
     """Writers, pruners, collectors, savepoints, rollbacks, deletions, readers; stalls, crashes, losses.
 
-    Afterwards a new run takes over, commits and tidies up, and exactly what lives is left.
+    Afterwards a new run takes over, commits and tidies up, and exactly the live set is left.
     """
     chunks = [(first, min(_CHUNK, FIRST_SEED + SEEDS - first)) for first in _firsts()]
     steps = 0

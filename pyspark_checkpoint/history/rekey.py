@@ -1,13 +1,9 @@
-"""Key rings from files and the environment, and changing the master key of a store."""
+"""Changing the master key of a store: every data key is wrapped by the ring's active key."""
 
 from __future__ import annotations
 
-import logging
-import os
-import stat
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path
 
 from pyspark_checkpoint.clock import SYSTEM_CLOCK, Clock
 from pyspark_checkpoint.crypto.data_keys import (
@@ -17,50 +13,20 @@ from pyspark_checkpoint.crypto.data_keys import (
     rewrap,
     unwrap,
 )
-from pyspark_checkpoint.crypto.master_keys import KeyRing, parse_key_ring
-from pyspark_checkpoint.errors import Conflict, OutcomeUnknown, RefusedError, SettingsError
+from pyspark_checkpoint.crypto.keyring import KeyRing
+from pyspark_checkpoint.errors import Busy, Conflict, OutcomeUnknown
 from pyspark_checkpoint.format.keys import DATA_KEYS_PREFIX, data_key_key, parse_data_key_key
 from pyspark_checkpoint.history.manifest_reader import read_record, read_stored
 from pyspark_checkpoint.history.store_cipher import check_wrapped_key, new_wrap_nonce
 from pyspark_checkpoint.store.base import ObjectStore
 
-KEY_FILE_VARIABLE = "CKPT_KEY_FILE"
-KEY_RING_VARIABLE = "CKPT_KEYRING"
 _SWAP_ATTEMPTS = 8
 _ROUNDS = 5
-_LOG = logging.getLogger(__name__)
-
-
-def load_key_ring(path: str | os.PathLike[str]) -> KeyRing:
-    """Read a key ring file. Warns when others on the machine can read it; never shows its content."""
-    file = Path(path)
-    try:
-        text = file.read_text("utf-8")
-        mode = file.stat().st_mode
-    except (OSError, UnicodeDecodeError) as error:
-        raise SettingsError(
-            f"cannot read the key file {file}: {type(error).__name__}", hint="check the path and its owner"
-        ) from None
-    if mode & (stat.S_IRGRP | stat.S_IROTH):
-        _LOG.warning("key file %s can be read by others on this machine; run: chmod 600 %s", file, file)
-    return parse_key_ring(text)
-
-
-def find_key_ring(
-    key_file: str | os.PathLike[str] | None = None, environ: Mapping[str, str] | None = None
-) -> KeyRing | None:
-    """Return the key ring of the named file, else of CKPT_KEY_FILE, else of CKPT_KEYRING, else None."""
-    variables = os.environ if environ is None else environ
-    path = key_file or variables.get(KEY_FILE_VARIABLE)
-    if path:
-        return load_key_ring(path)
-    text = variables.get(KEY_RING_VARIABLE)
-    return parse_key_ring(text) if text else None
 
 
 @dataclass(frozen=True, slots=True)
 class RekeyPlan:
-    """Which data keys are to be wrapped anew, and which are wrapped by the active key already."""
+    """Which data keys are to be rewrapped, and which are wrapped by the active key already."""
 
     active_id: str
     rewrap: tuple[str, ...]
@@ -150,8 +116,8 @@ def _swap(store: ObjectStore, store_id: str, data_key_id: str, ring: KeyRing, cl
     raise _contested(name)
 
 
-def _contested(names: str) -> RefusedError:
-    return RefusedError(
-        f"others wrote {names} as often as it was rewrapped",
+def _contested(names: str) -> Busy:
+    return Busy(
+        f"gave up after {_SWAP_ATTEMPTS} conflicting writes to {names}",
         hint="two rekeys with different active keys run at once, or runs begin with the old one; stop them",
     )

@@ -14,9 +14,13 @@ from __future__ import annotations
 
 import base64
 import binascii
+import logging
+import os
 import re
+import stat
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import NoReturn
 
 import orjson
@@ -24,6 +28,11 @@ import orjson
 from pyspark_checkpoint.errors import MissingKey, RefusedError, SettingsError
 
 KEY_BYTES = 32
+KEY_FILE_OPTION = "encryptionKeyFile"
+KEY_FILE_VARIABLE = "CKPT_KEY_FILE"
+KEY_RING_VARIABLE = "CKPT_KEYRING"
+KEY_RING_HINT = f"give {KEY_FILE_OPTION}, or set {KEY_FILE_VARIABLE} or {KEY_RING_VARIABLE}"
+_LOG = logging.getLogger(__name__)
 _KEY_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 _HINT = "write `key_id = <base64 of 32 random bytes>`, one key a line"
 
@@ -84,6 +93,33 @@ def make_key_ring(keys: Mapping[str, bytes], active_id: str) -> KeyRing:
 def parse_key_ring(text: str) -> KeyRing:
     """Read a key ring in either form. An error says which line or key id is wrong, never its content."""
     return _parse_json(text) if text.lstrip().startswith("{") else _parse_lines(text)
+
+
+def load_key_ring(path: str | os.PathLike[str]) -> KeyRing:
+    """Read a key ring file. Warns when others on the machine can read it; never shows its content."""
+    file = Path(path)
+    try:
+        text = file.read_text("utf-8")
+        mode = file.stat().st_mode
+    except (OSError, UnicodeDecodeError) as error:
+        raise SettingsError(
+            f"cannot read the key file {file}: {type(error).__name__}", hint="check the path and its owner"
+        ) from None
+    if mode & (stat.S_IRGRP | stat.S_IROTH):
+        _LOG.warning("key file %s can be read by others on this machine; run: chmod 600 %s", file, file)
+    return parse_key_ring(text)
+
+
+def find_key_ring(
+    key_file: str | os.PathLike[str] | None = None, environ: Mapping[str, str] | None = None
+) -> KeyRing | None:
+    """Return the key ring of the named file, else of CKPT_KEY_FILE, else of CKPT_KEYRING, else None."""
+    variables = os.environ if environ is None else environ
+    path = key_file or variables.get(KEY_FILE_VARIABLE)
+    if path:
+        return load_key_ring(path)
+    text = variables.get(KEY_RING_VARIABLE)
+    return parse_key_ring(text) if text else None
 
 
 def _parse_json(text: str) -> KeyRing:
