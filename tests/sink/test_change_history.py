@@ -5,7 +5,7 @@ from __future__ import annotations
 from pyspark_checkpoint.format.manifest import CheckpointManifest
 from pyspark_checkpoint.history.checkpoint_store import CheckpointStore
 from pyspark_checkpoint.history.run import Run
-from pyspark_checkpoint.sink.change_history import FeedHistory
+from pyspark_checkpoint.sink.change_reader import FeedHistory
 from pyspark_checkpoint.sink.worker_cache import OpenTable
 from pyspark_checkpoint.store.memory import MemoryStore
 from pyspark_checkpoint.store.meter import MeteredStore
@@ -55,4 +55,4 @@ def test_what_was_pruned_is_forgotten() -> None:
     assert len(feed.entries(NOTHING_SERVED)) == 30
     CheckpointStore(run.store, clock=run.clock).prune(keep=2)
     assert len(feed.entries(NOTHING_SERVED)) == 2
-    assert feed.remembered <= 1 + 8
+    assert len(feed._known) <= 1 + 8

@@ -22,8 +22,9 @@ from pyspark_checkpoint.history.seal import write_seal
 from pyspark_checkpoint.sink.change_reader import ChangeReader
 from pyspark_checkpoint.sink.table_options import parse_read_options
 from pyspark_checkpoint.sink.table_reader import TableReader
+from pyspark_checkpoint.sink.worker_cache import CACHE
 from pyspark_checkpoint.table.schema import TableSchema
-from tests.support.sink_kit import SCHEMA, Query, forget_everything, rows_from
+from tests.support.sink_kit import SCHEMA, Query, rows_from
 
 ADDED = [
     {"name": "_change_type", "type": "string", "nullable": False, "metadata": {}},
@@ -91,7 +92,7 @@ def test_every_epoch_is_served_once_whatever_happens_to_the_writer(path: str) ->
         query.epoch(batch_id, [(batch_id, 0)])
         served += consumer.batch()
         if batch_id % 3 == 1:
-            forget_everything()
+            CACHE.forget()
             query = Query(path, options={"maxDeltas": "1"})
             query.epoch(batch_id, [(batch_id, 1)])
             served += consumer.batch()
@@ -264,7 +265,7 @@ def test_a_table_whose_only_epoch_replaced_all_rows_makes_a_restarted_consumer_w
 def new_course(path: str, target: int, epochs: range) -> None:
     """Roll the table back to checkpoint ``target`` and write other rows of ``epochs``."""
     rollback(open_object_store(path), target)
-    forget_everything()
+    CACHE.forget()
     query = Query(path)
     for batch_id in epochs:
         query.epoch(batch_id, [(batch_id, 9)])
@@ -278,7 +279,7 @@ def test_a_writer_that_was_started_again_is_no_rollback(path: str, told: bool) -
         query.epoch(batch_id, [(batch_id, 0)])
     assert len(consumer.batch()) == 3
     for batch_id in range(3, 7):
-        forget_everything()
+        CACHE.forget()
         again = Query(path)
         again.epoch(batch_id, [(batch_id, 1)])
         if batch_id == 3:
@@ -296,7 +297,7 @@ def test_claims_of_the_epoch_that_was_served_may_be_all_that_is_left_of_it(path:
     assert len(same.batch()) == len(other.batch()) == 2
     rollback(open_object_store(path), 2)
     for _ in range(2):
-        forget_everything()
+        CACHE.forget()
         Query(path).plan()  # claims
     store = CheckpointStore.open(path)
     store.prune(keep=1)
@@ -312,7 +313,7 @@ def test_a_table_that_was_made_anew_is_not_taken_for_the_old_one(path: str, told
     """Its numbers begin again; a consumer of the old one would leave its first epochs out."""
     consumer = Consumer(path, told_its_start=told)
     for life in range(2):
-        forget_everything()
+        CACHE.forget()
         query = Query(path)
         for batch_id in range(3 - life):
             query.epoch(batch_id, [(batch_id, life)])

@@ -21,14 +21,15 @@ from pyspark_checkpoint.history.replication import copy_store
 from pyspark_checkpoint.history.run import Run
 from pyspark_checkpoint.history.settle import paths_below, unfolded_apart
 from pyspark_checkpoint.sink.change_reader import epoch_splits
-from pyspark_checkpoint.sink.table_lookup import read_table
 from pyspark_checkpoint.sink.table_options import parse_read_options
+from pyspark_checkpoint.sink.table_reader import read_table
+from pyspark_checkpoint.sink.worker_cache import CACHE
 from pyspark_checkpoint.store.base import Body, ObjectStore, Version
 from pyspark_checkpoint.store.local import LocalStore
 from pyspark_checkpoint.store.memory import MemoryStore
 from pyspark_checkpoint.store.open import open_object_store
 from pyspark_checkpoint.table import compaction as roll
-from tests.support.sink_kit import Query, forget_everything, read_pairs, rows_from
+from tests.support.sink_kit import Query, read_pairs, rows_from
 
 Pairs = list[tuple[int | None, int]]
 ORDERS = 6 if int(os.environ.get("SEEDS", "0")) >= 10_000 else 2
@@ -70,7 +71,7 @@ class Table:
 
     def begin(self) -> None:
         """A new start of the query."""
-        forget_everything()
+        CACHE.forget()
         options = {"maxDeltas": "2", **self.options}
         self.query = Query(self.path, jar=False, keys="", options=options)
 

@@ -13,10 +13,6 @@ import pytest
 from pyspark_checkpoint.errors import RefusedError, SettingsError, Unavailable
 from pyspark_checkpoint.format.manifest import CheckpointManifest, ManifestKind
 from pyspark_checkpoint.history.checkpoint_store import CheckpointStore
-from pyspark_checkpoint.sink import state_task
-from pyspark_checkpoint.sink.state_task import WatchedLocation
-from pyspark_checkpoint.spark_files.location import CheckpointLocation, LocationSpec
-from pyspark_checkpoint.spark_files.log_reader import LocationLogs
 from pyspark_checkpoint.spark_files.restore_points import RestorePoint
 from pyspark_checkpoint.spark_files.state_artifacts import state_refs
 from pyspark_checkpoint.spark_files.state_record import find_state_record
@@ -165,9 +161,7 @@ def test_auto_does_not_drop_the_state_because_a_store_does_not_answer(tmp_path: 
     stream = MadeStream(tmp_path)
     stream.run(1)
     stream.start()
-    spec = LocationSpec(str(stream.location))
-    location = CheckpointLocation(spec, _Away(stream.location))
-    state_task._LOCATIONS.put((spec.url, (), ""), WatchedLocation(location, LocationLogs(location)))
+    stream.watch(_Away(stream.location), run_id="")
     with pytest.raises(Unavailable):
         stream.query.plan()
 
@@ -304,12 +298,8 @@ def test_files_that_spark_purges_meanwhile_are_looked_for_again(tmp_path: Path, 
     stream = MadeStream(tmp_path)
     stream.run(5)
     stream.start()
-    spec = LocationSpec(str(stream.location))
     purging = _Purging(stream)
-    location = CheckpointLocation(spec, purging)
-    state_task._LOCATIONS.put(
-        (spec.url, (), stream.query.run_id), WatchedLocation(location, LocationLogs(location))
-    )
+    stream.watch(purging)
     with pytest.raises(Killed):
         stream.batch(stop_after="state")
     purging.purges = reader == "task"

@@ -10,11 +10,7 @@ import pytest
 
 from pyspark_checkpoint.errors import RefusedError
 from pyspark_checkpoint.format.manifest import ManifestKind
-from pyspark_checkpoint.sink import state_task
-from pyspark_checkpoint.sink import worker_cache as session
-from pyspark_checkpoint.sink.state_task import WatchedLocation
-from pyspark_checkpoint.spark_files.location import CheckpointLocation, LocationSpec
-from pyspark_checkpoint.spark_files.log_reader import LocationLogs
+from pyspark_checkpoint.sink.worker_cache import CACHE, store_key
 from pyspark_checkpoint.spark_files.state_artifacts import state_refs
 from pyspark_checkpoint.store.local import LocalStore
 from pyspark_checkpoint.testing.faulty_store import FaultKind, FaultyStore, fault_on
@@ -26,9 +22,9 @@ def test_a_commit_whose_answer_is_lost_is_in_the_table_once(tmp_path: Path) -> N
     stream = MadeStream(tmp_path)
     stream.run(1)
     deaf = FaultyStore(LocalStore(stream.table), fault_on("put", "manifests/", FaultKind.LOST_RESPONSE))
-    session._STORES.put(session.store_key(stream.query.parsed().shared), deaf)
-    session._TABLES._values.clear()
-    session._RUNS._values.clear()
+    CACHE.stores.put(store_key(stream.query.parsed().shared), deaf)
+    CACHE.tables.clear()
+    CACHE.runs.clear()
     stream.batch()
     sent = [call.key for call in deaf.calls if call.verb == "put" and call.key.startswith("manifests/")]
     assert len(sent) == 2 and len(set(sent)) == 1, "the same manifest, once more"
@@ -62,10 +58,8 @@ def test_a_snapshot_that_is_still_uploaded_is_looked_for_again(
     stream.zips = version == 1
     stream.maintain(3)
     stream.zips = False
-    spec, store = LocationSpec(str(stream.location)), _Uploading(stream.location)
-    location = CheckpointLocation(spec, store)
-    watched = WatchedLocation(location, LocationLogs(location))
-    state_task._LOCATIONS.put((spec.url, (), stream.query.run_id), watched)
+    store = _Uploading(stream.location)
+    stream.watch(store)
     store.early = early
     if early == 20:
         # It takes longer than anybody waits: the batch fails, and the next attempt of it succeeds.
@@ -118,7 +112,7 @@ def test_a_location_from_before_a_rollback_may_not_go_on(tmp_path: Path, kind: s
     stream.run(2)
     stream.location = old
     stream.start()
-    with pytest.raises(RefusedError, match="not the one that this table was written from"):
+    with pytest.raises(RefusedError, match="checkpoint location has diverged from the table"):
         stream.batch()
     stream.location = new
     stream.start()

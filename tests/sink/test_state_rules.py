@@ -12,7 +12,7 @@ from pyspark_checkpoint.errors import FormatError, RefusedError
 from pyspark_checkpoint.format.artifact import ArtifactRef
 from pyspark_checkpoint.format.manifest import CheckpointManifest
 from pyspark_checkpoint.sink.query import task_facts
-from pyspark_checkpoint.sink.state_plan import StatePlan
+from pyspark_checkpoint.sink.state_task import StatePlan
 from pyspark_checkpoint.spark_files.consistency import check_fit
 from pyspark_checkpoint.spark_files.divergence import find_divergence
 from pyspark_checkpoint.spark_files.inventory import CapturedFile

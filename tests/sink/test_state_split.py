@@ -58,7 +58,7 @@ def test_an_old_disk_may_not_go_on_because_its_state_was_split(tmp_path: Path, k
     stream.location = old
     stream.split(4)
     stream.start()
-    with pytest.raises(RefusedError, match="not the one that this table was written from"):
+    with pytest.raises(RefusedError, match="checkpoint location has diverged from the table"):
         stream.batch()
 
 

@@ -14,12 +14,11 @@ from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowW
 from pyspark_checkpoint.errors import RefusedError
 from pyspark_checkpoint.format.artifact import ArtifactRef
 from pyspark_checkpoint.format.manifest import CheckpointManifest
-from pyspark_checkpoint.sink import worker_cache as session
-from pyspark_checkpoint.sink.messages import StagedPartition
+from pyspark_checkpoint.sink import worker_cache
 from pyspark_checkpoint.sink.query import TaskFacts
 from pyspark_checkpoint.sink.table_options import parse_read_options
 from pyspark_checkpoint.sink.table_reader import TableReader
-from pyspark_checkpoint.sink.task import SinkTask
+from pyspark_checkpoint.sink.task import SinkTask, StagedPartition
 from pyspark_checkpoint.sink.writers import BatchWriter, StreamWriter
 from pyspark_checkpoint.store.open import open_object_store
 from tests.support.sink_kit import SCHEMA, Query, read_pairs, rows_from
@@ -99,7 +98,7 @@ def test_a_process_opens_its_store_once(path: str, monkeypatch: pytest.MonkeyPat
         opened.append(url)
         return open_object_store(url, options)
 
-    monkeypatch.setattr(session, "open_object_store", counting)
+    monkeypatch.setattr(worker_cache, "open_object_store", counting)
     query = Query(path, options={"maxDeltas": "2"})
     for batch_id in range(5):
         query.epoch(batch_id, [(batch_id, 0), (9, batch_id)])
@@ -126,7 +125,7 @@ def test_a_task_that_is_tried_again_leaves_the_join_out(path: str, keyed: bool) 
     for batch_id in range(4):
         query.epoch(batch_id, [(batch_id, batch_id), (9, batch_id)])
     plan, options = query.plan(batch_id=4), query.parsed()
-    store = session.open_store(options.shared)
+    store = worker_cache.open_store(options.shared)
 
     def attempt(number: int) -> StagedPartition:
         facts = TaskFacts(0, number, 4, query.query_id, query.run_id, number)

@@ -16,7 +16,8 @@ from pyspark_checkpoint.errors import MissingKey, RefusedError, SettingsError
 from pyspark_checkpoint.format.manifest import ManifestKind
 from pyspark_checkpoint.sink.table_options import parse_read_options, parse_write_options
 from pyspark_checkpoint.sink.table_reader import TableReader
-from tests.support.sink_kit import SCHEMA, Query, Worker, forget_everything, read_pairs, rows_from
+from pyspark_checkpoint.sink.worker_cache import CACHE
+from tests.support.sink_kit import SCHEMA, Query, Worker, read_pairs, rows_from
 
 ONE: list[tuple[int | None, int]] = [(1, 10), (2, 20)]
 TWO: list[tuple[int | None, int]] = [(2, 21), (3, 30)]
@@ -55,7 +56,7 @@ def test_a_batch_that_was_not_committed_is_not_in_the_table(path: str) -> None:
     Query(path).epoch(0, ONE)
     lost = Query(path)
     lost.write(lost.plan(), 1, rows_from(TWO))
-    forget_everything()
+    CACHE.forget()
     assert read_pairs(path) == ONE
     Query(path).epoch(1, TWO)
     assert read_pairs(path) == [(1, 10), (2, 21), (3, 30)]
@@ -64,7 +65,7 @@ def test_a_batch_that_was_not_committed_is_not_in_the_table(path: str) -> None:
 def test_a_batch_that_runs_again_replaces_its_own_rows(path: str) -> None:
     """The driver died between the commit and Spark's own log: the re-run's rows count, once."""
     Query(path, keys="").epoch(0, ONE)
-    forget_everything()
+    CACHE.forget()
     again = Query(path, keys="").epoch(0, TWO)
     assert again.kind is ManifestKind.REPLACEMENT
     assert read_pairs(path) == TWO
@@ -77,7 +78,7 @@ def test_a_replacement_builds_on_what_was_rolled_beside_the_epoch_it_replaces(pa
     query.epoch(0, [(0, 1), (9, 0)])
     rolled = query.epoch(1, [(1, 1), (9, 1)])
     assert [(ref.is_delta, ref.epoch) for ref in rolled.artifacts()] == [(False, 0), (True, 1)]
-    forget_everything()
+    CACHE.forget()
     again = Query(path, options=options).epoch(1, [(8, 8)])
     assert again.kind is ManifestKind.REPLACEMENT
     assert read_pairs(path) == [(0, 1), (8, 8), (9, 0)]
@@ -126,11 +127,11 @@ def test_workers_may_be_replaced_at_any_step(path: str, jar: bool) -> None:
     query = Query(path, jar=jar, keys="k" if jar else "", tasks=2)
     for batch_id in range(5):
         plan = query.plan()
-        forget_everything()
+        CACHE.forget()
         messages = query.write(plan, batch_id, rows_from([(batch_id, batch_id)]))
-        forget_everything()
+        CACHE.forget()
         query.commit(messages, batch_id)
-        forget_everything()
+        CACHE.forget()
     assert read_pairs(path) == [(n, n) for n in range(5)]
 
 
@@ -157,7 +158,7 @@ def test_complete_mode_replaces_everything(path: str) -> None:
     query.epoch(2, [])
     assert read_pairs(path) == []
     assert read_pairs(path, epoch="1") == [(None, 5), (1, 11)]
-    forget_everything()
+    CACHE.forget()
     again = Query(path, keys="", jar=False, output_mode="complete").epoch(2, TWO)
     assert again.kind is ManifestKind.REPLACEMENT
     assert read_pairs(path) == TWO
@@ -205,7 +206,7 @@ def test_batch_jobs_append_and_overwrite(path: str) -> None:
         Query(path).epoch(0, ONE)
     stream = Query(path, options={"takeOver": "true"})
     assert stream.epoch(0, ONE).epoch == 3
-    with pytest.raises(RefusedError, match="and now comes a batch job"):
+    with pytest.raises(RefusedError, match="and a batch job is another writer"):
         Query(path, query_id="").epoch(0, ONE)
 
 
@@ -238,7 +239,7 @@ def test_encrypted_tables_need_their_key(path: str, tmp_path: Path) -> None:
         query.epoch(batch_id, [(batch_id, 1), (7, batch_id)])
     manifest = query.epoch(5, [(7, 5)])
     assert all(ref.data_key_id for ref in manifest.artifacts())
-    forget_everything()
+    CACHE.forget()
     with pytest.raises(MissingKey, match="encrypted"):
         read_pairs(path)
     expected = [*((n, 1) for n in range(5)), (7, 5)]
@@ -251,7 +252,7 @@ def test_encrypted_tables_need_their_key(path: str, tmp_path: Path) -> None:
     assert sorted(rows) == expected
     secret = base64.b64encode(bytes(range(32))).decode()
     assert not any(secret in repr(split) or "key=b" in repr(split) for split in splits)
-    forget_everything()
+    CACHE.forget()
     store = open_object_store(path)
     before = [info.key for info in store.list("checkpoints/")]
     for jar in (True, False):
@@ -288,16 +289,16 @@ def test_any_course_of_events_gives_what_an_undisturbed_run_gives(
         table = rows_from(list(rows.items()))
         if event == "die before commit":
             query.write(query.plan(), batch_id, table)
-            forget_everything()
+            CACHE.forget()
             query = Query(path, options=options)
         plan = query.plan()
         if event == "run twice":
             query.write(plan, batch_id, table)
         if event == "new worker":
-            forget_everything()
+            CACHE.forget()
         query.commit(query.write(plan, batch_id, table), batch_id)
         if event == "die after commit":
-            forget_everything()
+            CACHE.forget()
             query = Query(path, options=options)
             query.epoch(batch_id, list(rows.items()))
         model |= rows
@@ -315,7 +316,7 @@ def test_any_course_of_events_gives_what_an_undisturbed_run_gives(
         ({"partitions": "--5"}, "partitions is a whole number"),
         ({"retain": "\u00b2"}, "retain is a whole number"),
         ({"state": "maybe"}, "state is one of auto, off, on"),
-        ({"takeOver": "si"}, "takeOver is true or false"),
+        ({"takeOver": "si"}, "takeOver is one of true, false"),
         ({"path": "memory://x"}, "lives in one process"),
         ({"path": ""}, "needs a path"),
         ({"operator": "a/b"}, "has a slash"),
