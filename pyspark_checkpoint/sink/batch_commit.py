@@ -43,7 +43,6 @@ from pyspark_checkpoint.sink.worker_cache import (
     open_location,
     open_run,
     open_to_plan,
-    remember_head,
     store_key,
 )
 from pyspark_checkpoint.store.base import ObjectStore
@@ -86,7 +85,7 @@ def plan_batch(options: WriteOptions, schema: TableSchema, *, streaming: bool, o
         seal_before_claim(options, now.manifest)
 
     run.claim(check_newer_head)
-    remember_head(options.shared, run.head)
+    CACHE.heads.put(store_key(options.shared), run.head)
     return plan_on(run.head)
 
 

@@ -163,8 +163,8 @@ class ChangeReader(DataSourceStreamReader):
         table = offset.get("table")
         if table and table != self._feed().store_id:
             raise Diverged(
-                f"the table at {self._options.shared.path} was removed and made anew since this stream was "
-                f"given epoch {offset['epoch']} of the old one",
+                f"the table at {self._options.shared.path} was deleted and created again since this stream "
+                f"read epoch {offset['epoch']} of the old one",
                 hint=START_OVER,
             )
 

@@ -137,7 +137,7 @@ class StatePlan:
     ) -> dict[str, KnownFile]:
         """The files that are the head's without a look at their bytes.
 
-        A batch that runs again may use a name again, so the version that ``batch_id`` makes is always
+        A repeated batch may reuse a name, so the version that ``batch_id`` makes is always
         looked at. The head's newest version is known by its time. Older ones cannot change while one run
         goes on, and are looked at once when a run begins; but for RocksDB's snapshots, which a second
         executor may upload again, with other files: ``opened`` has the digests of those that were looked

@@ -98,15 +98,6 @@ class _Rewrite:
     item: StagedItem
 
 
-@dataclass(frozen=True, slots=True)
-class _Encoded:
-    """The rows of an epoch as bytes, how many rows they are, and what they take once they are decoded."""
-
-    data: bytes
-    rows: int
-    decoded_bytes: int
-
-
 class SinkTask:
     """One attempt of one task."""
 
@@ -131,23 +122,19 @@ class SinkTask:
 
         The rows go first: when they are read to their end, Spark has written the state of this batch.
         """
-        encoded = self._encode(batches)
+        rows, row_count = self._encode(batches)
         rewrite = self._rewrite()
         state = self._collect_state()
-        items: list[StagedItem] = []
-        if encoded is not None:
-            is_delta = not self._plan.replaces
-            items.append(self._item(encoded.data, self._epoch, encoded.decoded_bytes, is_delta=is_delta))
-        if rewrite is not None:
-            items.append(rewrite.item)
+        rewritten = None if rewrite is None else rewrite.item
+        items = [item for item in (rows, rewritten) if item is not None]
         staged = self._stage([*items, *state.items])
-        refs = list(staged.refs[: len(items)])
+        refs = staged.refs[: len(items)]
         return StagedPartition(
             task=self._task,
             epoch=self._epoch,
             parent_sha256=self._plan.parent_sha256,
-            rows=0 if encoded is None else encoded.rows,
-            ref=None if encoded is None else refs[0],
+            rows=row_count,
+            ref=None if rows is None else refs[0],
             rewritten=None if rewrite is None else Rewritten(rewrite.first, rewrite.end, refs[-1]),
             requests=add_requests([state.requests, staged.requests]),
             plan=self._plan.returned() if self._task.partition == 0 else None,
@@ -156,15 +143,15 @@ class SinkTask:
 
     # --- rows ----------------------------------------------------------------------------------------
 
-    def _encode(self, batches: Iterator[pa.RecordBatch]) -> _Encoded | None:
-        """The epoch's rows as bytes; None if there are none."""
+    def _encode(self, batches: Iterator[pa.RecordBatch]) -> tuple[StagedItem | None, int]:
+        """The epoch's rows as an item, None if there are none; and how many they are."""
         incoming = self._plan.incoming.arrow()
         tables = (conform(pa.Table.from_batches([batch]), incoming) for batch in batches)
         if self._plan.replaces or self._table.sequence_column or self._table.op_column:
             return self._encode_whole(tables)
         return self._encode_stream(tables)
 
-    def _encode_stream(self, tables: Iterator[pa.Table]) -> _Encoded | None:
+    def _encode_stream(self, tables: Iterator[pa.Table]) -> tuple[StagedItem | None, int]:
         """Compress while rows still arrive; only the keys are kept, to see that each is there once."""
         schema, keys = self._table.schema.arrow(), list(self._table.keys)
         sink, kept = io.BytesIO(), []
@@ -175,25 +162,25 @@ class SinkTask:
                 kept.append(rows.select(keys))
         writer.close()
         if not writer.rows:
-            return None
+            return None, 0
         if keys:
             self._check_keys(pa.concat_tables(kept))
         data = sink.getvalue()
-        return _Encoded(data, writer.rows, arrow_size(data))
+        return self._item(data, self._epoch, arrow_size(data), is_delta=True), writer.rows
 
-    def _encode_whole(self, tables: Iterator[pa.Table]) -> _Encoded | None:
+    def _encode_whole(self, tables: Iterator[pa.Table]) -> tuple[StagedItem | None, int]:
         parts = [table for table in tables if table.num_rows]
         if not parts:
-            return None
+            return None, 0
         rows = pa.concat_tables(parts)
         if self._table.op_column:
             rows = mark_deletes(rows, self._table.op_column)
         rows = conform(rows, delta_schema(self._table.schema.arrow(), deletes=bool(self._table.op_column)))
         if self._table.keys:
             rows = self._check_keys(rows)
-        encode = encode_snapshot if self._plan.replaces else encode_delta
-        data = encode(rows, self._compression)
-        return _Encoded(data, rows.num_rows, recorded_size(data, rows))
+        is_delta = not self._plan.replaces
+        data = (encode_delta if is_delta else encode_snapshot)(rows, self._compression)
+        return self._item(data, self._epoch, recorded_size(data, rows), is_delta=is_delta), rows.num_rows
 
     def _check_keys(self, rows: pa.Table) -> pa.Table:
         """One row per key, and this partition's keys only: a row elsewhere would never be found again."""

@@ -1,4 +1,4 @@
-"""What a Python worker of the driver keeps between batches: open stores, the head, the run.
+"""What a Python worker remembers between batches: open stores and locations, the head, the run.
 
 Spark plans a batch in one process and commits it in another, and keeps both for the next batch. Both
 may be replaced at any time by a fresh fork, so nothing here is more than a cache: the store has the truth.
@@ -145,55 +145,26 @@ def open_store(shared: SharedOptions) -> ObjectStore:
 def open_for_writing(shared: SharedOptions, *, store_id: str = "") -> OpenTable:
     """The store, made if it is new, and known to keep two drivers apart.
 
-    ``store_id`` is what another process has found there: if this one remembers another store, that was
-    removed and made anew, and is opened again.
+    ``store_id`` is what another process has found there. If this one remembers another id, the store was
+    deleted and created again, and is opened anew.
     """
-    opened = CACHE.tables.get(store_key(shared), lambda: _open_for_writing(shared))
-    if store_id in ("", opened.store_id):
-        return opened
-    _forget_table(shared)
-    return CACHE.tables.get(store_key(shared), lambda: _open_for_writing(shared))
 
+    def opened() -> OpenTable:
+        store = open_store(shared)
+        settings = parse_store_settings(shared.path, shared.store_options)
+        require_conditional_writes(store, settings.allow_unsafe_store)
+        control = ensure_control(store, SYSTEM_CLOCK).control
+        return _opened(shared, store, control.store_id, writing=True)
 
-IsLast = Callable[[CheckpointManifest], bool]
-"""Whether a checkpoint is that of the batch before the one that is planned, so that none comes after it."""
-
-
-def _never(_: CheckpointManifest) -> bool:
-    return False
-
-
-def open_to_plan(
-    shared: SharedOptions, *, begun: bool, is_last: IsLast = _never
-) -> tuple[OpenTable, Head | None]:
-    """The table, and the head to plan the next batch on.
-
-    A table that was removed since this process saw it last is a new one for a run that starts. For a
-    run that has committed to it (``begun``) that is an error.
-    """
-    remembered = CACHE.tables.find(store_key(shared)) is not None
-    opened = open_for_writing(shared)
-    try:
-        return opened, find_planning_head(shared, opened, is_last)
-    except FormatError:
-        if begun or not remembered:
-            raise
-    _forget_table(shared)
-    opened = open_for_writing(shared)
-    return opened, find_planning_head(shared, opened, is_last)
+    known = CACHE.tables.find(store_key(shared))
+    if known is not None and store_id not in ("", known.store_id):
+        _forget_table(shared)
+    return CACHE.tables.get(store_key(shared), opened)
 
 
 def _forget_table(shared: SharedOptions) -> None:
     CACHE.tables.drop(store_key(shared))
     CACHE.heads.drop(store_key(shared))
-
-
-def _open_for_writing(shared: SharedOptions) -> OpenTable:
-    store = open_store(shared)
-    settings = parse_store_settings(shared.path, shared.store_options)
-    require_conditional_writes(store, settings.allow_unsafe_store)
-    store_id = ensure_control(store, SYSTEM_CLOCK).control.store_id
-    return _opened(shared, store, store_id, writing=True)
 
 
 def open_for_reading(shared: SharedOptions) -> OpenTable | None:
@@ -212,40 +183,58 @@ def _opened(shared: SharedOptions, store: ObjectStore, store_id: str, *, writing
     return OpenTable(store, store_id, cipher, None if keyless else read_with(cipher))
 
 
-def find_planning_head(shared: SharedOptions, opened: OpenTable, is_last: IsLast = _never) -> Head | None:
+IsLast = Callable[[CheckpointManifest], bool]
+"""Whether a checkpoint is that of the batch before the one that is planned, so that none comes after it."""
+
+
+def open_to_plan(
+    shared: SharedOptions, *, begun: bool, is_last: IsLast | None = None
+) -> tuple[OpenTable, Head | None]:
+    """The table, and the head to plan the next batch on.
+
+    A table that was deleted since this process saw it last is a new one for a run that starts. For a
+    run that has committed to it (``begun``) that is an error.
+    """
+    remembered = CACHE.tables.find(store_key(shared)) is not None
+    opened = open_for_writing(shared)
+    try:
+        return opened, _find_planning_head(shared, opened, is_last)
+    except FormatError:
+        if begun or not remembered:
+            raise
+    _forget_table(shared)
+    opened = open_for_writing(shared)
+    return opened, _find_planning_head(shared, opened, is_last)
+
+
+def _find_planning_head(shared: SharedOptions, opened: OpenTable, is_last: IsLast | None) -> Head | None:
     """The head to plan on, with one request when this run has committed one batch since the last plan.
 
-    Climbs from the head of the last plan while the next number exists, or until ``is_last`` knows that
-    none does; Spark may have planned batches in between in another process. That nothing is above is
-    settled by the commit, which creates the next number or loses it. If there is no next number at all,
-    the store is looked at as a whole: the numbers that this process knew may have been pruned, or the
-    table may have been removed.
+    Reads upwards from the head of the last plan while the next checkpoint exists, or until ``is_last``
+    knows that none does; Spark may have planned batches in between in another process. That nothing is
+    above is proven by the commit, which creates the next checkpoint or loses the race. If there is no next
+    one at all, the whole store is looked at: the checkpoints that this process knew may have been pruned,
+    or the table may have been deleted.
     """
-    key, mac = store_key(shared), opened.mac
-    head = CACHE.heads.find(key)
-    if head is not None:
-        run_id, known = head.manifest.run_id, head.number
-        for _ in range(_MAX_CLIMB):
-            found = find_manifest(opened.store, head.number + 1, mac=mac)
-            if found is None and head.number == known:
-                break
-            if found is None:
-                CACHE.heads.put(key, head)
-                return head
-            if found.manifest.run_id != run_id:
-                break
-            head = Head(found.manifest, found.sha256, head.control, found.data)
-            if is_last(found.manifest):
-                CACHE.heads.put(key, head)
-                return head
-    head = find_head(opened.store, cached=head, mac=mac, store_id=opened.store_id)
-    CACHE.heads.put(key, head)
-    return head
-
-
-def remember_head(shared: SharedOptions, head: Head | None) -> None:
-    """Plan the next batch on this head."""
+    head = known = CACHE.heads.find(store_key(shared))
+    is_newest = False
+    for _ in range(_MAX_CLIMB):
+        if head is None or known is None:
+            break
+        found = find_manifest(opened.store, head.number + 1, mac=opened.mac)
+        if found is None:
+            is_newest = head.number > known.number
+            break
+        if found.manifest.run_id != known.manifest.run_id:
+            break
+        head = Head(found.manifest, found.sha256, head.control, found.data)
+        is_newest = is_last is not None and is_last(found.manifest)
+        if is_newest:
+            break
+    if not is_newest:
+        head = find_head(opened.store, cached=head, mac=opened.mac, store_id=opened.store_id)
     CACHE.heads.put(store_key(shared), head)
+    return head
 
 
 def open_run(options: WriteOptions, opened: OpenTable, facts: QueryFacts, query: QueryInfo) -> Run:

@@ -44,12 +44,6 @@ def small(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(roll, "SETTLED_BYTES", 150)
 
 
-@pytest.fixture
-def path(tmp_path: Path) -> str:
-    """Where the table is."""
-    return str(tmp_path / "table")
-
-
 class Table:
     """A table under test and what must be in it, at every checkpoint that is left."""
 
@@ -132,7 +126,7 @@ def test_parts_move_to_lists_and_every_checkpoint_keeps_its_rows(path: str) -> N
     assert parts + len([ref for ref in manifest.artifacts() if ref.name != "settled"]) >= 20
 
 
-def test_an_epoch_that_is_run_again_is_never_in_a_list(path: str) -> None:
+def test_a_repeated_epoch_is_never_in_a_list(path: str) -> None:
     """Also if the first run of it has moved parts to a list, or had rows too many to be joined."""
     table = Table(path)
     for turn in range(12):
@@ -143,7 +137,7 @@ def test_an_epoch_that_is_run_again_is_never_in_a_list(path: str) -> None:
 
 
 @pytest.mark.parametrize("seed", range(ORDERS))
-def test_any_course_of_events_leaves_what_is_needed_and_removes_the_rest(path: str, seed: int) -> None:
+def test_any_sequence_of_events_leaves_what_is_needed_and_removes_the_rest(path: str, seed: int) -> None:
     """Epochs, rollbacks, savepoints, prunes, deletions and clean-ups in any order."""
     chance, table = random.Random(seed), Table(path)
     for _ in range(5):

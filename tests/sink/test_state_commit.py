@@ -36,7 +36,7 @@ def test_rows_and_state_of_a_task_are_in_one_object(tmp_path: Path) -> None:
     assert manifest.query.checkpoint_location == str(stream.location)
 
 
-def test_state_that_no_task_can_take_is_taken_by_the_driver(tmp_path: Path) -> None:
+def test_state_that_no_task_can_collect_is_collected_by_the_driver(tmp_path: Path) -> None:
     """More state partitions than tasks, whose number is not known: one object more, and nothing missing."""
     stream = MadeStream(tmp_path, partitions=5, options={"keyColumns": ""})
     stream.query.keys = ""
@@ -47,7 +47,7 @@ def test_state_that_no_task_can_take_is_taken_by_the_driver(tmp_path: Path) -> N
     assert len(state_refs(manifest)) == 5
 
 
-def test_a_file_that_was_written_again_after_its_task_is_taken_by_the_driver(tmp_path: Path) -> None:
+def test_a_file_rewritten_after_its_task_is_collected_by_the_driver(tmp_path: Path) -> None:
     """A second attempt of the state's task ended later: the bytes that are there count."""
     stream = MadeStream(tmp_path, once=False)
     stream.run(1)
@@ -63,7 +63,7 @@ def test_a_file_that_was_written_again_after_its_task_is_taken_by_the_driver(tmp
     assert reader.read(found, "0-stateStoreSave", 0) == later.encode()
 
 
-def test_a_file_that_was_written_again_in_the_same_second_is_noticed(tmp_path: Path) -> None:
+def test_a_file_rewritten_in_the_same_second_is_noticed(tmp_path: Path) -> None:
     """Same name, size and time, as a store that counts in seconds shows it, and yet another file."""
     stream = MadeStream(tmp_path, once=False)
     stream.run(1)
@@ -82,7 +82,7 @@ def test_a_file_that_was_written_again_in_the_same_second_is_noticed(tmp_path: P
     assert stream.history().reader().read(ref, "0-stateStoreSave", 0) == later != taken
 
 
-def test_tasks_that_ran_twice_leave_nothing_twice(tmp_path: Path) -> None:
+def test_tasks_that_ran_twice_leave_no_duplicates(tmp_path: Path) -> None:
     """Retried and speculative attempts: one message of each counts, whichever it is."""
     stream = MadeStream(tmp_path, once=False)
     stream.run(1)
@@ -314,7 +314,7 @@ def test_files_that_spark_purges_meanwhile_are_looked_for_again(tmp_path: Path, 
 
 
 @pytest.mark.parametrize("encrypted", [False, True], ids=["plain", "encrypted"])
-def test_a_rocksdb_snapshot_that_was_uploaded_again_is_taken_with_what_it_names(
+def test_a_rocksdb_snapshot_uploaded_again_is_collected_with_its_files(
     tmp_path: Path, encrypted: bool
 ) -> None:
     """Two executors may upload the snapshot of one version, each with files of its own: the second zip

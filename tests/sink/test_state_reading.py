@@ -110,7 +110,7 @@ def test_a_task_that_may_have_run_twice_makes_the_commit_list(tmp_path: Path) ->
 
 
 @pytest.mark.parametrize("version", [1, 2])
-def test_a_partition_that_was_written_after_its_task_looked_is_taken_by_the_driver(
+def test_a_partition_written_after_its_task_looked_is_collected_by_the_driver(
     tmp_path: Path, version: int
 ) -> None:
     """A union or a coalesce: a task looks at a partition that another one still writes."""
@@ -131,9 +131,7 @@ def test_a_partition_that_was_written_after_its_task_looked_is_taken_by_the_driv
 
 
 @pytest.mark.parametrize("version", [1, 2])
-def test_what_an_earlier_run_left_of_a_batch_is_not_taken_for_this_ones(
-    tmp_path: Path, version: int
-) -> None:
+def test_files_of_an_earlier_run_are_not_committed_as_this_runs(tmp_path: Path, version: int) -> None:
     """A task looks at a partition before it is written again, and sees what the dead run wrote there."""
     stream = MadeStream(tmp_path, version=version, chance=random.Random(2))
     stream.run(2)

@@ -91,7 +91,7 @@ def test_a_batch_in_steady_state_asks_for_nothing_that_it_could_know(tmp_path: P
     assert lab.stream.rows() == totals_after(4)
 
 
-def test_a_task_reads_what_it_rewrites_and_nothing_else(tmp_path: Path) -> None:
+def test_a_task_reads_what_it_compacts_and_nothing_else(tmp_path: Path) -> None:
     """Each delta once, when it is its partition's turn: one GET a task and batch in the long run."""
     lab = Lab(MadeStream(tmp_path, options={"maxDeltas": "4"}))
     written = [lab.batch()[1] for _ in range(12)]

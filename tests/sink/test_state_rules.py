@@ -212,7 +212,7 @@ def test_the_version_that_the_batch_makes_is_always_looked_at() -> None:
     assert not known(captured("4.delta", 4000), batch=3)
 
 
-def test_state_partitions_are_shared_among_the_tasks_and_nobody_takes_one_twice() -> None:
+def test_each_state_partition_is_collected_by_one_task() -> None:
     """Partition p goes to task p mod T; without T, task t takes partition t."""
     record = StateRecord(0, (DeclaredStore(0, "default", 5), DeclaredStore(1, "a", 5)))
     plan = StatePlan(location=LocationSpec("/x"), record=record, tasks=2)
@@ -260,7 +260,7 @@ def test_continuous_mode_is_refused_and_the_cure_is_named() -> None:
     assert task_facts({**properties, "__is_continuous_processing": None}, partition=0, task_attempt_id=1)
 
 
-def test_a_location_that_went_another_way_is_told_by_its_bytes_or_its_ids() -> None:
+def test_a_diverged_location_is_found_by_bytes_or_ids() -> None:
     """Version 4 is what batch 4 began from; version 5 is its own, and may differ."""
     held = {path: ref(b"a", path) for path in files("4.delta", "5.delta", "3.snapshot")}
     same = {path: ref(b"b" if "4" not in path else b"a", path) for path in held}

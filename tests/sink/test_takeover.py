@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import pytest
 
 from pyspark_checkpoint import open_object_store
@@ -14,12 +12,6 @@ from pyspark_checkpoint.sink.worker_cache import CACHE
 from tests.support.sink_kit import Query, Worker, read_pairs, rows_from
 
 ONE, TWO, THREE = [(1, 10), (2, 20)], [(2, 21), (3, 30)], [(1, 11), (None, 5)]
-
-
-@pytest.fixture
-def path(tmp_path: Path) -> str:
-    """Where the table is."""
-    return str(tmp_path / "table")
 
 
 def test_another_query_is_refused_unless_told_otherwise(path: str) -> None:
@@ -113,7 +105,7 @@ def test_who_takes_over_without_the_jar_begins_a_new_epoch(path: str, batch_id: 
     ("options", "message"),
     [
         ({"keys": "v"}, "keys are"),
-        ({"output_mode": "complete"}, "kept in mode"),
+        ({"output_mode": "complete"}, "is in mode"),
         ({"options": {"state": "on"}}, "state=on cannot work"),
     ],
 )

@@ -69,8 +69,8 @@ class MadeStream:
     """The same of the batches that are done."""
     file_source: bool = False
     """Whether the input is files, of which the source keeps a log."""
-    course: str = ""
-    """What the input is read by: another one ends every batch elsewhere."""
+    offsets_note: str = ""
+    """Part of every offset: with another one every batch ends elsewhere."""
     locations: int = 0
     ticks: int = 1_700_000_000_000
 
@@ -144,7 +144,7 @@ class MadeStream:
 
     def offsets(self, number: int) -> str:
         """What Spark writes to ``offsets/N``."""
-        version, head, source = offsets_text(number, self.course).split("\n")
+        version, head, source = offsets_text(number, self.offsets_note).split("\n")
         pinned = {**json.loads(head), "conf": {PARTITIONS: str(self.partitions)}}
         last = f'{{"logOffset":{number}}}' if self.file_source else source
         return "\n".join([version, json.dumps(pinned), last])
@@ -171,8 +171,8 @@ class MadeStream:
             if change is not None:
                 self._write_snapshot(change, self.state(partition, version))
 
-    def split(self, partitions: int) -> None:
-        """What Spark's offline repartition does: a batch of its own, by which the state is split anew."""
+    def repartition(self, partitions: int) -> None:
+        """What Spark's offline repartition does: a batch of its own, without rows."""
         last = self.next_batch() - 1
         totals = self.whole_state(last + 1)
         self.partitions = partitions

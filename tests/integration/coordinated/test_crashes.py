@@ -180,7 +180,7 @@ def check(
 
 
 @pytest.mark.timeout(1800)
-def test_killed_drivers_and_lost_locations_lose_and_double_nothing(jar: Path, tmp_path: Path) -> None:
+def test_killed_drivers_and_lost_locations_keep_every_row_once(jar: Path, tmp_path: Path) -> None:
     """SIGKILL at random moments, every location gone each time."""
     check(jar, tmp_path, QUICK, 2)
 
@@ -188,7 +188,7 @@ def test_killed_drivers_and_lost_locations_lose_and_double_nothing(jar: Path, tm
 @pytest.mark.soak
 @pytest.mark.timeout(1200 + 300 * SOAK_KILLS)
 @pytest.mark.parametrize("where", ["disk", "s3"])
-def test_eight_queries_killed_again_and_again(
+def test_eight_queries_killed_repeatedly(
     jar: Path, s3_server: S3Server, tmp_path: Path, where: str
 ) -> None:
     """Every provider and kind of operator in one driver, with tables on disk and on the S3 server."""

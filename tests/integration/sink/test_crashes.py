@@ -81,7 +81,7 @@ def content(spec: QuerySpec) -> Counter[str]:
         pytest.param(SOAK_KILLS, marks=[pytest.mark.soak, pytest.mark.timeout(14400)], id="many-kills"),
     ],
 )
-def test_killed_drivers_lose_and_double_nothing(
+def test_killed_drivers_keep_every_row_once(
     jar: Path, s3_server: S3Server, tmp_path: Path, kills: int
 ) -> None:
     """SIGKILL at random moments of eight queries; every table equals that of an undisturbed run."""

@@ -37,7 +37,7 @@ def failing_twice(frame: DataFrame) -> DataFrame:
     return frame.mapInArrow(rows, frame.schema)
 
 
-def test_a_task_that_fails_twice_leaves_its_rows_once(lab: Lab) -> None:
+def test_a_task_that_fails_twice_leaves_no_duplicates(lab: Lab) -> None:
     """Without a shuffle the sink's own task dies with them; with one, a task before it does."""
     lab.put(pa.table({"k": list(range(100)), "v": [1] * 100}))
     lab.run(failing_twice, table="append")

@@ -1,8 +1,6 @@
-"""The stream of changes of a table that goes back, and of one that goes forth again. No Spark."""
+"""The stream of changes of a table that is rolled back, or whose rollback is undone. No Spark."""
 
 from __future__ import annotations
-
-from pathlib import Path
 
 import pytest
 
@@ -13,18 +11,12 @@ from pyspark_checkpoint.history.checkpoint_store import CheckpointStore
 from pyspark_checkpoint.history.rollback import rollback
 from pyspark_checkpoint.history.savepoint import pin_checkpoint
 from pyspark_checkpoint.sink.worker_cache import CACHE
-from tests.sink.test_feed import Consumer, new_course
+from tests.sink.test_change_reader import Consumer, new_course
 from tests.support.sink_kit import Query, read_pairs
 
 
-@pytest.fixture
-def path(tmp_path: Path) -> str:
-    """Where the table is."""
-    return str(tmp_path / "table")
-
-
 def test_a_rollback_below_what_was_served_stops_the_consumer(path: str) -> None:
-    """One that had not come so far goes on with the new course of things."""
+    """One that had not come so far continues with the new lineage."""
     query = Query(path)
     ahead, behind = Consumer(path, startingEpoch="0"), Consumer(path, startingEpoch="0")
     for batch_id in range(2):
@@ -160,7 +152,7 @@ def test_a_rollback_that_is_undone_brings_back_every_epoch(path: str) -> None:
     assert [row[3] for row in consumer.batch()] == [1, 2, 3, 4]
 
 
-def test_a_rollback_to_a_way_that_a_consumer_has_not_gone_stops_it(path: str) -> None:
+def test_a_rollback_to_a_lineage_that_a_consumer_has_not_read_stops_it(path: str) -> None:
     """It was given an epoch of the second way; the table goes back to a later epoch of the first."""
     query = Query(path, keys="")
     for batch in range(4):
