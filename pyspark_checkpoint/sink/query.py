@@ -90,7 +90,6 @@ class TaskFacts:
     """What a task knows: its place, the batch, and whose it is."""
 
     partition: int
-    task_attempt_id: int
     batch_id: int
     query_id: str
     run_id: str
@@ -98,9 +97,7 @@ class TaskFacts:
     """How often Spark has started this task before, in this batch."""
 
 
-def task_facts(
-    properties: Mapping[str, str | None], *, partition: int, task_attempt_id: int, attempt: int = 0
-) -> TaskFacts:
+def task_facts(properties: Mapping[str, str | None], *, partition: int, attempt: int = 0) -> TaskFacts:
     """Read the facts from a task's local properties; ``batch_id`` is -1 outside of a stream.
 
     Refused in continuous mode, which has no batches.
@@ -112,7 +109,6 @@ def task_facts(
         )
     return TaskFacts(
         partition=partition,
-        task_attempt_id=task_attempt_id,
         batch_id=int(properties.get(_BATCH_ID) or -1),
         query_id=properties.get(_QUERY_ID) or "",
         run_id=properties.get(_RUN_ID) or "",

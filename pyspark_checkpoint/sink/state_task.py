@@ -107,16 +107,12 @@ class StatePlan:
                 f"state/{operator}/{partition}/"
                 for operator, count in sorted(partitions.items())
                 for partition in range(count)
-                if self.is_for(task, partition)
+                if self.task_of(partition) == task
             ),
         )
 
-    def is_for(self, task: int, partition: int) -> bool:
-        """Whether a task collects a partition of the state; what no task collects, the driver does."""
-        return self.task_of(partition) == task
-
     def task_of(self, partition: int) -> int:
-        """The task that collects a partition of the state, if the batch has that many."""
+        """The task that collects a partition of the state; what no task collects, the driver does."""
         return partition % self.tasks if self.tasks > 0 else partition
 
     def settled(self, prefixes: tuple[str, ...] = ("",)) -> dict[StoreId, dict[int, str]]:
@@ -253,7 +249,7 @@ def _plan_share(
     chains = [
         chain
         for owner in sorted(listing.state)
-        if plan.is_for(task.partition, owner.partition) and owner.operator in operators
+        if plan.task_of(owner.partition) == task.partition and owner.operator in operators
         for chain in _find_chains(
             owner,
             batch,

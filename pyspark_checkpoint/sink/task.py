@@ -67,7 +67,6 @@ class StagedPartition(WriterCommitMessage):
     task: TaskFacts
     epoch: int
     parent_sha256: str
-    rows: int
     ref: ArtifactRef | None
     rewritten: Rewritten | None
     requests: RequestCount
@@ -122,7 +121,7 @@ class SinkTask:
 
         The rows go first: when they are read to their end, Spark has written the state of this batch.
         """
-        rows, row_count = self._encode(batches)
+        rows = self._encode(batches)
         rewrite = self._rewrite()
         state = self._collect_state()
         rewritten = None if rewrite is None else rewrite.item
@@ -133,7 +132,6 @@ class SinkTask:
             task=self._task,
             epoch=self._epoch,
             parent_sha256=self._plan.parent_sha256,
-            rows=row_count,
             ref=None if rows is None else refs[0],
             rewritten=None if rewrite is None else Rewritten(rewrite.first, rewrite.end, refs[-1]),
             requests=add_requests([state.requests, staged.requests]),
@@ -143,15 +141,15 @@ class SinkTask:
 
     # --- rows ----------------------------------------------------------------------------------------
 
-    def _encode(self, batches: Iterator[pa.RecordBatch]) -> tuple[StagedItem | None, int]:
-        """The epoch's rows as an item, None if there are none; and how many they are."""
+    def _encode(self, batches: Iterator[pa.RecordBatch]) -> StagedItem | None:
+        """The epoch's rows; None if there are none."""
         incoming = self._plan.incoming.arrow()
         tables = (conform(pa.Table.from_batches([batch]), incoming) for batch in batches)
         if self._plan.replaces or self._table.sequence_column or self._table.op_column:
             return self._encode_whole(tables)
         return self._encode_stream(tables)
 
-    def _encode_stream(self, tables: Iterator[pa.Table]) -> tuple[StagedItem | None, int]:
+    def _encode_stream(self, tables: Iterator[pa.Table]) -> StagedItem | None:
         """Compress while rows still arrive; only the keys are kept, to see that each is there once."""
         schema, keys = self._table.schema.arrow(), list(self._table.keys)
         sink, kept = io.BytesIO(), []
@@ -162,16 +160,16 @@ class SinkTask:
                 kept.append(rows.select(keys))
         writer.close()
         if not writer.rows:
-            return None, 0
+            return None
         if keys:
             self._check_keys(pa.concat_tables(kept))
         data = sink.getvalue()
-        return self._item(data, self._epoch, arrow_size(data), is_delta=True), writer.rows
+        return self._item(data, self._epoch, arrow_size(data), is_delta=True)
 
-    def _encode_whole(self, tables: Iterator[pa.Table]) -> tuple[StagedItem | None, int]:
+    def _encode_whole(self, tables: Iterator[pa.Table]) -> StagedItem | None:
         parts = [table for table in tables if table.num_rows]
         if not parts:
-            return None, 0
+            return None
         rows = pa.concat_tables(parts)
         if self._table.op_column:
             rows = mark_deletes(rows, self._table.op_column)
@@ -180,7 +178,7 @@ class SinkTask:
             rows = self._check_keys(rows)
         is_delta = not self._plan.replaces
         data = (encode_delta if is_delta else encode_snapshot)(rows, self._compression)
-        return self._item(data, self._epoch, recorded_size(data, rows), is_delta=is_delta), rows.num_rows
+        return self._item(data, self._epoch, recorded_size(data, rows), is_delta=is_delta)
 
     def _check_keys(self, rows: pa.Table) -> pa.Table:
         """One row per key, and this partition's keys only: a row elsewhere would never be found again."""

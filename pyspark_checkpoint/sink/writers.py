@@ -87,6 +87,5 @@ def current_task() -> TaskFacts:
     return task_facts(
         context._localProperties or {},
         partition=context.partitionId(),
-        task_attempt_id=context.taskAttemptId(),
         attempt=context.attemptNumber(),
     )

@@ -222,8 +222,8 @@ def test_each_state_partition_is_collected_by_one_task() -> None:
     assert len(shares[0] | shares[1]) == 12
     in_a_run = replace(plan, head_run="run")
     assert set(in_a_run.prefixes(0, "run")) == shares[0] - shares[1], "the operators are known by then"
-    assert replace(plan, tasks=0).is_for(1, 1)
-    assert not replace(plan, tasks=0).is_for(1, 3)
+    assert replace(plan, tasks=0).task_of(1) == 1
+    assert replace(plan, tasks=0).task_of(3) == 3
 
 
 def test_a_task_unpacks_its_own_share_of_what_the_head_names_and_no_other() -> None:
@@ -237,7 +237,7 @@ def test_a_task_unpacks_its_own_share_of_what_the_head_names_and_no_other() -> N
     assert sent.held == {}
     shares = [sent.share_of(task).held for task in range(2)]
     assert shares[0] | shares[1] == held
-    assert all(plan.is_for(task, partition_of(path)) for task in range(2) for path in shares[task])
+    assert all(plan.task_of(partition_of(path)) == task for task in range(2) for path in shares[task])
     assert sent.share_of(7).held == {}, "a task more than there is state"
     assert plan.share_of(0).held == held, "not packed: nothing travels"
 
@@ -256,8 +256,8 @@ def test_continuous_mode_is_refused_and_the_cure_is_named() -> None:
     """It has no batches to commit."""
     properties = {"__is_continuous_processing": "true", "streaming.sql.batchId": "3"}
     with pytest.raises(RefusedError, match="processingTime or availableNow"):
-        task_facts(properties, partition=0, task_attempt_id=1)
-    assert task_facts({**properties, "__is_continuous_processing": None}, partition=0, task_attempt_id=1)
+        task_facts(properties, partition=0)
+    assert task_facts({**properties, "__is_continuous_processing": None}, partition=0)
 
 
 def test_a_diverged_location_is_found_by_bytes_or_ids() -> None:

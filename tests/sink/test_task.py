@@ -104,7 +104,7 @@ def test_a_retried_task_skips_compaction(path: str, keyed: bool) -> None:
     store = worker_cache.open_store(options.shared)
 
     def attempt(number: int) -> StagedPartition:
-        facts = TaskFacts(0, number, 4, query.query_id, query.run_id, number)
+        facts = TaskFacts(0, 4, query.query_id, query.run_id, number)
         batches = rows_from([(4, 4), (9, 4)]).to_batches()
         return SinkTask(plan, facts, store, options.compression).run(iter(batches))
 

@@ -128,7 +128,7 @@ class Query:
     def task(self, plan: SinkPlan, batch_id: int, rows: pa.Table, at: int) -> StagedPartition:
         """One attempt of one task."""
         options = self.parsed()
-        facts = TaskFacts(at, 0, batch_id if self.query_id else -1, self.query_id, self.run_id)
+        facts = TaskFacts(at, batch_id if self.query_id else -1, self.query_id, self.run_id)
         task = SinkTask(plan, facts, open_store(options.shared), options.compression)
         return task.run(iter(rows.to_batches(max_chunksize=3)))
 
