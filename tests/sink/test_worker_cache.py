@@ -10,7 +10,9 @@ import pytest
 
 from pyspark_checkpoint.errors import FormatError
 from pyspark_checkpoint.sink import worker_cache
+from pyspark_checkpoint.sink.worker_cache import CACHE
 from pyspark_checkpoint.store.open import open_object_store
+from tests.support.made_stream import MadeStream, totals_after
 from tests.support.sink_kit import Query, Worker, read_pairs
 
 ONE, TWO = [(1, 10), (2, 20)], [(2, 21), (3, 30)]
@@ -71,3 +73,27 @@ def test_a_process_opens_its_store_once(path: str, monkeypatch: pytest.MonkeyPat
         query.epoch(batch_id, [(batch_id, 0), (9, batch_id)])
     assert len(read_pairs(path)) == 6
     assert opened == [path]
+
+
+def test_a_worker_forgets_everything_at_once(path: str, tmp_path: Path) -> None:
+    """As a fresh process: nothing is left, and the next batch finds all that it needs in the store."""
+    stream = MadeStream(tmp_path / "stream")
+    stream.run(2)
+    Query(path, options={"checkpointLocation": "hdfs://h/x"}).epoch(0, ONE)
+    assert all(cache.values() for cache in (CACHE.heads, CACHE.runs, CACHE.last_commits, CACHE.warnings))
+    CACHE.forget()
+    assert not any(cache.values() for cache in vars(CACHE).values())
+    stream.run(1)
+    assert stream.rows() == totals_after(2)
+
+
+def test_a_cache_is_bounded_and_not_shared_with_a_forked_process(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A connection that a parent process opened must not be used by its child."""
+    cache: worker_cache.ProcessCache[int] = worker_cache.ProcessCache()
+    for number in range(1000):
+        cache.put((number % 500,), number)
+    assert len(cache.values()) == 64
+    assert cache.get((499,), lambda: 0) == 999
+    monkeypatch.setattr("os.getpid", lambda: -1)
+    assert cache.find((499,)) is None
+    assert cache.get((499,), lambda: 7) == 7
