@@ -10,7 +10,7 @@ from itertools import chain
 
 from pyspark_checkpoint.capture.manifest_builder import build_manifest
 from pyspark_checkpoint.clock import SYSTEM_CLOCK
-from pyspark_checkpoint.errors import CheckpointError, RefusedError
+from pyspark_checkpoint.errors import CheckpointError, Unsupported
 from pyspark_checkpoint.format.keys import CheckpointId, parse_attempt_key
 from pyspark_checkpoint.format.manifest import CheckpointManifest
 from pyspark_checkpoint.format.manifest_parts import TableMode
@@ -32,37 +32,41 @@ from pyspark_checkpoint.sink.batch_manifest import (
     query_info,
 )
 from pyspark_checkpoint.sink.batch_plan import SinkPlan, check_owner, other_owner, plan_sink
-from pyspark_checkpoint.sink.location_check import only_split_since
-from pyspark_checkpoint.sink.offset_log import read_offsets
-from pyspark_checkpoint.sink.query import QueryFacts
-from pyspark_checkpoint.sink.state_choice import choose_state, seal_before_claim
+from pyspark_checkpoint.sink.location_check import only_repartitioned_since
+from pyspark_checkpoint.sink.query import QueryFacts, read_offsets
 from pyspark_checkpoint.sink.state_commit import commit_state
-from pyspark_checkpoint.sink.state_task import open_location
+from pyspark_checkpoint.sink.state_driver import choose_state, seal_before_claim
 from pyspark_checkpoint.sink.table_options import WriteOptions
 from pyspark_checkpoint.sink.worker_cache import (
+    CACHE,
     OpenTable,
-    ProcessCache,
     catch_up,
     open_for_writing,
+    open_location,
     open_run,
     open_to_plan,
-    remember_head,
     store_key,
 )
 from pyspark_checkpoint.store.base import ObjectStore
 from pyspark_checkpoint.table.schema import TableSchema
 
 _LOG = logging.getLogger(__name__)
-_PRUNED: ProcessCache[SummaryCache] = ProcessCache()
 _PRUNING = threading.Lock()
 
 
+# --- before the tasks ----------------------------------------------------------------------------
+
+
 def plan_batch(options: WriteOptions, schema: TableSchema, *, streaming: bool, overwrite: bool) -> SinkPlan:
-    """Plan the next batch on the newest head; a run that is new, and is not refused, claims the table."""
+    """Plan the next batch on the newest head; a run that is new, and is not refused, claims the table.
+
+    Raises ``RefusedError`` or ``SettingsError`` if the batch cannot be committed, before any row is read,
+    and ``FencedError`` if another run has taken the table over.
+    """
     opened, head = open_to_plan(
         options.shared,
         begun=options.facts.begun,
-        is_last=lambda made: is_of_last_batch(made, options.facts),
+        is_last=lambda manifest: is_of_last_batch(manifest, options.facts),
     )
     check_encryption(head, None if opened.cipher is None else opened.cipher.key_id)
 
@@ -74,15 +78,15 @@ def plan_batch(options: WriteOptions, schema: TableSchema, *, streaming: bool, o
     if run is None or head is None:
         return plan
 
-    def look_at(now: Head) -> None:
-        """What the run before has committed since is looked at as the head before it was."""
+    def check_newer_head(now: Head) -> None:
+        """What the run before has committed since is checked as the head before it was."""
         if now.sha256 != head.sha256:
             check_owner(now, options, streaming=streaming)
             plan_on(now)
         seal_before_claim(options, now.manifest)
 
-    run.claim(look_at)
-    remember_head(options.shared, run.head)
+    run.claim(check_newer_head)
+    CACHE.heads.put(store_key(options.shared), run.head)
     return plan_on(run.head)
 
 
@@ -122,63 +126,61 @@ def _find_claimant(
         return None
     if check_owner(head, options, streaming=streaming):
         return None
-    run = open_run(
-        options.shared,
-        opened,
-        facts.run_id,
-        replace(query_info(facts, batch=False), conf=head.manifest.query.conf),
-        begun=facts.begun,
-        adopt=options.take_over,
-    )
+    query = replace(query_info(facts, batch=False), conf=head.manifest.query.conf)
+    run = open_run(options, opened, facts, query)
     run.refresh()
     return run
+
+
+# --- after the tasks -----------------------------------------------------------------------------
 
 
 def commit_batch(
     options: WriteOptions, messages: Sequence[object], *, run_id: str | None = None
 ) -> CheckpointManifest:
-    """Publish what the tasks of a batch have staged: two PUTs and one GET when nothing is unusual."""
+    """Publish what the tasks of a batch have staged: two PUTs and one GET when nothing is unusual.
+
+    Everything that the manifest names is durable before it is created; creating it is the commit.
+    ``run_id`` is that of a batch job, which Spark does not give one.
+    """
+    # 1. What the tasks staged, as one batch.
     batch = gather(messages, options.facts)
-    if run_id is not None:
-        batch = replace(batch, facts=replace(batch.facts, run_id=run_id))
-    batch = replace(batch, facts=_with_offsets(batch))
+    batch = replace(batch, facts=_complete_facts(batch, run_id))
+
+    # 2. The run, on the head that the batch was planned on.
     opened = open_for_writing(options.shared, store_id=batch.plan.store_id)
     query = query_info(batch.facts, batch=batch.plan.table.batch)
-    run = open_run(
-        options.shared,
-        opened,
-        batch.facts.run_id,
-        query,
-        begun=batch.facts.begun,
-        adopt=options.take_over,
-    )
+    run = open_run(options, opened, batch.facts, query)
     catch_up(run, batch.plan.number - 1, batch.plan.parent_sha256)
+
+    # 3. Whether this batch may follow on that head.
     _refuse_other_owner(run, query.id, options)
     _refuse_unseen(opened.store, batch)
-    table = prepare_table(batch, run.head, is_split=_is_split(run, batch))
+    table = prepare_table(batch, run.head, is_split=_is_repartitioned(run, batch))
     described = describe_batch(batch, run.head, options.shared.path)
     draft = build_manifest(described, table=table)
     choose_kind(draft, run.head)
+
+    # 4. What the manifest names besides the rows becomes durable.
     attempt = CheckpointId(batch.plan.number, SYSTEM_CLOCK.uuid7())
     if batch.plan.table.mode is TableMode.APPEND:
         draft = settle_parts(run.store, draft, batch.plan.table.operator, attempt, run.clock)
         entry = draft.operators[table.record.operator]
         table = replace(table, entry=entry, requests=draft.requests)
-    manifest = run.publish(build_manifest(described, commit_state(run, batch), table), attempt)
-    if options.retain is not None:
-        known = _summaries(options, opened.store_id)
-        known[manifest.checkpoint_id] = summarize_manifest(manifest)
-        forget_below(known, 0 if run.head is None else run.head.control.floor)
-    prune_if_due(options, run)
+    complete = build_manifest(described, commit_state(run, batch), table)
+
+    # 5. The commit, and what is old enough to go.
+    manifest = run.publish(complete, attempt)
+    prune_if_due(options, run, manifest)
     return manifest
 
 
-def _is_split(run: Run, batch: Batch) -> bool:
-    """Whether there are batches between the head and this one that only split the state anew."""
-    manifest = None if run.head is None else run.head.manifest
-    if manifest is None or batch.plan.state is None or not has_gap(batch, manifest):
-        return False
-    return only_split_since(manifest, batch, open_location(batch.plan.state.location, run.run_id).logs)
+def _complete_facts(batch: Batch, run_id: str | None) -> QueryFacts:
+    """The facts with the run of a batch job, and with the offsets where only this process can read them."""
+    facts = batch.facts if run_id is None else replace(batch.facts, run_id=run_id)
+    if facts.offsets or batch.batch_id < 0 or not facts.checkpoint_location:
+        return facts
+    return replace(facts, offsets=read_offsets(facts.checkpoint_location, batch.batch_id))
 
 
 def _refuse_other_owner(run: Run, query_id: str, options: WriteOptions) -> None:
@@ -198,28 +200,37 @@ def _refuse_unseen(store: ObjectStore, batch: Batch) -> None:
         for path in {ref.path for ref in refs if ref is not None and ref.path is not None}:
             attempt = parse_attempt_key(path)
             if attempt is not None and attempt[0].number == batch.plan.number and not exists(store, path):
-                raise RefusedError(
+                raise Unsupported(
                     f"the driver does not see {path}, which a task has written below {store.url}",
                     hint="on several machines the path must be on a disk that all of them share, or in an "
                     "object store",
                 )
 
 
-def _with_offsets(batch: Batch) -> QueryFacts:
-    facts = batch.facts
-    if facts.offsets or batch.batch_id < 0 or not facts.checkpoint_location:
-        return facts
-    return replace(facts, offsets=read_offsets(facts.checkpoint_location, batch.batch_id))
+def _is_repartitioned(run: Run, batch: Batch) -> bool:
+    """Whether there are batches between the head and this one that only repartitioned the state."""
+    manifest = None if run.head is None else run.head.manifest
+    if manifest is None or batch.plan.state is None or not has_gap(batch, manifest):
+        return False
+    logs = open_location(batch.plan.state.location, run.run_id).logs
+    return only_repartitioned_since(manifest, batch, logs)
 
 
-def prune_if_due(options: WriteOptions, run: Run) -> None:
+# --- pruning -------------------------------------------------------------------------------------
+
+
+def prune_if_due(options: WriteOptions, run: Run, manifest: CheckpointManifest) -> None:
     """Remove old epochs now and then, beside the query; at once if far too many have gathered.
 
-    A failure to prune never fails a batch: the next prune finishes what this one left.
+    ``manifest`` was just published. A failure to prune never fails a batch: the next prune finishes what
+    this one left.
     """
     head = run.head
     if head is None or options.retain is None:
         return
+    known = _summaries(options, head.control.store_id)
+    known[manifest.checkpoint_id] = summarize_manifest(manifest)
+    forget_below(known, head.control.floor)
     length = head.number - head.control.floor + 1
     slack = max(10, options.retain // 2)
     if length <= options.retain + slack:
@@ -233,7 +244,7 @@ def prune_if_due(options: WriteOptions, run: Run) -> None:
 
 def _summaries(options: WriteOptions, store_id: str) -> SummaryCache:
     """What this process knows of the manifests that a prune looks at."""
-    return _PRUNED.get((*store_key(options.shared), store_id), dict)
+    return CACHE.summaries.get((*store_key(options.shared), store_id), dict)
 
 
 def _prune(options: WriteOptions, run: Run, head: Head) -> None:

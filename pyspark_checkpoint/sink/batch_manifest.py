@@ -20,9 +20,9 @@ from pyspark_checkpoint.format.manifest_parts import Lineage
 from pyspark_checkpoint.format.settled import ListRef
 from pyspark_checkpoint.history.head import Head
 from pyspark_checkpoint.sink.batch_plan import BATCH_QUERY_ID, SinkPlan
-from pyspark_checkpoint.sink.messages import DriverFacts, StagedPartition
 from pyspark_checkpoint.sink.query import QueryFacts
-from pyspark_checkpoint.sink.state_plan import BY_A_BATCH
+from pyspark_checkpoint.sink.state_task import BY_A_BATCH
+from pyspark_checkpoint.sink.task import DriverFacts, StagedPartition
 from pyspark_checkpoint.spark_files.logs import decode_offset_log
 from pyspark_checkpoint.spark_files.positions import SourcePositions
 from pyspark_checkpoint.table.info import TABLE_KIND

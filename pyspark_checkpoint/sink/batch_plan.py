@@ -9,13 +9,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
-from pyspark_checkpoint.errors import RefusedError, SettingsError
+from pyspark_checkpoint.errors import Incompatible, SettingsError
 from pyspark_checkpoint.format.artifact import ArtifactRef
 from pyspark_checkpoint.format.manifest import CheckpointManifest
 from pyspark_checkpoint.format.manifest_parts import TableMode
 from pyspark_checkpoint.history.head import Head
 from pyspark_checkpoint.history.store_cipher import DataKeyCipher
-from pyspark_checkpoint.sink.state_plan import StatePlan
+from pyspark_checkpoint.sink.state_task import StatePlan
 from pyspark_checkpoint.sink.table_options import WriteOptions
 from pyspark_checkpoint.table.compaction import has_turn
 from pyspark_checkpoint.table.info import TableInfo
@@ -56,7 +56,7 @@ class SinkPlan:
     chains: Mapping[int, tuple[ArtifactRef, ...]] = field(default_factory=dict)
     """By partition, what tasks may have to rewrite."""
     old_partitions: int | None = None
-    """The number of partitions before this batch, if it splits the table anew."""
+    """The number of partitions before this batch, if it repartitions the table."""
     cipher: DataKeyCipher | None = None
     state: StatePlan | None = None
     """How Spark's own state is committed with the rows; None if it is not."""
@@ -86,22 +86,27 @@ def plan_sink(
     overwrite: bool,
     store_id: str,
 ) -> SinkPlan:
-    """Decide what the next batch does. Raises ``RefusedError`` or ``SettingsError`` with the cure."""
-    recorded = recorded_table(head, options.shared.operator)
-    incoming = TableSchema(schema.fields)
-    check_schema(incoming)
+    """Decide what the next batch does to the table that ``head`` records.
+
+    Raises ``Incompatible`` where the query does not fit the table, and ``SettingsError`` where its options
+    do not fit each other.
+    """
+    recorded = _recorded_table(head, options.shared.operator)
+    check_schema(schema)
     taking_over = check_owner(head, options, streaming=streaming)
-    table = _plan_table(recorded, options, incoming, streaming=streaming, overwrite=overwrite)
+    table = _plan_table(recorded, options, schema, streaming=streaming, overwrite=overwrite)
     if taking_over or not streaming:
         table = replace(table, first_epoch=0)
-    old_partitions = None
-    if recorded is not None and table.mode is TableMode.UPSERT and recorded.partitions != table.partitions:
-        old_partitions = recorded.partitions
     replaces = overwrite or table.mode is TableMode.COMPLETE
+    old_partitions = None
+    if recorded is not None and not replaces and table.mode is TableMode.UPSERT:
+        old_partitions = recorded.partitions if recorded.partitions != table.partitions else None
     manifest = None if head is None else head.manifest
+    # Without the jar only the tasks know which query this is; it may turn out to be another one.
+    may_be_another = options.take_over and not options.facts.query_id
     return SinkPlan(
         table=table,
-        incoming=incoming,
+        incoming=schema,
         number=1 if head is None else head.number + 1,
         parent_sha256="" if head is None else head.sha256,
         parent_epoch=-1 if manifest is None else manifest.epoch,
@@ -109,9 +114,50 @@ def plan_sink(
         max_deltas=options.max_deltas,
         replaces=replaces,
         follows=streaming and not taking_over,
-        owner=manifest.query.id if manifest is not None and may_turn_out_another(options) else "",
+        owner=manifest.query.id if manifest is not None and may_be_another else "",
         chains={} if replaces or manifest is None else _chains(manifest, table, options, old_partitions),
-        old_partitions=None if replaces else old_partitions,
+        old_partitions=old_partitions,
+    )
+
+
+def _recorded_table(head: Head | None, operator: str) -> TableInfo | None:
+    """The table that the store holds, None for a new store; a store without a table is refused."""
+    if head is None:
+        return None
+    if head.manifest.table is None:
+        raise Incompatible(
+            "this store holds checkpoints of a query, not a table", hint="give the table a path of its own"
+        )
+    table = TableInfo.of_manifest(head.manifest)
+    if table.operator != operator:
+        raise Incompatible(
+            f"the table of this store is called {table.operator!r}, not {operator!r}",
+            hint="leave the option operator out, or give the other table a path of its own",
+        )
+    return table
+
+
+def check_owner(head: Head | None, options: WriteOptions, *, streaming: bool) -> bool:
+    """Whether this query takes the table over from another one; refused unless it was told to."""
+    owner = "" if head is None else head.manifest.query.id
+    ours = options.facts.query_id if streaming else BATCH_QUERY_ID
+    if not ours or not owner or owner == ours:
+        return False
+    if not options.take_over:
+        raise other_owner(owner, ours)
+    return True
+
+
+def other_owner(owner: str, ours: str) -> Incompatible:
+    """The refusal of a query that points at another one's table."""
+    who, us = (
+        "a batch job" if query_id == BATCH_QUERY_ID else f"the streaming query {query_id}"
+        for query_id in (owner, ours)
+    )
+    return Incompatible(
+        f"this table was written by {who}, and {us} is another writer",
+        hint="give it a path of its own; or set the option takeOver to true, after which the other one "
+        "is refused",
     )
 
 
@@ -132,52 +178,6 @@ def plan_layout(recorded: TableInfo | None, options: WriteOptions) -> tuple[int,
     return partitions, vnodes
 
 
-def recorded_table(head: Head | None, operator: str) -> TableInfo | None:
-    """The table that the store holds, None for a new store; a store without a table is refused."""
-    if head is None:
-        return None
-    if head.manifest.table is None:
-        raise RefusedError(
-            "this store holds checkpoints of a query, not a table", hint="give the table a path of its own"
-        )
-    table = TableInfo.of_manifest(head.manifest)
-    if table.operator != operator:
-        raise RefusedError(
-            f"the table of this store is called {table.operator!r}, not {operator!r}",
-            hint="leave the option operator out, or give the other table a path of its own",
-        )
-    return table
-
-
-def check_owner(head: Head | None, options: WriteOptions, *, streaming: bool) -> bool:
-    """Whether this query takes the table over from another one; refused unless it was told to."""
-    if head is None:
-        return False
-    owner = head.manifest.query.id
-    ours = options.facts.query_id if streaming else BATCH_QUERY_ID
-    if not ours or not owner or owner == ours:
-        return False
-    if not options.take_over:
-        raise other_owner(owner, ours)
-    return True
-
-
-def may_turn_out_another(options: WriteOptions) -> bool:
-    """Whether the query that plans is not known, and may be another one than the table's."""
-    return options.take_over and not options.facts.query_id
-
-
-def other_owner(owner: str, ours: str) -> RefusedError:
-    """The refusal of a query that points at another one's table."""
-    who = "a batch job" if owner == BATCH_QUERY_ID else f"the streaming query {owner}"
-    us = "a batch job" if ours == BATCH_QUERY_ID else f"the streaming query {ours}"
-    return RefusedError(
-        f"this table was written by {who}, and now comes {us}",
-        hint="give it a path of its own; or set the option takeOver to true, after which the other one "
-        "is refused",
-    )
-
-
 def _plan_table(
     recorded: TableInfo | None,
     options: WriteOptions,
@@ -186,22 +186,24 @@ def _plan_table(
     streaming: bool,
     overwrite: bool,
 ) -> TableInfo:
+    def one_column(name: str | None, option: str) -> str | None:
+        return None if name is None else resolve_columns(incoming, [name], option)[0]
+
     keys = resolve_columns(incoming, options.keys, "keyColumns")
-    sequence = _one_column(incoming, options.sequence_column, "sequenceColumn")
-    operation = _one_column(incoming, options.op_column, "opColumn")
+    sequence = one_column(options.sequence_column, "sequenceColumn")
+    operation = one_column(options.op_column, "opColumn")
     mode = _mode(options, keys, streaming=streaming, overwrite=overwrite)
     _check_roles(incoming, keys, sequence, operation, mode)
     routed = bool(keys) and options.facts.by_jar
     partitions, vnodes = plan_layout(recorded, options) if routed else (0, 0)
     if options.facts.partitions not in (0, partitions):
-        raise RefusedError(
+        raise Incompatible(
             f"Spark brings the rows to {options.facts.partitions} partitions, the table has {partitions}",
-            hint="the table was split anew meanwhile; start the query again",
+            hint="the table was repartitioned meanwhile; start the query again",
         )
-    schema = incoming.without([operation] if operation else [])
     table = TableInfo(
         operator=options.shared.operator,
-        schema=schema,
+        schema=incoming.without([operation] if operation else []),
         mode=mode,
         keys=keys,
         sequence_column=sequence,
@@ -217,22 +219,17 @@ def _plan_table(
 def _continued(recorded: TableInfo, table: TableInfo) -> TableInfo:
     """The table after this batch, if it may follow on the recorded one."""
     if recorded.keys != table.keys:
-        raise RefusedError(
+        raise Incompatible(
             f"the table's keys are ({', '.join(recorded.keys)}), the query's are ({', '.join(table.keys)})",
             hint="set keyColumns to the table's keys in the table's order, or write to another path",
         )
     if recorded.mode is not table.mode:
-        raise RefusedError(
-            f"the table is kept in mode {recorded.mode.value}, the query would keep it in mode "
-            f"{table.mode.value}",
+        raise Incompatible(
+            f"the table is in mode {recorded.mode.value}, the query writes in mode {table.mode.value}",
             hint="use the output mode that the table was made with, or write to another path",
         )
     schema = evolve_schema(recorded.schema, table.schema)
     return replace(table, schema=schema, first_epoch=recorded.first_epoch)
-
-
-def _one_column(schema: TableSchema, name: str | None, option: str) -> str | None:
-    return None if name is None else resolve_columns(schema, [name], option)[0]
 
 
 def _mode(options: WriteOptions, keys: tuple[str, ...], *, streaming: bool, overwrite: bool) -> TableMode:
@@ -264,22 +261,32 @@ def _check_roles(
     check_keys(schema, keys)
     if (sequence or operation) and mode is not TableMode.UPSERT:
         given = "sequenceColumn" if sequence else "opColumn"
-        raise SettingsError(f"option {given} is for tables with keyColumns, in append or update mode")
-    if operation is not None:
-        if operation in (*keys, sequence):
-            raise SettingsError(f"column {operation} cannot be opColumn and a key or sequence at once")
-        if schema.field(operation).spark_type not in ("string", "boolean"):
-            raise SettingsError(f"opColumn {operation} must be a string or a boolean")
+        raise SettingsError(
+            f"option {given} is for tables with keyColumns, in append or update mode",
+            hint=f"leave {given} out, or give keyColumns",
+        )
+    if operation is not None and operation in (*keys, sequence):
+        raise SettingsError(
+            f"column {operation} cannot be opColumn and a key or sequence at once",
+            hint="name a column for opColumn that has no other purpose",
+        )
+    if operation is not None and schema.field(operation).spark_type not in ("string", "boolean"):
+        raise SettingsError(
+            f"opColumn {operation} must be a string or a boolean", hint="cast it, or name another column"
+        )
     if sequence is not None and not has_order(schema.field(sequence).spark_type):
-        raise SettingsError(f"sequenceColumn {sequence} must be of a plain type, which has an order")
+        raise SettingsError(
+            f"sequenceColumn {sequence} must be of a plain type, which has an order",
+            hint="name a column of numbers, texts or times",
+        )
 
 
 def _chains(
     manifest: CheckpointManifest, table: TableInfo, options: WriteOptions, old_partitions: int | None
 ) -> dict[int, tuple[ArtifactRef, ...]]:
-    """The chains that tasks may rewrite: all to split anew, else those whose turn it may be.
+    """The chains that tasks may rewrite: all for a repartition, else those whose compaction may be due.
 
-    The batch is the head's epoch again, or the one after it; only the tasks know which.
+    The batch repeats the head's epoch, or is the one after it; only the tasks know which.
     """
     entry = manifest.operators.get(table.operator)
     epochs = (manifest.epoch, manifest.epoch + 1)

@@ -14,20 +14,33 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
 
-from pyspark_checkpoint.errors import RefusedError, SettingsError
-from pyspark_checkpoint.format.manifest_parts import FeedPosition, TableMode
-from pyspark_checkpoint.history.artifact_reader import ArtifactReader
+from pyspark_checkpoint.errors import Diverged, FormatError, NoCheckpoint, SettingsError
+from pyspark_checkpoint.format.manifest import ManifestKind
+from pyspark_checkpoint.format.manifest_parts import FeedPosition, Lineage, TableMode
+from pyspark_checkpoint.history.head import Head, find_head
+from pyspark_checkpoint.history.live_set import find_summary
 from pyspark_checkpoint.history.lookup import find_checkpoint
-from pyspark_checkpoint.sink.change_history import FeedHistory
-from pyspark_checkpoint.sink.partition import Chain, ChainReader
-from pyspark_checkpoint.sink.table_lookup import FoundTable, found_table, open_table, read_table
+from pyspark_checkpoint.history.seal import find_seal
+from pyspark_checkpoint.history.sink_status import origins
+from pyspark_checkpoint.sink.chain import Chain
 from pyspark_checkpoint.sink.table_options import ReadOptions
-from pyspark_checkpoint.sink.table_reader import TableSplit, as_batches, read_split, table_splits
-from pyspark_checkpoint.sink.worker_cache import open_store
+from pyspark_checkpoint.sink.table_reader import (
+    FoundTable,
+    TableSplit,
+    as_batches,
+    found_table,
+    open_table,
+    read_split,
+    read_table,
+    table_splits,
+)
+from pyspark_checkpoint.sink.worker_cache import OpenTable
 from pyspark_checkpoint.table.feed import (
     NOTHING_SERVED,
     PRUNED_HINT,
     START_OVER,
+    FeedEntry,
+    find_newest_backwards,
     plan_feed,
 )
 from pyspark_checkpoint.table.info import TableInfo
@@ -38,6 +51,7 @@ CHANGE_TYPE_COLUMN = "_change_type"
 EPOCH_COLUMN = "_epoch"
 INSERT, UPSERT, DELETE, REPLACE = "insert", "upsert", "delete", "replace"
 STARTS = ("snapshot", "earliest", "latest")
+_KEPT_ENTRIES = 8
 
 
 @dataclass
@@ -79,11 +93,11 @@ class ChangeReader(DataSourceStreamReader):
         told = start or self._last
         known = told or self.initialOffset()
         self._refuse_another_table(known)
-        newest, given = self._newest() if told else self._newest_known(), decode_offset(known)
+        newest, given = self._feed().newest() if told else self._newest_known(), decode_offset(known)
         if newest != NOTHING_SERVED and not newest.is_behind(given):
             return self._encoded(newest)
         if given.checkpoint_id:
-            plan_feed(self._feed().entries(given), given)  # says so if the table went back
+            plan_feed(self._feed().entries(given), given)  # raises if the table was rolled back
         return dict(known)
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
@@ -115,10 +129,7 @@ class ChangeReader(DataSourceStreamReader):
         if partition.whole:
             rows = read_split(shared, split)
         else:
-            artifacts = ArtifactReader(open_store(shared), store_id=split.store_id, cipher=split.cipher)
-            rows = pa.concat_tables(
-                ChainReader(artifacts, split.table).parts(split.chain), promote_options="default"
-            )
+            rows = pa.concat_tables(split.reader(shared).parts(split.chain), promote_options="default")
         replaces = split.table.replaces and not partition.whole
         rows = with_change_columns(rows, split.table, partition.epoch, replaces=replaces)
         return iter(as_batches(rows, raw_arrow_schema(self._schema)))
@@ -134,16 +145,13 @@ class ChangeReader(DataSourceStreamReader):
             self._history = FeedHistory(open_table(self._options.shared))
         return self._history
 
-    def _newest(self) -> FeedPosition:
-        return self._feed().newest()
-
     def _newest_known(self) -> FeedPosition:
         """The newest final epoch, also one that is pruned, if a consumer that begins can do without it.
 
         Who is not told where it is may have been given that epoch before it was started again. One that
         wants the oldest epoch left waits until there is one.
         """
-        newest = self._newest()
+        newest = self._feed().newest()
         if newest == NOTHING_SERVED and self._start != "earliest":
             return self._feed().before_newest() or newest
         return newest
@@ -154,9 +162,9 @@ class ChangeReader(DataSourceStreamReader):
     def _refuse_another_table(self, offset: Mapping[str, Any]) -> None:
         table = offset.get("table")
         if table and table != self._feed().store_id:
-            raise RefusedError(
-                f"the table at {self._options.shared.path} was removed and made anew since this stream was "
-                f"given epoch {offset['epoch']} of the old one",
+            raise Diverged(
+                f"the table at {self._options.shared.path} was deleted and created again since this stream "
+                f"read epoch {offset['epoch']} of the old one",
                 hint=START_OVER,
             )
 
@@ -177,23 +185,16 @@ class ChangeReader(DataSourceStreamReader):
         opened = open_table(self._options.shared)
         loaded = find_checkpoint(opened.store, number, mac=opened.mac)
         if loaded is None:
-            raise RefusedError(f"epoch {epoch} was pruned with checkpoint {number}", hint=PRUNED_HINT)
+            raise NoCheckpoint(f"epoch {epoch} was pruned with checkpoint {number}", hint=PRUNED_HINT)
         return found_table(opened, loaded.manifest, self._options.shared)
 
 
 def epoch_splits(found: FoundTable, epoch: int) -> Iterator[ChangeSplit]:
-    """What an epoch itself wrote, per partition: never what was merged or rolled beside it."""
-    own = [
-        Chain(chain.partition, tuple(ref for ref in chain.refs if ref.epoch == epoch and not ref.name))
-        for chain in found.newest_chains()
-    ]
-    for chain in own:
-        if chain.refs:
-            opened = found.opened
-            ids = {ref.data_key_id for ref in chain.refs if ref.data_key_id}
-            cipher = None if opened.cipher is None else opened.cipher.task_cipher(sorted(ids))
-            split = TableSplit(chain, found.table, opened.store_id, cipher, None)
-            yield ChangeSplit(split, epoch, False)
+    """What an epoch itself wrote, per partition: never what was compacted beside it."""
+    for chain in found.newest_chains():
+        own = tuple(ref for ref in chain.refs if ref.epoch == epoch and not ref.name)
+        if own:
+            yield ChangeSplit(found.split(Chain(chain.partition, own)), epoch, False)
 
 
 def with_change_columns(rows: pa.Table, table: TableInfo, epoch: int, *, replaces: bool) -> pa.Table:
@@ -229,7 +230,10 @@ def check_start(text: str | None) -> str:
     """Where to begin: the table as it is, the oldest epoch left, only what comes, or an epoch."""
     start = (text or "snapshot").strip().lower()
     if start not in STARTS and not start.isdecimal():
-        raise SettingsError(f"startingEpoch is {', '.join(STARTS)} or the number of an epoch, not {text!r}")
+        raise SettingsError(
+            f"option startingEpoch cannot be {text!r}",
+            hint=f"startingEpoch is {', '.join(STARTS)} or the number of an epoch",
+        )
     return start
 
 
@@ -246,3 +250,108 @@ def _check_options(options: ReadOptions, schema: Mapping[str, Any]) -> None:
             f"a stream of changes has the columns {CHANGE_TYPE_COLUMN} and {EPOCH_COLUMN}",
             hint='without the jar, add .option("changes", "true")',
         )
+
+
+class FeedHistory:
+    """Manifests from the floor to the head as feed entries. Remembers them: they never change."""
+
+    def __init__(self, opened: OpenTable) -> None:
+        self._opened = opened
+        self._head: Head | None = None
+        self._known: dict[int, FeedEntry] = {}
+
+    @property
+    def store_id(self) -> str:
+        """What tells this table from another one that was here before it."""
+        return self._opened.store_id
+
+    @property
+    def begun(self) -> bool:
+        """Whether anything was committed when we looked; until then the table may still begin encrypted."""
+        return self._head is not None
+
+    def newest(self) -> FeedPosition:
+        """The newest final epoch that is left; reads the end of the history only."""
+        head = self._look()
+        return NOTHING_SERVED if head is None else find_newest_backwards(self._newest_first(head))
+
+    def entries(self, after: FeedPosition) -> list[FeedEntry]:
+        """Every entry above ``after`` that still exists, oldest first, without a hole."""
+        head = self._look()
+        if head is None:
+            return []
+        first = max(head.control.floor, after.checkpoint_id + 1)
+        entries: list[FeedEntry] = []
+        for number in range(first, head.number):
+            entry = self._find_entry(number)
+            if entry is None:
+                # Pruned since the head was read, and with it all before it, also what is remembered
+                # here; a consumer that needed it is told so by the plan.
+                entries.clear()
+            else:
+                entries.append(entry)
+        if head.number >= first:
+            entries.append(self._head_entry(head))
+        self._forget_below(first)
+        return entries
+
+    def before_newest(self) -> FeedPosition | None:
+        """The epoch before the newest one, whether it is still there or not; None if nobody knows."""
+        lineage = None if self._head is None else find_lineage(self._head.manifest)
+        return None if lineage is None else lineage.before
+
+    def _look(self) -> Head | None:
+        opened = self._opened
+        self._head = find_head(opened.store, cached=self._head, mac=opened.mac, store_id=opened.store_id)
+        return self._head
+
+    def _newest_first(self, head: Head) -> Iterator[FeedEntry]:
+        yield self._head_entry(head)
+        for number in range(head.number - 1, head.control.floor - 1, -1):
+            entry = self._find_entry(number)
+            if entry is None:
+                return
+            yield entry
+
+    def _head_entry(self, head: Head) -> FeedEntry:
+        manifest, final = head.manifest, self._is_final(head)
+        return _entry(head.number, manifest.epoch, manifest.kind, find_lineage(manifest), final=final)
+
+    def _forget_below(self, first: int) -> None:
+        """What a consumer has behind it is asked for no more, but for the last few."""
+        self._known = {
+            number: entry for number, entry in self._known.items() if number >= first - _KEPT_ENTRIES
+        }
+
+    def _find_entry(self, number: int) -> FeedEntry | None:
+        if number not in self._known:
+            found = find_summary(self._opened.store, number)
+            if found is None:
+                return None
+            self._known[number] = _entry(number, found.epoch, found.kind, found.lineage)
+        return self._known[number]
+
+    def _is_final(self, head: Head) -> bool:
+        if _table(head).batch:
+            return True
+        # A claim is sealed a moment after it was made; what it repeats has been sealed all the time.
+        store, mac = self._opened.store, self._opened.mac
+        repeated = origins(store, head.manifest, mac=mac)
+        return any(find_seal(store, manifest, mac=mac) is not None for manifest in repeated)
+
+
+def _table(head: Head) -> TableInfo:
+    if head.manifest.table is None:
+        raise FormatError(
+            f"checkpoint {head.number} has no table",
+            hint="read the path of a table that ckpt-sink wrote; ckpt show says what is here",
+        )
+    return TableInfo.of_manifest(head.manifest)
+
+
+def _entry(
+    number: int, epoch: int, kind: ManifestKind, lineage: Lineage | None, *, final: bool = False
+) -> FeedEntry:
+    if lineage is None:
+        return FeedEntry(number, epoch, kind, final=final)
+    return FeedEntry(number, epoch, kind, final, lineage.position.lineage, lineage.before)

@@ -20,9 +20,8 @@ from pyspark_checkpoint.sink.batch_commit import plan_batch
 from pyspark_checkpoint.sink.batch_plan import plan_sink
 from pyspark_checkpoint.sink.change_reader import CHANGE_TYPE_COLUMN, EPOCH_COLUMN, ChangeReader
 from pyspark_checkpoint.sink.query import FACT_PREFIX
-from pyspark_checkpoint.sink.table_lookup import read_table
 from pyspark_checkpoint.sink.table_options import parse_read_options, parse_write_options
-from pyspark_checkpoint.sink.table_reader import FilteringTableReader, TableReader
+from pyspark_checkpoint.sink.table_reader import FilteringTableReader, TableReader, read_table
 from pyspark_checkpoint.sink.worker_cache import open_to_plan
 from pyspark_checkpoint.sink.writers import BatchWriter, StreamWriter
 from pyspark_checkpoint.table.schema import TableSchema

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from pyspark_checkpoint.errors import RefusedError
+from pyspark_checkpoint.errors import Diverged
 from pyspark_checkpoint.format.artifact import ArtifactRef
 from pyspark_checkpoint.format.manifest import CheckpointManifest
 from pyspark_checkpoint.format.manifest_parts import StateRecord
 from pyspark_checkpoint.history.artifact_reader import ArtifactReader, WantedArtifact
 from pyspark_checkpoint.history.run import Run
 from pyspark_checkpoint.sink.batch_manifest import Batch
-from pyspark_checkpoint.sink.state_plan import StatePlan
-from pyspark_checkpoint.sink.state_share import StateReading
+from pyspark_checkpoint.sink.state_driver import StateReading
+from pyspark_checkpoint.sink.state_task import StatePlan
 from pyspark_checkpoint.spark_files.divergence import (
     decisive_files,
     find_divergence,
@@ -31,7 +31,7 @@ from pyspark_checkpoint.spark_files.state_record import declared_operators
 def refuse_divergence(
     run: Run, batch: Batch, head: StatePlan, reading: StateReading, refs: Mapping[str, ArtifactRef]
 ) -> None:
-    """Rule 7 for state: a location that went another way than the table must not go on with it."""
+    """Rule 7 for state: a location that has diverged from the table must not go on with it."""
     if head.record is None or head.head_run == run.run_id or run.head is None:
         return
     version = _decided_by(head.record, batch)
@@ -53,7 +53,7 @@ def refuse_other_attempts(run: Run, batch: Batch, head: StatePlan, logs: Locatio
 
 def refuse_other_offsets(run: Run, batch: Batch, head: StatePlan, logs: LocationLogs) -> None:
     """The same for the input: where the batch before ended elsewhere than the table says, rows would be
-    left out or come twice. Of a query without state nothing else tells."""
+    lost or duplicated. For a stateless query nothing else shows it."""
     if head.record is None or head.head_run == run.run_id or run.head is None:
         return
     name = f"offsets/{batch.batch_id - 1}"
@@ -74,20 +74,20 @@ def _reader(run: Run) -> ArtifactReader:
 
 
 def _decided_by(record: StateRecord, batch: Batch) -> int:
-    """The version that tells the ways apart; after a batch that split the state, what it was split from."""
+    """The version that shows a divergence; after an offline repartition, the one before it."""
     return min(batch.batch_id, record.batch_id + 1)
 
 
 def _refuse(told: str | None) -> None:
     if told is not None:
-        raise RefusedError(
-            f"the checkpoint location is not the one that this table was written from: {told}",
+        raise Diverged(
+            f"the checkpoint location has diverged from the table: {told}",
             hint="run ckpt restore: the table's newest checkpoint has the state that belongs to its rows",
         )
 
 
-def only_split_since(manifest: CheckpointManifest, batch: Batch, logs: LocationLogs) -> bool:
-    """Whether the batches between a checkpoint and ``batch`` only split the state anew, by their logs."""
+def only_repartitioned_since(manifest: CheckpointManifest, batch: Batch, logs: LocationLogs) -> bool:
+    """Whether the batches after a checkpoint and before ``batch`` only repartitioned the state."""
     record = manifest.state
     if record is None:
         return False
@@ -102,7 +102,7 @@ def only_split_since(manifest: CheckpointManifest, batch: Batch, logs: LocationL
 def _unneeded(
     run: Run, version: int, head: StatePlan, reading: StateReading, refs: Mapping[str, ArtifactRef]
 ) -> dict[str, ArtifactRef]:
-    """The decisive files that the batch does not name, since a snapshot has made them superfluous."""
+    """The decisive files that the batch does not name, because a snapshot has superseded them."""
     decisive = decisive_files(parsed_files(head.held), version)
     paths = [path for path in decisive if path not in refs and path in reading.listing.facts]
     if not paths or run.head is None:

@@ -1,21 +1,24 @@
 """What is known about the query that writes: from the jar, or, without it, from the tasks.
 
 With the jar the driver knows everything before the batch. Without it the tasks read the ids from their
-local properties and the commit learns them from the messages.
+local properties, and the commit learns them from the messages.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from pathlib import Path
 
-from pyspark_checkpoint.errors import RefusedError
+from pyspark_checkpoint.errors import Unsupported
 
 FACT_PREFIX = "__ckpt."
 _QUERY_ID = "sql.streaming.queryId"
 _RUN_ID = "spark.jobGroup.id"
 _BATCH_ID = "streaming.sql.batchId"
 _CONTINUOUS = "__is_continuous_processing"
+_URL = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*):(?://([^/]*))?(.*)", re.DOTALL)
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,7 +90,6 @@ class TaskFacts:
     """What a task knows: its place, the batch, and whose it is."""
 
     partition: int
-    task_attempt_id: int
     batch_id: int
     query_id: str
     run_id: str
@@ -95,23 +97,44 @@ class TaskFacts:
     """How often Spark has started this task before, in this batch."""
 
 
-def task_facts(
-    properties: Mapping[str, str | None], *, partition: int, task_attempt_id: int, attempt: int = 0
-) -> TaskFacts:
+def task_facts(properties: Mapping[str, str | None], *, partition: int, attempt: int = 0) -> TaskFacts:
     """Read the facts from a task's local properties; ``batch_id`` is -1 outside of a stream.
 
     Refused in continuous mode, which has no batches.
     """
     if properties.get(_CONTINUOUS) == "true":
-        raise RefusedError(
+        raise Unsupported(
             "ckpt-sink commits micro-batches, and this query runs in continuous mode",
             hint="use a processingTime or availableNow trigger",
         )
     return TaskFacts(
         partition=partition,
-        task_attempt_id=task_attempt_id,
         batch_id=int(properties.get(_BATCH_ID) or -1),
         query_id=properties.get(_QUERY_ID) or "",
         run_id=properties.get(_RUN_ID) or "",
         attempt=attempt,
     )
+
+
+def read_offsets(checkpoint_location: str, batch_id: int) -> str:
+    """The text of ``offsets/N``, empty if the location is not a directory that this process sees."""
+    root = local_directory(checkpoint_location)
+    if root is None:
+        return ""
+    try:
+        return (root / "offsets" / str(batch_id)).read_text("utf-8")
+    except OSError:
+        # Another machine's disk: the epoch is then known by query id and number alone.
+        return ""
+
+
+def local_directory(location: str) -> Path | None:
+    """The directory that a checkpoint location names, None if it is in some other file system.
+
+    As Hadoop reads it, no letter of a path stands for another one: ``%20`` is no space, ``#`` no fragment.
+    """
+    match = _URL.fullmatch(location)
+    if match is None:
+        return Path(location)
+    scheme, host, path = match.groups()
+    return Path(path) if scheme.lower() == "file" and host in (None, "", "localhost") else None

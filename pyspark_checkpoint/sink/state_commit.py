@@ -27,17 +27,14 @@ from pyspark_checkpoint.sink.location_check import (
     refuse_other_attempts,
     refuse_other_offsets,
 )
-from pyspark_checkpoint.sink.state_plan import StatePlan, plan_state
-from pyspark_checkpoint.sink.state_share import Remembered, StateReading, read_state
-from pyspark_checkpoint.sink.state_task import add_requests, open_location
-from pyspark_checkpoint.sink.worker_cache import ProcessCache
+from pyspark_checkpoint.sink.state_driver import StateReading, read_state
+from pyspark_checkpoint.sink.state_task import StatePlan, add_requests, plan_state
+from pyspark_checkpoint.sink.worker_cache import CACHE, LastCommit, open_location
 from pyspark_checkpoint.spark_files.location import CheckpointLocation, FileGone
 
 LOG_BOUNDS = PackBounds(max_inline_bytes=16 * 1024)
 """Spark's logs travel inside the manifest, so that they cost no request; the total stays bounded."""
 _ATTEMPTS = 5
-_BEFORE: ProcessCache[Remembered] = ProcessCache()
-"""What this process committed last, by run."""
 
 
 def commit_state(run: Run, batch: Batch) -> LocationPart | None:
@@ -51,7 +48,7 @@ def commit_state(run: Run, batch: Batch) -> LocationPart | None:
     watched = open_location(plan.location, run.run_id)
     refuse_other_attempts(run, batch, head, watched.logs)
     refuse_other_offsets(run, batch, head, watched.logs)
-    before = _BEFORE.find(_key(run, watched.location))
+    before = CACHE.last_commits.find(_key(run, watched.location))
     files = {} if run.head is None else {ref.name: ref for ref in run.head.manifest.files}
     for attempt in range(_ATTEMPTS):
         try:
@@ -69,7 +66,7 @@ def _commit_state(run: Run, batch: Batch, head: StatePlan, reading: StateReading
     refs, requests = _upload(uploads, run, batch, location)
     refuse_divergence(run, batch, head, reading, refs)
     files = {file.path: KnownFile(file.facts, refs[file.path]) for file in captured.files}
-    _BEFORE.put(_key(run, location), Remembered(batch.batch_id, reading.newest, files))
+    CACHE.last_commits.put(_key(run, location), LastCommit(batch.batch_id, reading.newest, files))
     return LocationPart(
         operators=operator_entries(captured.operators, refs),
         files=tuple(refs[file.path] for file in captured.files),

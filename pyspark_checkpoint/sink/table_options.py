@@ -7,7 +7,7 @@ error that names the nearest one. What begins with ``__ckpt.`` comes from the ja
 from __future__ import annotations
 
 import difflib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -38,7 +38,6 @@ _WRITE = (
 )
 _READ = ("checkpointId", "epoch", "savepoint", "timestampAsOf", "vnodes", "changes", "startingEpoch")
 _SPARK = ("checkpointLocation", "queryName", "maxFilesPerTrigger")
-_FLAGS = {"true": True, "false": False}
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,7 +101,7 @@ def parse_write_options(options: Mapping[str, str]) -> WriteOptions:
         retain=None if retain.lower() == "all" else _number({"retain": retain}, "retain", 1),
         compression=Compression(codec, level) if level else Compression(codec),
         take_over=_flag(values, "takeOver"),
-        state=_state(values.get("state", "auto")),
+        state=_choice(values, "state", STATE_MODES, "auto"),
     )
 
 
@@ -111,7 +110,7 @@ def parse_read_options(options: Mapping[str, str]) -> ReadOptions:
     values = _known(options, (*_SHARED, *_READ), "reading", other=_WRITE)
     points = [name for name in ("checkpointId", "epoch", "savepoint", "timestampAsOf") if name in values]
     if len(points) > 1:
-        raise SettingsError(f"{' and '.join(points)} each choose a checkpoint; give one of them")
+        raise SettingsError(f"{' and '.join(points)} each choose a checkpoint", hint="give one of them")
     streaming = str(options.get(f"{FACT_PREFIX}streaming", "false")).lower() == "true"
     return ReadOptions(
         shared=_shared(options, values),
@@ -139,7 +138,10 @@ def split_columns(text: str) -> tuple[str, ...]:
         else:
             name += letter
     if quoted:
-        raise SettingsError(f"keyColumns has a backtick without its other one: {text!r}")
+        raise SettingsError(
+            f"keyColumns has a backtick without its other one: {text!r}",
+            hint="write a backtick that is part of a name twice, inside backticks",
+        )
     return tuple(found for found in names if found)
 
 
@@ -162,7 +164,7 @@ def _unknown(
     typed: str, by_lower: Mapping[str, str], doing: str, other: Mapping[str, str]
 ) -> SettingsError:
     if typed.lower() in other:
-        return SettingsError(f"option {other[typed.lower()]} is not for {doing}")
+        return SettingsError(f"option {other[typed.lower()]} is not for {doing}", hint="leave it out")
     near = difflib.get_close_matches(typed.lower(), by_lower, n=1, cutoff=0.5)
     hint = f"did you mean {by_lower[near[0]]}?" if near else f"known: {', '.join(by_lower.values())}"
     return SettingsError(f"unknown option {typed} of ckpt-sink", hint=hint)
@@ -192,20 +194,20 @@ def _number(values: Mapping[str, str], name: str, minimum: int) -> int | None:
     if text is None:
         return None
     if not text.strip().removeprefix("-").isdecimal() or int(text) < minimum:
-        raise SettingsError(f"option {name} is a whole number of at least {minimum}, not {text!r}")
+        raise _wrong_value(name, text, f"a whole number of at least {minimum}")
     return int(text)
 
 
+def _choice(values: Mapping[str, str], name: str, choices: Sequence[str], default: str) -> str:
+    text = values.get(name, default).strip().lower()
+    if text not in choices:
+        raise _wrong_value(name, values[name], f"one of {', '.join(choices)}")
+    return text
+
+
 def _flag(values: Mapping[str, str], name: str, *, default: bool = False) -> bool:
-    text = values.get(name)
-    if text is None:
-        return default
-    if text.strip().lower() not in _FLAGS:
-        raise SettingsError(f"option {name} is true or false, not {text!r}")
-    return _FLAGS[text.strip().lower()]
+    return _choice(values, name, ("true", "false"), str(default).lower()) == "true"
 
 
-def _state(typed: str) -> str:
-    if typed.strip().lower() not in STATE_MODES:
-        raise SettingsError(f"option state is one of {', '.join(STATE_MODES)}, not {typed!r}")
-    return typed.strip().lower()
+def _wrong_value(name: str, text: str, allowed: str) -> SettingsError:
+    return SettingsError(f"option {name} cannot be {text!r}", hint=f"{name} is {allowed}")

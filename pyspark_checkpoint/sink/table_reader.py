@@ -2,23 +2,41 @@
 
 from __future__ import annotations
 
+import itertools
+import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import pyarrow as pa
-from pyspark.sql.datasource import DataSourceReader, Filter, InputPartition
+from pyspark.sql.datasource import (
+    DataSourceReader,
+    EqualNullSafe,
+    EqualTo,
+    Filter,
+    In,
+    InputPartition,
+    IsNull,
+)
 
-from pyspark_checkpoint.errors import FormatError, RefusedError, SettingsError
+from pyspark_checkpoint.errors import FormatError, Incompatible, NoCheckpoint, SettingsError
 from pyspark_checkpoint.format.artifact import ArtifactRef
+from pyspark_checkpoint.format.manifest import CheckpointManifest, OperatorSnapshotEntry
 from pyspark_checkpoint.format.manifest_parts import TableMode
 from pyspark_checkpoint.history.artifact_reader import ArtifactReader
+from pyspark_checkpoint.history.head import find_head
+from pyspark_checkpoint.history.lookup import (
+    find_number_by_epoch,
+    find_number_by_savepoint,
+    find_number_by_time,
+    parse_timestamp_ms,
+    read_checkpoint,
+)
+from pyspark_checkpoint.history.settle import unfolded
 from pyspark_checkpoint.history.store_cipher import DataKeyCipher
-from pyspark_checkpoint.sink.filters import wanted_keys
-from pyspark_checkpoint.sink.partition import Chain, ChainReader, rows_of_vnodes
-from pyspark_checkpoint.sink.table_lookup import FoundTable, read_table
+from pyspark_checkpoint.sink.chain import Chain, ChainReader, rows_of_vnodes
 from pyspark_checkpoint.sink.table_options import ReadOptions, SharedOptions
-from pyspark_checkpoint.sink.worker_cache import open_store
+from pyspark_checkpoint.sink.worker_cache import OpenTable, open_for_reading, open_store
 from pyspark_checkpoint.table.conform import conform
 from pyspark_checkpoint.table.info import TableInfo
 from pyspark_checkpoint.table.schema import raw_arrow_schema
@@ -27,6 +45,8 @@ from pyspark_checkpoint.table.vnode import parse_vnodes, vnodes_of
 ROWS_PER_BATCH = 65_536
 BYTES_PER_SPLIT = 64 * 1024 * 1024
 DECODED_BYTES_PER_SPLIT = 256 * 1024 * 1024
+MAX_KEYS = 10_000
+"""Filters that leave more keys over than this prune nothing."""
 
 
 @dataclass
@@ -39,13 +59,104 @@ class TableSplit(InputPartition):
     cipher: DataKeyCipher | None
     vnodes: tuple[int, ...] | None
 
+    def reader(self, shared: SharedOptions) -> ChainReader:
+        """What reads the chain."""
+        artifacts = ArtifactReader(open_store(shared), store_id=self.store_id, cipher=self.cipher)
+        return ChainReader(artifacts, self.table)
+
+
+@dataclass(frozen=True, slots=True)
+class FoundTable:
+    """A table at one checkpoint."""
+
+    opened: OpenTable
+    manifest: CheckpointManifest
+    table: TableInfo
+    own_epoch: bool = True
+    """Whether the rows of the checkpoint's own epoch are wanted too, and not only those before it."""
+
+    def chains(self) -> list[Chain]:
+        """The chains of all partitions, with what is settled: reads the lists that the manifest names."""
+        entry = self.manifest.operators.get(self.table.operator)
+        if entry is not None and entry.settled:
+            entry = unfolded(self.opened.store, entry)
+        chains = _chains(entry)
+        return chains if self.own_epoch else [chain.before(self.manifest.epoch) for chain in chains]
+
+    def newest_chains(self) -> list[Chain]:
+        """The same without what is settled, which is never of the manifest's own epoch."""
+        return _chains(self.manifest.operators.get(self.table.operator))
+
+    def split(self, chain: Chain, vnodes: tuple[int, ...] | None = None) -> TableSplit:
+        """A chain as a task reads it, with the data keys of its artifacts and no others."""
+        opened = self.opened
+        ids = {ref.data_key_id for ref in chain.refs if ref.data_key_id}
+        cipher = None if opened.cipher is None else opened.cipher.task_cipher(sorted(ids))
+        return TableSplit(chain, self.table, opened.store_id, cipher, vnodes)
+
+
+def _chains(entry: OperatorSnapshotEntry | None) -> list[Chain]:
+    return [Chain(part.partition_id, part.artifacts) for part in (entry.partitions if entry else ())]
+
+
+def open_table(shared: SharedOptions) -> OpenTable:
+    """Open a store that must hold something."""
+    opened = open_for_reading(shared)
+    if opened is None:
+        raise NoCheckpoint(f"there is no table at {shared.path}", hint="write one first, or check the path")
+    return opened
+
+
+def read_table(options: ReadOptions) -> FoundTable:
+    """The table at the checkpoint that the options choose: the newest one unless they name another."""
+    opened = open_table(options.shared)
+    checkpoint_id = _find_checkpoint_id(opened, options)
+    if checkpoint_id is not None:
+        found = read_checkpoint(opened.store, checkpoint_id, mac=opened.mac)
+        return found_table(opened, found.manifest, options.shared)
+    head = find_head(opened.store, mac=opened.mac, store_id=opened.store_id)
+    if head is None:
+        raise NoCheckpoint(
+            f"nothing was committed to {options.shared.path} yet", hint="start the query that writes"
+        )
+    return found_table(opened, head.manifest, options.shared)
+
+
+def found_table(opened: OpenTable, manifest: CheckpointManifest, shared: SharedOptions) -> FoundTable:
+    """The table of a manifest, which must have one."""
+    if manifest.table is None:
+        raise Incompatible(
+            f"{shared.path} holds checkpoints of a query, not a table",
+            hint="read the path of a table that ckpt-sink wrote; ckpt show says what is here",
+        )
+    return FoundTable(opened, manifest, TableInfo.of_manifest(manifest))
+
+
+def _find_checkpoint_id(opened: OpenTable, options: ReadOptions) -> int | None:
+    """The wanted checkpoint, None for the newest."""
+    store = opened.store
+    if options.epoch is not None:
+        found, wanted = find_number_by_epoch(store, options.epoch), f"epoch {options.epoch}"
+    elif options.savepoint is not None:
+        found = find_number_by_savepoint(store, options.savepoint)
+        wanted = f"savepoint {options.savepoint!r}"
+    elif options.timestamp is not None:
+        found = find_number_by_time(store, parse_timestamp_ms(options.timestamp, "timestampAsOf"))
+        wanted = f"checkpoint from {options.timestamp} or before"
+    else:
+        return options.checkpoint_id
+    if found is None:
+        raise NoCheckpoint(
+            f"{options.shared.path} has no {wanted}",
+            hint="ckpt list shows what it has; older ones are pruned",
+        )
+    return found
+
 
 class TableReader(DataSourceReader):
     """Reads the table that the options choose, as it was when the reader was planned."""
 
     def __init__(self, options: ReadOptions, schema: Mapping[str, Any]) -> None:
-        self._shared = options.shared
-        self._vnodes = options.vnodes
         self._options = options
         self._schema = dict(schema)
         self._filters: tuple[Filter, ...] = ()
@@ -60,15 +171,18 @@ class TableReader(DataSourceReader):
         """The rows of one split."""
         if not isinstance(partition, TableSplit):
             return iter(())
-        rows = read_split(self._shared, partition)
+        rows = read_split(self._options.shared, partition)
         return iter(as_batches(rows, raw_arrow_schema(self._schema)))
 
     def _wanted_vnodes(self, table: TableInfo) -> tuple[int, ...] | None:
         wanted = None
-        if self._vnodes is not None:
+        if self._options.vnodes is not None:
             if not table.routed:
-                raise SettingsError("option vnodes needs a table with keys, written with the jar")
-            wanted = parse_vnodes(self._vnodes, table.vnodes)
+                raise SettingsError(
+                    "option vnodes needs a table with keys, written with the jar",
+                    hint="leave the option vnodes out, and filter the rows",
+                )
+            wanted = parse_vnodes(self._options.vnodes, table.vnodes)
         keys = wanted_keys(self._filters, table) if table.routed else None
         if keys is None:
             return wanted
@@ -87,7 +201,7 @@ class FilteringTableReader(TableReader):
 
 def table_splits(found: FoundTable, wanted: tuple[int, ...] | None) -> Iterator[TableSplit]:
     """Cut a table for reading; ``wanted`` are the vnodes to read, None for all."""
-    table, opened = found.table, found.opened
+    table = found.table
     for chain in found.chains():
         vnodes = None
         if wanted is not None:
@@ -96,9 +210,7 @@ def table_splits(found: FoundTable, wanted: tuple[int, ...] | None) -> Iterator[
                 continue
             vnodes = None if len(owned) == table.vnodes // table.partitions else tuple(owned)
         for piece in _pieces(chain, table):
-            ids = {ref.data_key_id for ref in piece.refs if ref.data_key_id}
-            cipher = None if opened.cipher is None else opened.cipher.task_cipher(sorted(ids))
-            yield TableSplit(piece, table, opened.store_id, cipher, vnodes)
+            yield found.split(piece, vnodes)
 
 
 def _pieces(chain: Chain, table: TableInfo) -> Iterator[Chain]:
@@ -121,9 +233,8 @@ def _pieces(chain: Chain, table: TableInfo) -> Iterator[Chain]:
 
 def read_split(shared: SharedOptions, split: TableSplit) -> pa.Table:
     """The rows of one split, in the table's schema."""
-    artifacts = ArtifactReader(open_store(shared), store_id=split.store_id, cipher=split.cipher)
     try:
-        rows = ChainReader(artifacts, split.table).rows(split.chain)
+        rows = split.reader(shared).rows(split.chain)
     except FormatError as error:
         error.hint = error.hint or (
             "if the table has moved on by more epochs than the option retain keeps since this query began, "
@@ -138,9 +249,45 @@ def as_batches(rows: pa.Table, schema: pa.Schema) -> list[pa.RecordBatch]:
     rows = conform(rows, schema)
     for field in schema:
         if not field.nullable and rows.column(field.name).null_count:
-            raise RefusedError(
+            raise Incompatible(
                 f"column {field.name} has nulls by now, and had none when this query was made",
                 hint="load the table again, or start the stream again",
             )
     batches: list[pa.RecordBatch] = rows.to_batches(max_chunksize=ROWS_PER_BATCH)
     return batches
+
+
+def wanted_keys(filters: Sequence[Filter], table: TableInfo) -> pa.Table | None:
+    """The only keys that can pass the filters, None if they leave any column of the key open."""
+    choices: list[list[Any]] = []
+    for key in table.keys:
+        values = _values(filters, key)
+        if values is None:
+            return None
+        choices.append(values)
+    if math.prod(map(len, choices)) > MAX_KEYS:
+        return None
+    schema = table.schema.arrow()
+    rows = list(itertools.product(*choices))
+    try:
+        columns = [
+            pa.array([row[at] for row in rows], schema.field(key).type) for at, key in enumerate(table.keys)
+        ]
+    except (pa.ArrowInvalid, pa.ArrowTypeError, pa.ArrowNotImplementedError):
+        # A value that does not convert, such as a number beyond the column's type, prunes nothing.
+        return None
+    return pa.table(columns, names=list(table.keys))
+
+
+def _values(filters: Sequence[Filter], key: str) -> list[Any] | None:
+    """The values that one column can have, by the first filter that says so."""
+    for found in filters:
+        if getattr(found, "attribute", None) != (key,):
+            continue
+        if isinstance(found, EqualTo | EqualNullSafe):
+            return [found.value]
+        if isinstance(found, IsNull):
+            return [None]
+        if isinstance(found, In):
+            return list(dict.fromkeys(found.value))
+    return None

@@ -1,4 +1,8 @@
-"""What a task does: its rows become one artifact, its chain is rewritten if it is time, all in one PUT."""
+"""One task of a batch: its rows become one artifact, its chain is compacted when due, all in one PUT.
+
+Spark pickles what a task returns, and what the jar adds to it, and unpickles both for the commit:
+``StagedPartition`` and ``DriverFacts`` are all that travels from ``write`` to ``commit``.
+"""
 
 from __future__ import annotations
 
@@ -6,21 +10,24 @@ import io
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+import orjson
 import pyarrow as pa
+from pyspark.sql.datasource import WriterCommitMessage
 
 from pyspark_checkpoint.capture.upload import UploadTarget
 from pyspark_checkpoint.clock import SYSTEM_CLOCK, Clock
-from pyspark_checkpoint.errors import RefusedError
+from pyspark_checkpoint.errors import Unsupported
+from pyspark_checkpoint.format.artifact import ArtifactRef
 from pyspark_checkpoint.format.keys import CheckpointId
+from pyspark_checkpoint.format.manifest import RequestCount
 from pyspark_checkpoint.format.manifest_parts import TableMode
 from pyspark_checkpoint.format.pack import PackBounds
 from pyspark_checkpoint.history.artifact_reader import ArtifactReader
 from pyspark_checkpoint.history.staging import Staged, StagedItem, stage
 from pyspark_checkpoint.sink.batch_plan import SinkPlan
-from pyspark_checkpoint.sink.messages import Rewritten, StagedPartition
-from pyspark_checkpoint.sink.partition import Chain, ChainReader, plan_chain_roll
-from pyspark_checkpoint.sink.query import TaskFacts
-from pyspark_checkpoint.sink.state_task import TakenState, add_requests, take_state
+from pyspark_checkpoint.sink.chain import Chain, ChainReader, plan_chain_compaction
+from pyspark_checkpoint.sink.query import QueryFacts, TaskFacts, facts_from_fields
+from pyspark_checkpoint.sink.state_task import CollectedState, CoveredFile, add_requests, collect_state
 from pyspark_checkpoint.store.base import ObjectStore
 from pyspark_checkpoint.table.codec import (
     Compression,
@@ -41,6 +48,46 @@ _ONE_OBJECT = PackBounds(
 )
 
 
+@dataclass(frozen=True)
+class Rewritten:
+    """An artifact that takes the place of a chain's artifacts from ``first`` up to ``end``.
+
+    Positions count the chain without the epoch that is being written.
+    """
+
+    first: int
+    end: int
+    ref: ArtifactRef
+
+
+@dataclass(frozen=True)
+class StagedPartition(WriterCommitMessage):
+    """What one task has made durable. ``plan`` comes with partition 0 only: it is the same for all."""
+
+    task: TaskFacts
+    epoch: int
+    parent_sha256: str
+    ref: ArtifactRef | None
+    rewritten: Rewritten | None
+    requests: RequestCount
+    plan: SinkPlan | None
+    state: tuple[CoveredFile, ...] = ()
+    """The state files of this task's share, new and known ones."""
+
+
+@dataclass(frozen=True)
+class DriverFacts(WriterCommitMessage):
+    """What only the JVM's driver knows."""
+
+    facts: QueryFacts
+
+
+def query_facts(text: str) -> DriverFacts:
+    """Read the message that the jar adds to those of the tasks; Spark unpickles a call of this."""
+    fields = {str(name): str(value) for name, value in orjson.loads(text).items()}
+    return DriverFacts(facts_from_fields(fields))
+
+
 @dataclass(frozen=True, slots=True)
 class _Rewrite:
     """A part of the chain, from ``first`` up to ``end``, as the item that takes its place."""
@@ -48,15 +95,6 @@ class _Rewrite:
     first: int
     end: int
     item: StagedItem
-
-
-@dataclass(frozen=True, slots=True)
-class _Encoded:
-    """The rows of an epoch as bytes, how many rows they are, and what they take once they are decoded."""
-
-    data: bytes
-    rows: int
-    decoded_bytes: int
 
 
 class SinkTask:
@@ -70,78 +108,48 @@ class SinkTask:
         compression: Compression,
         clock: Clock = SYSTEM_CLOCK,
     ) -> None:
-        plan = plan.of_query(task.query_id)
-        self._plan = plan
-        self._table = plan.table
+        self._plan = plan.of_query(task.query_id)
+        self._table = self._plan.table
         self._task = task
         self._store = store
         self._compression = compression
         self._clock = clock
-        self._epoch = plan.epoch_of(task.batch_id)
+        self._epoch = self._plan.epoch_of(task.batch_id)
 
     def run(self, batches: Iterator[pa.RecordBatch]) -> StagedPartition:
-        """Drain the rows, make everything durable, and say what it was."""
-        encoded = self._encode(batches)
+        """Drain the rows, make everything durable, and say what it was.
+
+        The rows go first: when they are read to their end, Spark has written the state of this batch.
+        """
+        rows = self._encode(batches)
         rewrite = self._rewrite()
-        state = self._take_state()
-        items = [] if encoded is None else [self._item(encoded)]
-        if rewrite is not None:
-            items.append(rewrite.item)
+        state = self._collect_state()
+        rewritten = None if rewrite is None else rewrite.item
+        items = [item for item in (rows, rewritten) if item is not None]
         staged = self._stage([*items, *state.items])
-        refs = list(staged.refs[: len(items)])
+        refs = staged.refs[: len(items)]
         return StagedPartition(
             task=self._task,
             epoch=self._epoch,
             parent_sha256=self._plan.parent_sha256,
-            rows=0 if encoded is None else encoded.rows,
-            ref=None if encoded is None else refs[0],
+            ref=None if rows is None else refs[0],
             rewritten=None if rewrite is None else Rewritten(rewrite.first, rewrite.end, refs[-1]),
             requests=add_requests([state.requests, staged.requests]),
             plan=self._plan.returned() if self._task.partition == 0 else None,
             state=state.all_covered(staged.refs[len(items) :]),
         )
 
-    def _take_state(self) -> TakenState:
-        """The rows are read to their end: what Spark keeps of this batch is written by now."""
-        plan = self._plan
-        if plan.state is None:
-            return TakenState()
-        target = UploadTarget(self._store, plan.number, plan.store_id, plan.cipher)
-        share = plan.state.share_of(self._task.partition)
-        return take_state(share, self._task, target, self._epoch - self._task.batch_id)
+    # --- rows ----------------------------------------------------------------------------------------
 
-    def _item(self, encoded: _Encoded) -> StagedItem:
-        return StagedItem(
-            data=encoded.data,
-            is_delta=not self._plan.replaces,
-            epoch=self._epoch,
-            operator=self._table.operator,
-            partition=self._task.partition,
-            decoded_bytes=encoded.decoded_bytes,
-        )
-
-    def _stage(self, items: list[StagedItem]) -> Staged:
-        if not items:
-            return Staged()
-        return stage(
-            self._store,
-            CheckpointId(self._plan.number, self._clock.uuid7()),
-            items,
-            store_id=self._plan.store_id,
-            cipher=self._plan.cipher,
-            bounds=_ONE_OBJECT,
-            clock=self._clock,
-        )
-
-    def _encode(self, batches: Iterator[pa.RecordBatch]) -> _Encoded | None:
-        """The epoch's rows as bytes; None if there are none."""
+    def _encode(self, batches: Iterator[pa.RecordBatch]) -> StagedItem | None:
+        """The epoch's rows; None if there are none."""
         incoming = self._plan.incoming.arrow()
         tables = (conform(pa.Table.from_batches([batch]), incoming) for batch in batches)
         if self._plan.replaces or self._table.sequence_column or self._table.op_column:
-            return self._encode_whole(tables, incoming)
+            return self._encode_whole(tables)
         return self._encode_stream(tables)
 
-    def _encode_stream(self, tables: Iterator[pa.Table]) -> _Encoded | None:
+    def _encode_stream(self, tables: Iterator[pa.Table]) -> StagedItem | None:
         """Compress while rows still arrive; only the keys are kept, to see that each is there once."""
         schema, keys = self._table.schema.arrow(), list(self._table.keys)
         sink, kept = io.BytesIO(), []
@@ -156,21 +164,21 @@ class SinkTask:
         if keys:
             self._check_keys(pa.concat_tables(kept))
         data = sink.getvalue()
-        return _Encoded(data, writer.rows, arrow_size(data))
+        return self._item(data, self._epoch, arrow_size(data), is_delta=True)
 
-    def _encode_whole(self, tables: Iterator[pa.Table], incoming: pa.Schema) -> _Encoded | None:
+    def _encode_whole(self, tables: Iterator[pa.Table]) -> StagedItem | None:
         parts = [table for table in tables if table.num_rows]
         if not parts:
             return None
-        rows = pa.concat_tables(parts) if parts else incoming.empty_table()
+        rows = pa.concat_tables(parts)
         if self._table.op_column:
             rows = mark_deletes(rows, self._table.op_column)
         rows = conform(rows, delta_schema(self._table.schema.arrow(), deletes=bool(self._table.op_column)))
         if self._table.keys:
             rows = self._check_keys(rows)
-        encode = encode_snapshot if self._plan.replaces else encode_delta
-        data = encode(rows, self._compression)
-        return _Encoded(data, rows.num_rows, recorded_size(data, rows))
+        is_delta = not self._plan.replaces
+        data = (encode_delta if is_delta else encode_snapshot)(rows, self._compression)
+        return self._item(data, self._epoch, recorded_size(data, rows), is_delta=is_delta)
 
     def _check_keys(self, rows: pa.Table) -> pa.Table:
         """One row per key, and this partition's keys only: a row elsewhere would never be found again."""
@@ -180,55 +188,83 @@ class SinkTask:
             owners = owners_of(hashes, self._table.partitions)
             strangers = owners[owners != self._task.partition]
             if len(strangers):
-                raise RefusedError(
+                raise Unsupported(
                     f"{len(strangers)} rows came to partition {self._task.partition}, and the first of "
                     f"them belongs to partition {strangers[0]}",
                     hint="this is a fault of the jar or of its Spark version; please report it",
                 )
         return one_row_per_key(rows, keys, self._table.sequence_column, hashes=hashes)
 
-    def _rewrite(self) -> _Rewrite | None:
-        if self._plan.replaces:
-            return None
-        cipher, store_id = self._plan.cipher, self._plan.store_id
-        reader = ChainReader(ArtifactReader(self._store, store_id=store_id, cipher=cipher), self._table)
-        if self._plan.old_partitions is not None:
-            return self._split_anew(reader, self._plan.old_partitions)
-        if self._task.attempt:
-            return None  # the first one may have died of it; the chain can wait for its next turn
-        refs = self._plan.chains.get(self._task.partition, ())
-        chain = Chain(self._task.partition, refs).before(self._epoch)
-        roll = plan_chain_roll(chain, self._table, self._epoch, self._plan.max_deltas)
-        if roll is None:
-            return None
-        rows = reader.merged(chain, roll)
-        covered = max(ref.epoch for ref in chain.refs[roll.first : roll.end])
-        keyed = self._table.mode is TableMode.UPSERT
-        as_delta = keyed and roll.level is not None
-        data = (
-            encode_delta(rows, self._compression) if as_delta else encode_snapshot(rows, self._compression)
-        )
-        item = StagedItem(
-            data=data,
-            is_delta=roll.level is not None,
-            epoch=covered,
-            operator=self._table.operator,
-            partition=self._task.partition,
-            name=level_name(roll.level or 0),
-            decoded_bytes=recorded_size(data, rows),
-        )
-        return _Rewrite(roll.first, roll.end, item)
+    # --- the chain -----------------------------------------------------------------------------------
 
-    def _split_anew(self, reader: ChainReader, old_partitions: int) -> _Rewrite:
+    def _rewrite(self) -> _Rewrite | None:
+        """What takes the place of a part of the chain: by compaction, or because of a repartition."""
+        plan, partition = self._plan, self._task.partition
+        if plan.replaces:
+            return None
+        artifacts = ArtifactReader(self._store, store_id=plan.store_id, cipher=plan.cipher)
+        reader = ChainReader(artifacts, self._table)
+        if plan.old_partitions is not None:
+            return self._repartition(reader, plan.old_partitions)
+        if self._task.attempt:
+            return None  # the first attempt may have died of it; compaction can wait
+        chain = Chain(partition, plan.chains.get(partition, ())).before(self._epoch)
+        compaction = plan_chain_compaction(chain, self._table, self._epoch, plan.max_deltas)
+        if compaction is None:
+            return None
+        rows = reader.merged(chain, compaction)
+        is_delta = compaction.level is not None
+        encode = encode_delta if is_delta and self._table.mode is TableMode.UPSERT else encode_snapshot
+        data = encode(rows, self._compression)
+        newest = max(ref.epoch for ref in chain.refs[compaction.first : compaction.end])
+        item = self._item(
+            data,
+            newest,
+            recorded_size(data, rows),
+            is_delta=is_delta,
+            name=level_name(compaction.level or 0),
+        )
+        return _Rewrite(compaction.first, compaction.end, item)
+
+    def _repartition(self, reader: ChainReader, old_partitions: int) -> _Rewrite:
         chains = [Chain(number, refs).before(self._epoch) for number, refs in self._plan.chains.items()]
-        rows = reader.split_anew(chains, self._task.partition, old_partitions)
+        rows = reader.repartitioned(chains, self._task.partition, old_partitions)
         data = encode_snapshot(rows, self._compression)
-        item = StagedItem(
+        newest = max((ref.epoch for chain in chains for ref in chain.refs), default=0)
+        return _Rewrite(0, 0, self._item(data, newest, recorded_size(data, rows), is_delta=False))
+
+    def _item(
+        self, data: bytes, epoch: int, decoded_bytes: int, *, is_delta: bool, name: str = ""
+    ) -> StagedItem:
+        return StagedItem(
             data=data,
-            is_delta=False,
-            epoch=max((ref.epoch for chain in chains for ref in chain.refs), default=0),
+            is_delta=is_delta,
+            epoch=epoch,
             operator=self._table.operator,
             partition=self._task.partition,
-            decoded_bytes=recorded_size(data, rows),
+            name=name,
+            decoded_bytes=decoded_bytes,
         )
-        return _Rewrite(0, 0, item)
+
+    # --- state, and making it all durable ------------------------------------------------------------
+
+    def _collect_state(self) -> CollectedState:
+        plan = self._plan
+        if plan.state is None:
+            return CollectedState()
+        target = UploadTarget(self._store, plan.number, plan.store_id, plan.cipher)
+        share = plan.state.share_of(self._task.partition)
+        return collect_state(share, self._task, target, self._epoch - self._task.batch_id)
+
+    def _stage(self, items: list[StagedItem]) -> Staged:
+        if not items:
+            return Staged()
+        return stage(
+            self._store,
+            CheckpointId(self._plan.number, self._clock.uuid7()),
+            items,
+            store_id=self._plan.store_id,
+            cipher=self._plan.cipher,
+            bounds=_ONE_OBJECT,
+            clock=self._clock,
+        )

@@ -1,4 +1,4 @@
-"""What a Python worker of the driver keeps between batches: open stores, the head, the run.
+"""What a Python worker remembers between batches: open stores and locations, the head, the run.
 
 Spark plans a batch in one process and commits it in another, and keeps both for the next batch. Both
 may be replaced at any time by a fresh fork, so nothing here is more than a cache: the store has the truth.
@@ -7,10 +7,11 @@ may be replaced at any time by a fresh fork, so nothing here is more than a cach
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from typing import Generic, TypeVar
 
+from pyspark_checkpoint.capture.upload_plan import KnownFile
 from pyspark_checkpoint.clock import SYSTEM_CLOCK
 from pyspark_checkpoint.crypto.keyring import find_key_ring, load_key_ring
 from pyspark_checkpoint.errors import FormatError
@@ -18,10 +19,14 @@ from pyspark_checkpoint.format.envelope import Mac
 from pyspark_checkpoint.format.manifest import CheckpointManifest, QueryInfo
 from pyspark_checkpoint.history.control import ensure_control, find_control_or_new
 from pyspark_checkpoint.history.head import Head, find_head
+from pyspark_checkpoint.history.live_set import SummaryCache
 from pyspark_checkpoint.history.manifest_reader import find_manifest
 from pyspark_checkpoint.history.run import Run
 from pyspark_checkpoint.history.store_cipher import StoreCipher, choose_cipher, read_with
-from pyspark_checkpoint.sink.table_options import SharedOptions
+from pyspark_checkpoint.sink.query import QueryFacts
+from pyspark_checkpoint.sink.table_options import SharedOptions, WriteOptions
+from pyspark_checkpoint.spark_files.location import CheckpointLocation, LocationSpec
+from pyspark_checkpoint.spark_files.log_reader import LocationLogs
 from pyspark_checkpoint.store.base import ObjectStore
 from pyspark_checkpoint.store.open import open_object_store, parse_store_settings
 from pyspark_checkpoint.store.probe import require_conditional_writes
@@ -42,9 +47,7 @@ class ProcessCache(Generic[T]):
         """The value of ``key``, made if this process has none."""
         full = (os.getpid(), *key)
         if full not in self._values:
-            if len(self._values) >= _MAX_CACHED:
-                self._values.pop(next(iter(self._values)))
-            self._values[full] = make()
+            self.put(key, make())
         return self._values[full]
 
     def find(self, key: _Key) -> T | None:
@@ -52,12 +55,23 @@ class ProcessCache(Generic[T]):
         return self._values.get((os.getpid(), *key))
 
     def put(self, key: _Key, value: T) -> None:
-        """Remember a value."""
-        self._values[(os.getpid(), *key)] = value
+        """Remember a value; the oldest one goes if there are too many."""
+        full = (os.getpid(), *key)
+        if full not in self._values and len(self._values) >= _MAX_CACHED:
+            self._values.pop(next(iter(self._values)))
+        self._values[full] = value
 
     def drop(self, key: _Key) -> None:
         """Forget a value."""
         self._values.pop((os.getpid(), *key), None)
+
+    def values(self) -> list[T]:
+        """All values."""
+        return list(self._values.values())
+
+    def clear(self) -> None:
+        """Forget all values."""
+        self._values.clear()
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,10 +84,51 @@ class OpenTable:
     mac: Mac | None
 
 
-_STORES: ProcessCache[ObjectStore] = ProcessCache()
-_TABLES: ProcessCache[OpenTable] = ProcessCache()
-_HEADS: ProcessCache[Head | None] = ProcessCache()
-_RUNS: ProcessCache[Run] = ProcessCache()
+@dataclass(frozen=True, slots=True)
+class OpenLocation:
+    """A checkpoint location that this process has open, and what it has read there."""
+
+    location: CheckpointLocation
+    logs: LocationLogs
+
+
+@dataclass(frozen=True, slots=True)
+class LastCommit:
+    """What the last commit of a run in this process saw; other processes may have committed since."""
+
+    batch_id: int
+    newest_version: int
+    """The newest version that any state file had when the whole location was listed."""
+    files: Mapping[str, KnownFile] = field(default_factory=dict)
+    """Spark's small files, by path."""
+
+
+class WorkerCache:
+    """Everything that a Python worker remembers from one batch to the next. ``CACHE`` is the only one."""
+
+    def __init__(self) -> None:
+        self.stores: ProcessCache[ObjectStore] = ProcessCache()
+        self.tables: ProcessCache[OpenTable] = ProcessCache()
+        self.heads: ProcessCache[Head | None] = ProcessCache()
+        """The head that the last batch was planned on, by table."""
+        self.runs: ProcessCache[Run] = ProcessCache()
+        self.summaries: ProcessCache[SummaryCache] = ProcessCache()
+        """The manifests that a prune looks at, by table."""
+        self.locations: ProcessCache[OpenLocation] = ProcessCache()
+        self.readable: ProcessCache[bool] = ProcessCache()
+        """The checkpoint locations that could be read."""
+        self.last_commits: ProcessCache[LastCommit] = ProcessCache()
+        """By run and checkpoint location."""
+        self.warnings: ProcessCache[bool] = ProcessCache()
+        """What was logged already, because it is true for every batch."""
+
+    def forget(self) -> None:
+        """Forget everything, as a process that is replaced by a fresh one does."""
+        for cache in vars(self).values():
+            cache.clear()
+
+
+CACHE = WorkerCache()
 
 
 def store_key(shared: SharedOptions) -> _Key:
@@ -83,61 +138,32 @@ def store_key(shared: SharedOptions) -> _Key:
 
 def open_store(shared: SharedOptions) -> ObjectStore:
     """The store, opened once per process."""
-    return _STORES.get(store_key(shared), lambda: open_object_store(shared.path, shared.store_options))
+    return CACHE.stores.get(store_key(shared), lambda: open_object_store(shared.path, shared.store_options))
 
 
 def open_for_writing(shared: SharedOptions, *, store_id: str = "") -> OpenTable:
     """The store, made if it is new, and known to keep two drivers apart.
 
-    ``store_id`` is what another process has found there: if this one remembers another store, that was
-    removed and made anew, and is opened again.
+    ``store_id`` is what another process has found there. If this one remembers another id, the store was
+    deleted and created again, and is opened anew.
     """
-    opened = _TABLES.get(store_key(shared), lambda: _open_for_writing(shared))
-    if store_id in ("", opened.store_id):
-        return opened
-    _forget_table(shared)
-    return _TABLES.get(store_key(shared), lambda: _open_for_writing(shared))
 
+    def opened() -> OpenTable:
+        store = open_store(shared)
+        settings = parse_store_settings(shared.path, shared.store_options)
+        require_conditional_writes(store, settings.allow_unsafe_store)
+        control = ensure_control(store, SYSTEM_CLOCK).control
+        return _opened(shared, store, control.store_id, writing=True)
 
-IsLast = Callable[[CheckpointManifest], bool]
-"""Whether a checkpoint is that of the batch before the one that is planned, so that none comes after it."""
-
-
-def _never(_: CheckpointManifest) -> bool:
-    return False
-
-
-def open_to_plan(
-    shared: SharedOptions, *, begun: bool, is_last: IsLast = _never
-) -> tuple[OpenTable, Head | None]:
-    """The table, and the head to plan the next batch on.
-
-    A table that was removed since this process saw it last is a new one for a run that starts. For a
-    run that has committed to it (``begun``) that is an error.
-    """
-    remembered = _TABLES.find(store_key(shared)) is not None
-    opened = open_for_writing(shared)
-    try:
-        return opened, find_planning_head(shared, opened, is_last)
-    except FormatError:
-        if begun or not remembered:
-            raise
-    _forget_table(shared)
-    opened = open_for_writing(shared)
-    return opened, find_planning_head(shared, opened, is_last)
+    known = CACHE.tables.find(store_key(shared))
+    if known is not None and store_id not in ("", known.store_id):
+        _forget_table(shared)
+    return CACHE.tables.get(store_key(shared), opened)
 
 
 def _forget_table(shared: SharedOptions) -> None:
-    _TABLES.drop(store_key(shared))
-    _HEADS.drop(store_key(shared))
-
-
-def _open_for_writing(shared: SharedOptions) -> OpenTable:
-    store = open_store(shared)
-    settings = parse_store_settings(shared.path, shared.store_options)
-    require_conditional_writes(store, settings.allow_unsafe_store)
-    store_id = ensure_control(store, SYSTEM_CLOCK).control.store_id
-    return _opened(shared, store, store_id, writing=True)
+    CACHE.tables.drop(store_key(shared))
+    CACHE.heads.drop(store_key(shared))
 
 
 def open_for_reading(shared: SharedOptions) -> OpenTable | None:
@@ -156,61 +182,76 @@ def _opened(shared: SharedOptions, store: ObjectStore, store_id: str, *, writing
     return OpenTable(store, store_id, cipher, None if keyless else read_with(cipher))
 
 
-def find_planning_head(shared: SharedOptions, opened: OpenTable, is_last: IsLast = _never) -> Head | None:
+IsLast = Callable[[CheckpointManifest], bool]
+"""Whether a checkpoint is that of the batch before the one that is planned, so that none comes after it."""
+
+
+def open_to_plan(
+    shared: SharedOptions, *, begun: bool, is_last: IsLast | None = None
+) -> tuple[OpenTable, Head | None]:
+    """The table, and the head to plan the next batch on.
+
+    A table that was deleted since this process saw it last is a new one for a run that starts. For a
+    run that has committed to it (``begun``) that is an error.
+    """
+    remembered = CACHE.tables.find(store_key(shared)) is not None
+    opened = open_for_writing(shared)
+    try:
+        return opened, _find_planning_head(shared, opened, is_last)
+    except FormatError:
+        if begun or not remembered:
+            raise
+    _forget_table(shared)
+    opened = open_for_writing(shared)
+    return opened, _find_planning_head(shared, opened, is_last)
+
+
+def _find_planning_head(shared: SharedOptions, opened: OpenTable, is_last: IsLast | None) -> Head | None:
     """The head to plan on, with one request when this run has committed one batch since the last plan.
 
-    Climbs from the head of the last plan while the next number exists, or until ``is_last`` knows that
-    none does; Spark may have planned batches in between in another process. That nothing is above is
-    settled by the commit, which creates the next number or loses it. If there is no next number at all,
-    the store is looked at as a whole: the numbers that this process knew may have been pruned, or the
-    table may have been removed.
+    Reads upwards from the head of the last plan while the next checkpoint exists, or until ``is_last``
+    knows that none does; Spark may have planned batches in between in another process. That nothing is
+    above is proven by the commit, which creates the next checkpoint or loses the race. If there is no next
+    one at all, the whole store is looked at: the checkpoints that this process knew may have been pruned,
+    or the table may have been deleted.
     """
-    key, mac = store_key(shared), opened.mac
-    head = _HEADS.find(key)
-    if head is not None:
-        run_id, known = head.manifest.run_id, head.number
-        for _ in range(_MAX_CLIMB):
-            found = find_manifest(opened.store, head.number + 1, mac=mac)
-            if found is None and head.number == known:
-                break
-            if found is None:
-                _HEADS.put(key, head)
-                return head
-            if found.manifest.run_id != run_id:
-                break
-            head = Head(found.manifest, found.sha256, head.control, found.data)
-            if is_last(found.manifest):
-                _HEADS.put(key, head)
-                return head
-    head = find_head(opened.store, cached=head, mac=mac, store_id=opened.store_id)
-    _HEADS.put(key, head)
+    head = known = CACHE.heads.find(store_key(shared))
+    is_newest = False
+    for _ in range(_MAX_CLIMB):
+        if head is None or known is None:
+            break
+        found = find_manifest(opened.store, head.number + 1, mac=opened.mac)
+        if found is None:
+            is_newest = head.number > known.number
+            break
+        if found.manifest.run_id != known.manifest.run_id:
+            break
+        head = Head(found.manifest, found.sha256, head.control, found.data)
+        is_newest = is_last is not None and is_last(found.manifest)
+        if is_newest:
+            break
+    if not is_newest:
+        head = find_head(opened.store, cached=head, mac=opened.mac, store_id=opened.store_id)
+    CACHE.heads.put(store_key(shared), head)
     return head
 
 
-def remember_head(shared: SharedOptions, head: Head | None) -> None:
-    """Plan the next batch on this head."""
-    _HEADS.put(store_key(shared), head)
+def open_run(options: WriteOptions, opened: OpenTable, facts: QueryFacts, query: QueryInfo) -> Run:
+    """The run in this process; one that was taken over is fenced."""
 
+    def new_run() -> Run:
+        run = Run(
+            opened.store,
+            facts.run_id,
+            query=query,
+            cipher=opened.cipher,
+            claimed=facts.begun,
+            adopt_query=options.take_over,
+        )
+        run.refresh()
+        return run
 
-def open_run(
-    shared: SharedOptions, opened: OpenTable, run_id: str, query: QueryInfo, *, begun: bool, adopt: bool
-) -> Run:
-    """The run in this process; one that was taken over is fenced. ``begun``: it has committed before."""
-    key = (*store_key(shared), run_id)
-    return _RUNS.get(key, lambda: _new_run(opened, run_id, query, begun=begun, adopt=adopt))
-
-
-def _new_run(opened: OpenTable, run_id: str, query: QueryInfo, *, begun: bool, adopt: bool) -> Run:
-    run = Run(
-        opened.store,
-        run_id,
-        query=query,
-        cipher=opened.cipher,
-        claimed=begun,
-        adopt_query=adopt,
-    )
-    run.refresh()
-    return run
+    return CACHE.runs.get((*store_key(options.shared), facts.run_id), new_run)
 
 
 def catch_up(run: Run, number: int, sha256: str) -> None:
@@ -229,6 +270,16 @@ def catch_up(run: Run, number: int, sha256: str) -> None:
     run.refresh()
 
 
-def forget_run(shared: SharedOptions, run_id: str) -> None:
-    """Look at the store again before this run commits again."""
-    _RUNS.drop((*store_key(shared), run_id))
+def open_location(spec: LocationSpec, run_id: str = "") -> OpenLocation:
+    """The location, opened once per process and run: between two runs it may be restored."""
+
+    def opened() -> OpenLocation:
+        location = spec.open()
+        return OpenLocation(location, LocationLogs(location))
+
+    return CACHE.locations.get((*location_key(spec), run_id), opened)
+
+
+def location_key(spec: LocationSpec) -> _Key:
+    """What tells checkpoint locations apart."""
+    return (spec.url, tuple(sorted(spec.options.items())))

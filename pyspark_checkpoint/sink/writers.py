@@ -13,17 +13,18 @@ from pyspark.sql.datasource import (
 )
 
 from pyspark_checkpoint.clock import SYSTEM_CLOCK
-from pyspark_checkpoint.errors import RefusedError
+from pyspark_checkpoint.errors import Unsupported
 from pyspark_checkpoint.sink.batch_commit import commit_batch
 from pyspark_checkpoint.sink.batch_plan import SinkPlan
-from pyspark_checkpoint.sink.messages import StagedPartition
 from pyspark_checkpoint.sink.query import TaskFacts, task_facts
 from pyspark_checkpoint.sink.table_options import WriteOptions
-from pyspark_checkpoint.sink.task import SinkTask
+from pyspark_checkpoint.sink.task import SinkTask, StagedPartition
 from pyspark_checkpoint.sink.worker_cache import open_store
 
 if TYPE_CHECKING:
     import pyarrow as pa
+
+_REPORT = "this Spark calls data sources in an unknown way; please report its version"
 
 
 class StreamWriter(DataSourceStreamArrowWriter):
@@ -73,7 +74,7 @@ def _write(
     options: WriteOptions, plan: SinkPlan | None, iterator: Iterator[pa.RecordBatch]
 ) -> StagedPartition:
     if plan is None:
-        raise RefusedError("a task was started without the plan of its batch")
+        raise Unsupported("a task was started without the plan of its batch", hint=_REPORT)
     store = open_store(options.shared)
     return SinkTask(plan, current_task(), store, options.compression, SYSTEM_CLOCK).run(iterator)
 
@@ -82,10 +83,9 @@ def current_task() -> TaskFacts:
     """Where this task is and whose it is, as Spark says."""
     context = TaskContext.get()
     if context is None:
-        raise RefusedError("ckpt-sink writes in Spark tasks only")
+        raise Unsupported("ckpt-sink writes in Spark tasks only", hint=_REPORT)
     return task_facts(
         context._localProperties or {},
         partition=context.partitionId(),
-        task_attempt_id=context.taskAttemptId(),
         attempt=context.attemptNumber(),
     )

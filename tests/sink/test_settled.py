@@ -21,14 +21,15 @@ from pyspark_checkpoint.history.replication import copy_store
 from pyspark_checkpoint.history.run import Run
 from pyspark_checkpoint.history.settle import paths_below, unfolded_apart
 from pyspark_checkpoint.sink.change_reader import epoch_splits
-from pyspark_checkpoint.sink.table_lookup import read_table
 from pyspark_checkpoint.sink.table_options import parse_read_options
+from pyspark_checkpoint.sink.table_reader import read_table
+from pyspark_checkpoint.sink.worker_cache import CACHE
 from pyspark_checkpoint.store.base import Body, ObjectStore, Version
 from pyspark_checkpoint.store.local.local_store import LocalStore
 from pyspark_checkpoint.store.memory import MemoryStore
 from pyspark_checkpoint.store.open import open_object_store
 from pyspark_checkpoint.table import compaction as roll
-from tests.support.sink_kit import Query, forget_everything, read_pairs, rows_from
+from tests.support.sink_kit import Query, read_pairs, rows_from
 
 Pairs = list[tuple[int | None, int]]
 ORDERS = 6 if int(os.environ.get("SEEDS", "0")) >= 10_000 else 2
@@ -41,12 +42,6 @@ def small(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(settle, "LIST_PARTS", 3)
     monkeypatch.setattr(settle, "LIST_LISTS", 2)
     monkeypatch.setattr(roll, "SETTLED_BYTES", 150)
-
-
-@pytest.fixture
-def path(tmp_path: Path) -> str:
-    """Where the table is."""
-    return str(tmp_path / "table")
 
 
 class Table:
@@ -70,7 +65,7 @@ class Table:
 
     def begin(self) -> None:
         """A new start of the query."""
-        forget_everything()
+        CACHE.forget()
         options = {"maxDeltas": "2", **self.options}
         self.query = Query(self.path, jar=False, keys="", options=options)
 
@@ -131,7 +126,7 @@ def test_parts_move_to_lists_and_every_checkpoint_keeps_its_rows(path: str) -> N
     assert parts + len([ref for ref in manifest.artifacts() if ref.name != "settled"]) >= 20
 
 
-def test_an_epoch_that_is_run_again_is_never_in_a_list(path: str) -> None:
+def test_a_repeated_epoch_is_never_in_a_list(path: str) -> None:
     """Also if the first run of it has moved parts to a list, or had rows too many to be joined."""
     table = Table(path)
     for turn in range(12):
@@ -142,7 +137,7 @@ def test_an_epoch_that_is_run_again_is_never_in_a_list(path: str) -> None:
 
 
 @pytest.mark.parametrize("seed", range(ORDERS))
-def test_any_course_of_events_leaves_what_is_needed_and_removes_the_rest(path: str, seed: int) -> None:
+def test_any_sequence_of_events_leaves_what_is_needed_and_removes_the_rest(path: str, seed: int) -> None:
     """Epochs, rollbacks, savepoints, prunes, deletions and clean-ups in any order."""
     chance, table = random.Random(seed), Table(path)
     for _ in range(5):

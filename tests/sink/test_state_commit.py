@@ -13,10 +13,6 @@ import pytest
 from pyspark_checkpoint.errors import RefusedError, SettingsError, Unavailable
 from pyspark_checkpoint.format.manifest import CheckpointManifest, ManifestKind
 from pyspark_checkpoint.history.checkpoint_store import CheckpointStore
-from pyspark_checkpoint.sink import state_task
-from pyspark_checkpoint.sink.state_task import WatchedLocation
-from pyspark_checkpoint.spark_files.location import CheckpointLocation, LocationSpec
-from pyspark_checkpoint.spark_files.log_reader import LocationLogs
 from pyspark_checkpoint.spark_files.restore_points import RestorePoint
 from pyspark_checkpoint.spark_files.state_artifacts import state_refs
 from pyspark_checkpoint.store.local.local_store import LocalStore
@@ -39,7 +35,7 @@ def test_rows_and_state_of_a_task_are_in_one_object(tmp_path: Path) -> None:
     assert manifest.query.checkpoint_location == str(stream.location)
 
 
-def test_state_that_no_task_can_take_is_taken_by_the_driver(tmp_path: Path) -> None:
+def test_state_that_no_task_can_collect_is_collected_by_the_driver(tmp_path: Path) -> None:
     """More state partitions than tasks, whose number is not known: one object more, and nothing missing."""
     stream = MadeStream(tmp_path, partitions=5, options={"keyColumns": ""})
     stream.query.keys = ""
@@ -50,7 +46,7 @@ def test_state_that_no_task_can_take_is_taken_by_the_driver(tmp_path: Path) -> N
     assert len(state_refs(manifest)) == 5
 
 
-def test_a_file_that_was_written_again_after_its_task_is_taken_by_the_driver(tmp_path: Path) -> None:
+def test_a_file_rewritten_after_its_task_is_collected_by_the_driver(tmp_path: Path) -> None:
     """A second attempt of the state's task ended later: the bytes that are there count."""
     stream = MadeStream(tmp_path, once=False)
     stream.run(1)
@@ -66,7 +62,7 @@ def test_a_file_that_was_written_again_after_its_task_is_taken_by_the_driver(tmp
     assert reader.read(found, "0-stateStoreSave", 0) == later.encode()
 
 
-def test_a_file_that_was_written_again_in_the_same_second_is_noticed(tmp_path: Path) -> None:
+def test_a_file_rewritten_in_the_same_second_is_noticed(tmp_path: Path) -> None:
     """Same name, size and time, as a store that counts in seconds shows it, and yet another file."""
     stream = MadeStream(tmp_path, once=False)
     stream.run(1)
@@ -85,7 +81,7 @@ def test_a_file_that_was_written_again_in_the_same_second_is_noticed(tmp_path: P
     assert stream.history().reader().read(ref, "0-stateStoreSave", 0) == later != taken
 
 
-def test_tasks_that_ran_twice_leave_nothing_twice(tmp_path: Path) -> None:
+def test_tasks_that_ran_twice_leave_no_duplicates(tmp_path: Path) -> None:
     """Retried and speculative attempts: one message of each counts, whichever it is."""
     stream = MadeStream(tmp_path, once=False)
     stream.run(1)
@@ -164,9 +160,7 @@ def test_auto_does_not_drop_the_state_because_a_store_does_not_answer(tmp_path: 
     stream = MadeStream(tmp_path)
     stream.run(1)
     stream.start()
-    spec = LocationSpec(str(stream.location))
-    location = CheckpointLocation(spec, _Away(stream.location))
-    state_task._LOCATIONS.put((spec.url, (), ""), WatchedLocation(location, LocationLogs(location)))
+    stream.watch(_Away(stream.location), run_id="")
     with pytest.raises(Unavailable):
         stream.query.plan()
 
@@ -303,12 +297,8 @@ def test_files_that_spark_purges_meanwhile_are_looked_for_again(tmp_path: Path, 
     stream = MadeStream(tmp_path)
     stream.run(5)
     stream.start()
-    spec = LocationSpec(str(stream.location))
     purging = _Purging(stream)
-    location = CheckpointLocation(spec, purging)
-    state_task._LOCATIONS.put(
-        (spec.url, (), stream.query.run_id), WatchedLocation(location, LocationLogs(location))
-    )
+    stream.watch(purging)
     with pytest.raises(Killed):
         stream.batch(stop_after="state")
     purging.purges = reader == "task"
@@ -323,7 +313,7 @@ def test_files_that_spark_purges_meanwhile_are_looked_for_again(tmp_path: Path, 
 
 
 @pytest.mark.parametrize("encrypted", [False, True], ids=["plain", "encrypted"])
-def test_a_rocksdb_snapshot_that_was_uploaded_again_is_taken_with_what_it_names(
+def test_a_rocksdb_snapshot_uploaded_again_is_collected_with_its_files(
     tmp_path: Path, encrypted: bool
 ) -> None:
     """Two executors may upload the snapshot of one version, each with files of its own: the second zip

@@ -55,15 +55,15 @@ def test_dying_at_any_step_leaves_what_repeating_finishes(
 
 
 def _without_seal(history: CheckpointStore, manifest: CheckpointManifest | None) -> CheckpointManifest:
-    """What says a checkpoint again, and died before it had carried the seal over."""
+    """A claim that died before it had copied the seal."""
     assert manifest is not None
     history.store.delete([seal_key(manifest.checkpoint_id)])
     return manifest
 
 
 @pytest.mark.parametrize("secret", [False, True], ids=["plain", "encrypted"])
-def test_what_says_a_checkpoint_again_knows_what_that_one_knew(tmp_path: Path, secret: bool) -> None:
-    """However often it was said again since: a claim, a claim of that, a rollback to it."""
+def test_claim_of_a_sealed_checkpoint_has_its_commit_log(tmp_path: Path, secret: bool) -> None:
+    """However often it was repeated since: a claim, a claim of that, a rollback to it."""
     stream = MadeStream(tmp_path / "stream", options=key_ring(tmp_path) if secret else {})
     stream.run(3)
     assert seal_head(stream.history(), LocationSpec(str(stream.location)).open()) is not None
@@ -76,7 +76,7 @@ def test_what_says_a_checkpoint_again_knows_what_that_one_knew(tmp_path: Path, s
     assert find_commit(stream.history(), back) == commit
 
 
-def test_what_says_a_checkpoint_again_that_nobody_knows_more_of_knows_nothing(tmp_path: Path) -> None:
+def test_claim_of_an_unsealed_checkpoint_has_no_commit_log(tmp_path: Path) -> None:
     """Neither sealed nor followed: the batch runs again, whoever takes the history over."""
     stream = MadeStream(tmp_path)
     stream.run(3)

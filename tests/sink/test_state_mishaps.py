@@ -10,11 +10,7 @@ import pytest
 
 from pyspark_checkpoint.errors import RefusedError
 from pyspark_checkpoint.format.manifest import ManifestKind
-from pyspark_checkpoint.sink import state_task
-from pyspark_checkpoint.sink import worker_cache as session
-from pyspark_checkpoint.sink.state_task import WatchedLocation
-from pyspark_checkpoint.spark_files.location import CheckpointLocation, LocationSpec
-from pyspark_checkpoint.spark_files.log_reader import LocationLogs
+from pyspark_checkpoint.sink.worker_cache import CACHE, store_key
 from pyspark_checkpoint.spark_files.state_artifacts import state_refs
 from pyspark_checkpoint.store.local.local_store import LocalStore
 from pyspark_checkpoint.testing.faulty_store import FaultKind, FaultyStore, fault_on
@@ -26,9 +22,9 @@ def test_a_commit_whose_answer_is_lost_is_in_the_table_once(tmp_path: Path) -> N
     stream = MadeStream(tmp_path)
     stream.run(1)
     deaf = FaultyStore(LocalStore(stream.table), fault_on("put", "manifests/", FaultKind.LOST_RESPONSE))
-    session._STORES.put(session.store_key(stream.query.parsed().shared), deaf)
-    session._TABLES._values.clear()
-    session._RUNS._values.clear()
+    CACHE.stores.put(store_key(stream.query.parsed().shared), deaf)
+    CACHE.tables.clear()
+    CACHE.runs.clear()
     stream.batch()
     sent = [call.key for call in deaf.calls if call.verb == "put" and call.key.startswith("manifests/")]
     assert len(sent) == 2 and len(set(sent)) == 1, "the same manifest, once more"
@@ -62,10 +58,8 @@ def test_a_snapshot_that_is_still_uploaded_is_looked_for_again(
     stream.zips = version == 1
     stream.maintain(3)
     stream.zips = False
-    spec, store = LocationSpec(str(stream.location)), _Uploading(stream.location)
-    location = CheckpointLocation(spec, store)
-    watched = WatchedLocation(location, LocationLogs(location))
-    state_task._LOCATIONS.put((spec.url, (), stream.query.run_id), watched)
+    store = _Uploading(stream.location)
+    stream.watch(store)
     store.early = early
     if early == 20:
         # It takes longer than anybody waits: the batch fails, and the next attempt of it succeeds.
@@ -80,7 +74,7 @@ def test_a_snapshot_that_is_still_uploaded_is_looked_for_again(
 
 
 @pytest.mark.parametrize("partitions", ["1", "4"])
-def test_a_batch_that_runs_again_may_split_the_table_anew(tmp_path: Path, partitions: str) -> None:
+def test_a_repeated_batch_may_repartition_the_table(tmp_path: Path, partitions: str) -> None:
     """The option ``partitions`` was changed before the restart: rows are replaced, and split, and fit."""
     stream = MadeStream(tmp_path, chance=random.Random(4))
     stream.run(2)
@@ -101,8 +95,8 @@ def test_a_batch_that_runs_again_may_split_the_table_anew(tmp_path: Path, partit
 
 
 @pytest.mark.parametrize("kind", ["v1", "v2", "zips"])
-def test_a_location_from_before_a_rollback_may_not_go_on(tmp_path: Path, kind: str) -> None:
-    """First it is ahead of the table, and later the table has gone another way."""
+def test_a_location_from_before_a_rollback_is_refused(tmp_path: Path, kind: str) -> None:
+    """First it is ahead of the table, and later it has diverged."""
     chance = random.Random(6)
     stream = MadeStream(tmp_path, version=2 if kind == "v2" else 1, zips=kind == "zips", chance=chance)
     stream.run(4)
@@ -118,7 +112,7 @@ def test_a_location_from_before_a_rollback_may_not_go_on(tmp_path: Path, kind: s
     stream.run(2)
     stream.location = old
     stream.start()
-    with pytest.raises(RefusedError, match="not the one that this table was written from"):
+    with pytest.raises(RefusedError, match="checkpoint location has diverged from the table"):
         stream.batch()
     stream.location = new
     stream.start()
@@ -139,7 +133,7 @@ def test_an_operator_that_the_query_has_no_more_is_refused_with_the_option_to_ch
 
 @pytest.mark.parametrize("version", [1, 2])
 @pytest.mark.parametrize("batches", [2, 5])
-def test_a_query_that_takes_a_table_over_is_not_judged_by_the_state_of_the_other(
+def test_a_query_that_takes_a_table_over_is_not_compared_with_the_others_state(
     tmp_path: Path, version: int, batches: int
 ) -> None:
     """Whatever batch it has come to in its own location; so is the first, when it takes the table back."""
@@ -167,9 +161,7 @@ def test_a_query_that_takes_a_table_over_is_not_judged_by_the_state_of_the_other
 
 
 @pytest.mark.parametrize("stop_after", ["committed", "published"])
-def test_a_query_without_state_that_comes_back_to_another_course_is_refused(
-    tmp_path: Path, stop_after: str
-) -> None:
+def test_a_stateless_query_with_diverged_offsets_is_refused(tmp_path: Path, stop_after: str) -> None:
     """Its old location has read up to elsewhere: rows would be left out, or come twice."""
     stream = MadeStream(tmp_path, partitions=0)
     stream.run(3)
@@ -177,24 +169,26 @@ def test_a_query_without_state_that_comes_back_to_another_course_is_refused(
     with suppress(Killed):
         stream.batch(stop_after=stop_after)
     stream.restore(epoch=1)
-    stream.course = "elsewhere"
+    stream.offsets_note = "elsewhere"
     stream.run(1)
     if stop_after == "published":
-        stream.course = ""  # what runs again in the old location ends where this ends, and begins elsewhere
+        stream.offsets_note = (
+            ""  # what is repeated in the old location ends where this ends, and begins elsewhere
+        )
     stream.run(1)
     last = stream.history().load_latest()
-    stream.course, stream.location = "", old
+    stream.offsets_note, stream.location = "", old
     stream.start()
     with pytest.raises(RefusedError, match=r"offsets/\d has other offsets"):
         stream.batch()
     newest = stream.history().load_latest()
     assert last is not None and newest is not None
-    assert newest.source_offsets == last.source_offsets, "the rows are those of the other course"
+    assert newest.source_offsets == last.source_offsets, "the rows are those of the other offsets"
     assert stream.rows() == dict.fromkeys(range(4), 1)
 
 
-def test_a_query_without_state_goes_on_in_either_location_of_one_course(tmp_path: Path) -> None:
-    """What was restored and ran nothing yet is no other course."""
+def test_a_stateless_query_continues_in_either_location_with_the_same_offsets(tmp_path: Path) -> None:
+    """What was restored and ran nothing yet has not diverged."""
     stream = MadeStream(tmp_path, partitions=0)
     stream.run(3)
     old = stream.location

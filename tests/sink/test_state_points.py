@@ -15,7 +15,7 @@ from pyspark_checkpoint.format.manifest import CheckpointManifest, ManifestKind
 from pyspark_checkpoint.spark_files.names import parse_state_file
 from pyspark_checkpoint.spark_files.restore_points import RestorePoint
 from pyspark_checkpoint.spark_files.state_artifacts import state_refs
-from tests.sink.test_feed import Consumer
+from tests.sink.test_change_reader import Consumer
 from tests.support.made_stream import Killed, MadeStream, input_keys, key_ring, totals_after
 
 
@@ -88,7 +88,7 @@ def test_a_rollback_takes_rows_and_state_back_by_one_manifest(stream: MadeStream
 
 
 def test_a_stream_of_changes_sees_a_restore_as_a_rollback(stream: MadeStream) -> None:
-    """One that has been given a later epoch is told so; one that has not goes on with the new course."""
+    """One that has been given a later epoch is told so; one that has not continues with the new lineage."""
     table = str(stream.table)
     ahead, behind = Consumer(table, startingEpoch="0"), Consumer(table, startingEpoch="0")
     stream.run(2)
@@ -115,14 +115,16 @@ def run_epoch_1_again(stream: MadeStream) -> Consumer:
     return consumer
 
 
-def test_a_stream_of_changes_is_told_of_an_epoch_that_ran_again(tmp_path: Path) -> None:
+def test_a_stream_of_changes_fails_if_an_epoch_was_repeated_with_other_rows(tmp_path: Path) -> None:
     """The query does something else each time: what the consumer was given is not in the table any more."""
     consumer = run_epoch_1_again(MadeStream(tmp_path, chance=random.Random(3)))
     with pytest.raises(RefusedError, match="epoch 1 was run again"):
         consumer.batch()
 
 
-def test_a_stream_of_changes_goes_on_if_an_epoch_ran_again_with_the_same_rows(stream: MadeStream) -> None:
+def test_a_stream_of_changes_continues_if_an_epoch_was_repeated_with_the_same_rows(
+    stream: MadeStream,
+) -> None:
     """The table is what the consumer has been given, and nothing comes twice."""
     consumer = run_epoch_1_again(stream)
     assert consumer.batch() == []
@@ -130,7 +132,7 @@ def test_a_stream_of_changes_goes_on_if_an_epoch_ran_again_with_the_same_rows(st
     assert {row[3] for row in consumer.batch()} == {2}
 
 
-def test_a_batch_that_ran_again_replaces_its_state_with_its_rows(tmp_path: Path) -> None:
+def test_a_repeated_batch_replaces_its_state_with_its_rows(tmp_path: Path) -> None:
     """The query does something else each time, as with ``rand()``: the table has what the state has."""
     stream = MadeStream(tmp_path, chance=random.Random(3))
     stream.run(3)
@@ -143,7 +145,7 @@ def test_a_batch_that_ran_again_replaces_its_state_with_its_rows(tmp_path: Path)
     assert stream.rows() != first, "the attempts must differ, or nothing is shown"
 
 
-def test_a_clone_goes_on_beside_its_original(stream: MadeStream, tmp_path: Path) -> None:
+def test_a_clone_runs_beside_its_original(stream: MadeStream, tmp_path: Path) -> None:
     """It has the state under an id of its own; its table begins empty, and the other one is not its own."""
     stream.run(4)
     original, table = stream.location, stream.table
@@ -214,7 +216,7 @@ def test_snapshots_of_maintenance_shorten_the_chain(tmp_path: Path, version: int
     assert stream.stored_state(manifest, "before") == totals_after(4)
 
 
-def test_a_snapshot_of_an_attempt_that_ran_again_is_left_out(tmp_path: Path) -> None:
+def test_a_snapshot_of_a_repeated_attempt_is_left_out(tmp_path: Path) -> None:
     """Format version 1: maintenance made it from state that the re-run has written anew."""
     stream = MadeStream(tmp_path, chance=random.Random(5))
     stream.run(4)

@@ -10,19 +10,17 @@ import pytest
 
 from pyspark_checkpoint.format.manifest import CheckpointManifest
 from pyspark_checkpoint.format.manifest_parts import StateRecord
-from pyspark_checkpoint.sink import state_commit, state_task
 from pyspark_checkpoint.sink.batch_manifest import Batch, gather
 from pyspark_checkpoint.sink.query import QueryFacts
-from pyspark_checkpoint.sink.state_plan import StatePlan
-from pyspark_checkpoint.sink.state_share import Remembered, may_put_together
-from pyspark_checkpoint.sink.state_task import WatchedLocation
-from pyspark_checkpoint.spark_files.location import CheckpointLocation, LocationSpec
-from pyspark_checkpoint.spark_files.log_reader import LocationLogs
+from pyspark_checkpoint.sink.state_driver import may_combine
+from pyspark_checkpoint.sink.state_task import StatePlan
+from pyspark_checkpoint.sink.worker_cache import CACHE, LastCommit
+from pyspark_checkpoint.spark_files.location import LocationSpec
 from pyspark_checkpoint.spark_files.state_artifacts import state_refs
 from pyspark_checkpoint.store.base import ObjectInfo
 from pyspark_checkpoint.store.local.local_store import LocalStore
 from tests.support.made_stream import Killed, MadeStream, totals_after
-from tests.support.sink_kit import rows_from
+from tests.support.sink_kit import Worker, rows_from
 
 
 class Asked(LocalStore):
@@ -47,10 +45,8 @@ class Asked(LocalStore):
 
 def watch(stream: MadeStream) -> Asked:
     """Let this run ask the location through a store that writes everything down."""
-    spec, store = LocationSpec(str(stream.location)), Asked(stream.location)
-    location = CheckpointLocation(spec, store)
-    watched = WatchedLocation(location, LocationLogs(location))
-    state_task._LOCATIONS.put((spec.url, (), stream.query.run_id), watched)
+    store = Asked(stream.location)
+    stream.watch(store)
     return store
 
 
@@ -84,21 +80,20 @@ def test_a_commit_asks_the_location_for_no_more_than_two_things(tmp_path: Path, 
 def test_a_process_that_remembers_nothing_lists_the_location(tmp_path: Path) -> None:
     """Spark replaces its Python processes; the new one knows nothing of the run so far."""
     stream = MadeStream(tmp_path)
-    asked = watch(stream)
     stream.run(2)
-    state_commit._BEFORE._values.clear()
+    CACHE.forget()
+    asked = watch(stream)
     assert "list " in commit(stream, asked)[1]
 
 
 def test_batches_may_be_committed_by_two_processes_in_turn(tmp_path: Path) -> None:
     """Each lists the location once, and then goes on from what the other one has committed."""
     stream = MadeStream(tmp_path, version=2)
-    asked = watch(stream)
-    remembered: list[dict[object, object]] = [{}, {}]
+    workers = [Worker(), Worker()]
     lists = []
     for number in range(6):
-        state_commit._BEFORE._values = remembered[number % 2]  # type: ignore[assignment]
-        lists.append("list " in commit(stream, asked)[1])
+        with workers[number % 2]:
+            lists.append("list " in commit(stream, watch(stream))[1])
         stream.finish(number)
     assert lists == [True, True, False, False, False, False]
     assert stream.rows() == totals_after(5)
@@ -115,7 +110,7 @@ def test_a_task_that_may_have_run_twice_makes_the_commit_list(tmp_path: Path) ->
 
 
 @pytest.mark.parametrize("version", [1, 2])
-def test_a_partition_that_was_written_after_its_task_looked_is_taken_by_the_driver(
+def test_a_partition_written_after_its_task_looked_is_collected_by_the_driver(
     tmp_path: Path, version: int
 ) -> None:
     """A union or a coalesce: a task looks at a partition that another one still writes."""
@@ -136,9 +131,7 @@ def test_a_partition_that_was_written_after_its_task_looked_is_taken_by_the_driv
 
 
 @pytest.mark.parametrize("version", [1, 2])
-def test_what_an_earlier_run_left_of_a_batch_is_not_taken_for_this_ones(
-    tmp_path: Path, version: int
-) -> None:
+def test_files_of_an_earlier_run_are_not_committed_as_this_runs(tmp_path: Path, version: int) -> None:
     """A task looks at a partition before it is written again, and sees what the dead run wrote there."""
     stream = MadeStream(tmp_path, version=version, chance=random.Random(2))
     stream.run(2)
@@ -191,13 +184,13 @@ def test_each_condition_of_not_listing_is_needed(tmp_path: Path) -> None:
     batch = batch_of(stream, 2)
     run_id = stream.query.run_id
     head = StatePlan(location=LocationSpec("/x"), record=StateRecord(1), head_run=run_id)
-    before = Remembered(1, 2)
-    assert may_put_together(batch, head, before)
-    assert not may_put_together(batch, replace(head, head_run="another"), before)
-    assert not may_put_together(batch, replace(head, record=StateRecord(2)), before)
-    assert not may_put_together(batch, replace(head, record=None), before)
-    assert may_put_together(batch, head, Remembered(0, 2)), "another process has committed the last one"
-    assert not may_put_together(batch, head, Remembered(2, 2))
+    before = LastCommit(1, 2)
+    assert may_combine(batch, head, before)
+    assert not may_combine(batch, replace(head, head_run="another"), before)
+    assert not may_combine(batch, replace(head, record=StateRecord(2)), before)
+    assert not may_combine(batch, replace(head, record=None), before)
+    assert may_combine(batch, head, LastCommit(0, 2)), "another process has committed the last one"
+    assert not may_combine(batch, head, LastCommit(2, 2))
     for newest in (3, 4):
-        assert not may_put_together(batch, head, Remembered(1, newest)), "an earlier attempt got so far"
-    assert not may_put_together(replace(batch, facts=replace(batch.facts, once=False)), head, before)
+        assert not may_combine(batch, head, LastCommit(1, newest)), "an earlier attempt got so far"
+    assert not may_combine(replace(batch, facts=replace(batch.facts, once=False)), head, before)

@@ -8,9 +8,9 @@ import pytest
 
 from pyspark_checkpoint.format.manifest import ManifestKind
 from pyspark_checkpoint.sink import batch_commit as sink_commit
-from pyspark_checkpoint.sink import worker_cache as session
 from pyspark_checkpoint.sink.batch_manifest import is_of_last_batch
 from pyspark_checkpoint.sink.query import QueryFacts
+from pyspark_checkpoint.sink.worker_cache import CACHE, store_key
 from pyspark_checkpoint.store.base import Body, Stored, Version
 from tests.sink.test_state_reading import Asked
 from tests.support.made_stream import Killed, MadeStream, totals_after
@@ -47,7 +47,7 @@ def opened(worker: Worker, query: Query) -> Table:
     """Let a process see the table through a store that writes everything down."""
     store = Table(Path(query.path))
     with worker:
-        session._STORES.put(session.store_key(query.parsed().shared), store)
+        CACHE.stores.put(store_key(query.parsed().shared), store)
     return store
 
 
@@ -91,7 +91,7 @@ def test_a_batch_in_steady_state_asks_for_nothing_that_it_could_know(tmp_path: P
     assert lab.stream.rows() == totals_after(4)
 
 
-def test_a_task_reads_what_it_rewrites_and_nothing_else(tmp_path: Path) -> None:
+def test_a_task_reads_what_it_compacts_and_nothing_else(tmp_path: Path) -> None:
     """Each delta once, when it is its partition's turn: one GET a task and batch in the long run."""
     lab = Lab(MadeStream(tmp_path, options={"maxDeltas": "4"}))
     written = [lab.batch()[1] for _ in range(12)]
@@ -108,7 +108,7 @@ def test_pruning_reads_what_it_removes_and_nothing_that_it_keeps(tmp_path: Path)
         lab.batch()
     with lab.workers[2]:
         options = lab.stream.query.parsed()
-        [run] = session._RUNS._values.values()
+        [run] = CACHE.runs.values()
         assert run.head is not None
         sink_commit._prune(options, run, run.head)
     assert len(lab.stream.history().list_ids()) == 4
@@ -123,7 +123,8 @@ def test_what_is_known_for_pruning_is_bounded_also_if_somebody_else_prunes(tmp_p
     for _ in range(12):
         lab.batch()
         lab.stream.history().prune(2)
-    [known] = [found for key, found in sink_commit._PRUNED._values.items() if str(tmp_path) in str(key)]
+    with lab.workers[2]:
+        [known] = CACHE.summaries.values()
     assert 0 < len(known) <= 4
 
 

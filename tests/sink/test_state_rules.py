@@ -13,7 +13,7 @@ from pyspark_checkpoint.format.artifact import ArtifactRef
 from pyspark_checkpoint.format.manifest import CheckpointManifest
 from pyspark_checkpoint.format.manifest_parts import DeclaredStore, StateRecord, decode_state, encode_state
 from pyspark_checkpoint.sink.query import task_facts
-from pyspark_checkpoint.sink.state_plan import StatePlan
+from pyspark_checkpoint.sink.state_task import StatePlan
 from pyspark_checkpoint.spark_files.consistency import check_fit
 from pyspark_checkpoint.spark_files.divergence import find_divergence
 from pyspark_checkpoint.spark_files.inventory import CapturedFile
@@ -207,7 +207,7 @@ def test_the_version_that_the_batch_makes_is_always_looked_at() -> None:
     assert not known(captured("4.delta", 4000), batch=3)
 
 
-def test_state_partitions_are_shared_among_the_tasks_and_nobody_takes_one_twice() -> None:
+def test_each_state_partition_is_collected_by_one_task() -> None:
     """Partition p goes to task p mod T; without T, task t takes partition t."""
     record = StateRecord(0, (DeclaredStore(0, "default", 5), DeclaredStore(1, "a", 5)))
     plan = StatePlan(location=LocationSpec("/x"), record=record, tasks=2)
@@ -217,8 +217,8 @@ def test_state_partitions_are_shared_among_the_tasks_and_nobody_takes_one_twice(
     assert len(shares[0] | shares[1]) == 12
     in_a_run = replace(plan, head_run="run")
     assert set(in_a_run.prefixes(0, "run")) == shares[0] - shares[1], "the operators are known by then"
-    assert replace(plan, tasks=0).is_for(1, 1)
-    assert not replace(plan, tasks=0).is_for(1, 3)
+    assert replace(plan, tasks=0).task_of(1) == 1
+    assert replace(plan, tasks=0).task_of(3) == 3
 
 
 def test_a_task_unpacks_its_own_share_of_what_the_head_names_and_no_other() -> None:
@@ -232,7 +232,7 @@ def test_a_task_unpacks_its_own_share_of_what_the_head_names_and_no_other() -> N
     assert sent.held == {}
     shares = [sent.share_of(task).held for task in range(2)]
     assert shares[0] | shares[1] == held
-    assert all(plan.is_for(task, partition_of(path)) for task in range(2) for path in shares[task])
+    assert all(plan.task_of(partition_of(path)) == task for task in range(2) for path in shares[task])
     assert sent.share_of(7).held == {}, "a task more than there is state"
     assert plan.share_of(0).held == held, "not packed: nothing travels"
 
@@ -251,11 +251,11 @@ def test_continuous_mode_is_refused_and_the_cure_is_named() -> None:
     """It has no batches to commit."""
     properties = {"__is_continuous_processing": "true", "streaming.sql.batchId": "3"}
     with pytest.raises(RefusedError, match="processingTime or availableNow"):
-        task_facts(properties, partition=0, task_attempt_id=1)
-    assert task_facts({**properties, "__is_continuous_processing": None}, partition=0, task_attempt_id=1)
+        task_facts(properties, partition=0)
+    assert task_facts({**properties, "__is_continuous_processing": None}, partition=0)
 
 
-def test_a_location_that_went_another_way_is_told_by_its_bytes_or_its_ids() -> None:
+def test_a_diverged_location_is_found_by_bytes_or_ids() -> None:
     """Version 4 is what batch 4 began from; version 5 is its own, and may differ."""
     held = {path: ref(b"a", path) for path in files("4.delta", "5.delta", "3.snapshot")}
     same = {path: ref(b"b" if "4" not in path else b"a", path) for path in held}

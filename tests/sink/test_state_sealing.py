@@ -99,9 +99,7 @@ def test_a_batch_that_spark_has_not_finished_is_not_sealed(stream: MadeStream) -
 
 
 @KINDS
-def test_a_location_that_went_another_way_seals_nothing(
-    tmp_path: Path, kind: str, secret: dict[str, str]
-) -> None:
+def test_a_diverged_location_seals_nothing(tmp_path: Path, kind: str, secret: dict[str, str]) -> None:
     """Its ``commits/N`` belongs to other state, although the batch has the same number."""
     stream = lucky(tmp_path, kind, secret)
     other = tmp_path / "other"
@@ -117,7 +115,7 @@ def test_a_location_that_went_another_way_seals_nothing(
 
 @KINDS
 @pytest.mark.parametrize("maintained", [False, True], ids=["changes", "snapshot"])
-def test_an_old_disk_that_comes_back_may_not_go_on(
+def test_an_old_disk_is_refused(
     tmp_path: Path, kind: str, secret: dict[str, str], maintained: bool
 ) -> None:
     """Its state belongs to rows that the table has replaced since: refused, and nothing is published.
@@ -133,7 +131,7 @@ def test_an_old_disk_that_comes_back_may_not_go_on(
     if maintained:
         stream.maintain(3)
     stream.start()
-    with pytest.raises(RefusedError, match="not the one that this table was written from"):
+    with pytest.raises(RefusedError, match="checkpoint location has diverged from the table"):
         stream.batch()
     after = stream.history().load_latest()
     assert newest is not None
@@ -142,9 +140,7 @@ def test_an_old_disk_that_comes_back_may_not_go_on(
 
 
 @pytest.mark.parametrize("kind", ["v1", "v2"])
-def test_an_old_disk_may_not_go_on_where_the_table_names_a_snapshot_alone(
-    tmp_path: Path, kind: str
-) -> None:
+def test_an_old_disk_is_refused_where_the_table_names_only_a_snapshot(tmp_path: Path, kind: str) -> None:
     """The batch ran again elsewhere, and maintenance there made its change superfluous: nothing of that
     version is in both places, so nothing shows that the old disk has the same state. It has not."""
     stream = lucky(tmp_path, kind, {})
@@ -155,7 +151,7 @@ def test_an_old_disk_may_not_go_on_where_the_table_names_a_snapshot_alone(
     stream.batch()
     stream.location = old
     stream.start()
-    with pytest.raises(RefusedError, match="not the one that this table was written from"):
+    with pytest.raises(RefusedError, match="checkpoint location has diverged from the table"):
         stream.batch()
 
 
@@ -221,7 +217,7 @@ def test_a_savepoint_that_the_next_batch_overtakes_can_do_without_it(
     assert stream.restore(at="overtaken").point is RestorePoint.AFTER
 
 
-def test_a_rollback_knows_of_its_batch_what_the_checkpoint_knew(stream: MadeStream) -> None:
+def test_a_rollback_to_a_sealed_checkpoint_has_its_commit_log(stream: MadeStream) -> None:
     """And goes on knowing when the batch after that one is removed."""
     stream.run(2)
     history = stream.history()
@@ -236,7 +232,7 @@ def test_a_rollback_knows_of_its_batch_what_the_checkpoint_knew(stream: MadeStre
     assert stream.rows() == stream.whole_state(3) == totals_after(2)
 
 
-def test_the_listener_uploads_nothing_and_seals_a_query_that_rests(stream: MadeStream) -> None:
+def test_the_listener_uploads_nothing_and_seals_an_idle_query(stream: MadeStream) -> None:
     """It reports the table's checkpoints as its own."""
     watcher, begun = watch(stream)
     before = len(stream.history().list_ids())
@@ -249,7 +245,7 @@ def test_the_listener_uploads_nothing_and_seals_a_query_that_rests(stream: MadeS
     assert begun == []
 
 
-def test_the_listener_leaves_a_query_alone_that_goes_on(stream: MadeStream) -> None:
+def test_the_listener_does_not_seal_a_running_query(stream: MadeStream) -> None:
     """The next manifest will have the log; a seal would be a request for nothing."""
     watcher, _ = watch(stream)
     with pytest.raises(Killed):

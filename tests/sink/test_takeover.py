@@ -2,23 +2,16 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import pytest
 
 from pyspark_checkpoint import open_object_store
 from pyspark_checkpoint.errors import FencedError, RefusedError, SettingsError, StaleAttempt
 from pyspark_checkpoint.format.manifest import ManifestKind
 from pyspark_checkpoint.history.head import find_head
-from tests.support.sink_kit import Query, Worker, forget_everything, read_pairs, rows_from
+from pyspark_checkpoint.sink.worker_cache import CACHE
+from tests.support.sink_kit import Query, Worker, read_pairs, rows_from
 
 ONE, TWO, THREE = [(1, 10), (2, 20)], [(2, 21), (3, 30)], [(1, 11), (None, 5)]
-
-
-@pytest.fixture
-def path(tmp_path: Path) -> str:
-    """Where the table is."""
-    return str(tmp_path / "table")
 
 
 def test_another_query_is_refused_unless_told_otherwise(path: str) -> None:
@@ -29,7 +22,7 @@ def test_another_query_is_refused_unless_told_otherwise(path: str) -> None:
     taker = Query(path, query_id="other", options={"takeOver": "true"})
     assert taker.epoch(0, TWO).epoch == 1
     assert taker.epoch(1, THREE).epoch == 2
-    forget_everything()
+    CACHE.forget()
     resumed = Query(path, query_id="other", options={"takeOver": "true"})
     assert resumed.epoch(1, ONE).kind is ManifestKind.REPLACEMENT
     assert resumed.epoch(2, ONE).epoch == 3
@@ -46,7 +39,7 @@ def test_a_second_driver_fences_the_first(path: str) -> None:
     second.epoch(1, THREE)
     with pytest.raises(FencedError, match=second.run_id):
         first.commit(messages, 1)
-    forget_everything()
+    CACHE.forget()
     with pytest.raises(FencedError, match=second.run_id):
         first.plan()
     second.epoch(2, ONE)
@@ -61,7 +54,7 @@ def test_without_the_jar_the_first_commit_is_the_claim_and_fences_as_well(path: 
     second.epoch(1, TWO)
     with pytest.raises((FencedError, StaleAttempt)):
         first.commit(late, 1)
-    forget_everything()
+    CACHE.forget()
     with pytest.raises(FencedError, match=second.run_id):
         first.epoch(2, THREE)
     second.epoch(2, THREE)
@@ -93,16 +86,16 @@ def test_who_takes_over_without_the_jar_begins_a_new_epoch(path: str, batch_id: 
     first = Query(path, jar=False, keys="")
     first.epoch(0, ONE)
     first.epoch(1, TWO)
-    forget_everything()
+    CACHE.forget()
     other = {"jar": False, "keys": "", "query_id": "other"}
     with pytest.raises(RefusedError, match=r"written by the streaming query query.*takeOver"):
         Query(path, **other).epoch(batch_id, THREE)  # type: ignore[arg-type]
-    forget_everything()
+    CACHE.forget()
     taker = Query(path, **other, options={"takeOver": "true"})  # type: ignore[arg-type]
     assert taker.epoch(batch_id, THREE).epoch == 2
     assert taker.epoch(batch_id + 1, ONE).epoch == 3
     assert len(read_pairs(path)) == 8
-    forget_everything()
+    CACHE.forget()
     resumed = Query(path, **other, options={"takeOver": "true"}).epoch(batch_id + 1, TWO)  # type: ignore[arg-type]
     assert (resumed.kind, resumed.epoch) == (ManifestKind.REPLACEMENT, 3)
     assert len(read_pairs(path)) == 8
@@ -112,7 +105,7 @@ def test_who_takes_over_without_the_jar_begins_a_new_epoch(path: str, batch_id: 
     ("options", "message"),
     [
         ({"keys": "v"}, "keys are"),
-        ({"output_mode": "complete"}, "kept in mode"),
+        ({"output_mode": "complete"}, "is in mode"),
         ({"options": {"state": "on"}}, "state=on cannot work"),
     ],
 )

@@ -29,10 +29,13 @@ from pyspark_checkpoint.format.manifest import CheckpointManifest
 from pyspark_checkpoint.history.checkpoint_store import CheckpointStore
 from pyspark_checkpoint.restorer.api import restore
 from pyspark_checkpoint.restorer.execute import RestoreReport
-from pyspark_checkpoint.sink import state_choice, state_commit, state_task
+from pyspark_checkpoint.sink.worker_cache import CACHE, OpenLocation, location_key
+from pyspark_checkpoint.spark_files.location import CheckpointLocation, LocationSpec
+from pyspark_checkpoint.spark_files.log_reader import LocationLogs
 from pyspark_checkpoint.spark_files.requirements import PARTITIONS
 from pyspark_checkpoint.spark_files.restore_points import RestorePoint
-from tests.support.sink_kit import Query, forget_everything, offsets_text, read_pairs, rows_from
+from pyspark_checkpoint.store.local.local_store import LocalStore
+from tests.support.sink_kit import Query, offsets_text, read_pairs, rows_from
 
 QUERY_ID = "6c1b0d9e-3b52-4c7a-9f0e-0a5d0c6f1e11"
 KEYS = 7
@@ -66,8 +69,8 @@ class MadeStream:
     """The same of the batches that are done."""
     file_source: bool = False
     """Whether the input is files, of which the source keeps a log."""
-    course: str = ""
-    """What the input is read by: another one ends every batch elsewhere."""
+    offsets_note: str = ""
+    """Part of every offset: with another one every batch ends elsewhere."""
     locations: int = 0
     ticks: int = 1_700_000_000_000
 
@@ -91,9 +94,7 @@ class MadeStream:
 
     def start(self) -> None:
         """A new run: nothing is remembered but what is on disk."""
-        forget_everything()
-        for cache in (state_task._LOCATIONS, state_commit._BEFORE, state_choice._READABLE):
-            cache._values.clear()
+        CACHE.forget()
         options = {"checkpointLocation": str(self.location), "retain": "all", **self.options}
         self.query = Query(
             str(self.table),
@@ -143,7 +144,7 @@ class MadeStream:
 
     def offsets(self, number: int) -> str:
         """What Spark writes to ``offsets/N``."""
-        version, head, source = offsets_text(number, self.course).split("\n")
+        version, head, source = offsets_text(number, self.offsets_note).split("\n")
         pinned = {**json.loads(head), "conf": {PARTITIONS: str(self.partitions)}}
         last = f'{{"logOffset":{number}}}' if self.file_source else source
         return "\n".join([version, json.dumps(pinned), last])
@@ -170,8 +171,8 @@ class MadeStream:
             if change is not None:
                 self._write_snapshot(change, self.state(partition, version))
 
-    def split(self, partitions: int) -> None:
-        """What Spark's offline repartition does: a batch of its own, by which the state is split anew."""
+    def repartition(self, partitions: int) -> None:
+        """What Spark's offline repartition does: a batch of its own, without rows."""
         last = self.next_batch() - 1
         totals = self.whole_state(last + 1)
         self.partitions = partitions
@@ -212,6 +213,13 @@ class MadeStream:
         self.start()
         return report
 
+    def watch(self, store: LocalStore, run_id: str | None = None) -> None:
+        """Let this run, or another, see the location through a store."""
+        spec = LocationSpec(str(self.location))
+        location = CheckpointLocation(spec, store)
+        key = (*location_key(spec), self.query.run_id if run_id is None else run_id)
+        CACHE.locations.put(key, OpenLocation(location, LocationLogs(location)))
+
     def touch_all(self) -> None:
         """A restored location has times of its own."""
         for path in self.location.rglob("*"):
@@ -247,7 +255,7 @@ class MadeStream:
 
     def rows(self, **options: str) -> dict[int | None, int]:
         """The table."""
-        forget_everything()
+        CACHE.forget()
         return dict(read_pairs(str(self.table), **self.keys(), **options))
 
     def history(self) -> CheckpointStore:

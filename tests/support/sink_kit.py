@@ -17,15 +17,14 @@ import pyarrow as pa
 from pyspark_checkpoint.clock import SYSTEM_CLOCK
 from pyspark_checkpoint.format.manifest import CheckpointManifest
 from pyspark_checkpoint.history.artifact_reader import ArtifactReader
-from pyspark_checkpoint.sink import worker_cache as session
 from pyspark_checkpoint.sink.batch_commit import commit_batch, plan_batch
 from pyspark_checkpoint.sink.batch_plan import SinkPlan
-from pyspark_checkpoint.sink.messages import DriverFacts, StagedPartition
-from pyspark_checkpoint.sink.partition import ChainReader
+from pyspark_checkpoint.sink.chain import ChainReader
 from pyspark_checkpoint.sink.query import TaskFacts, facts_from_fields
-from pyspark_checkpoint.sink.table_lookup import read_table
 from pyspark_checkpoint.sink.table_options import parse_read_options, parse_write_options
-from pyspark_checkpoint.sink.task import SinkTask
+from pyspark_checkpoint.sink.table_reader import read_table
+from pyspark_checkpoint.sink.task import DriverFacts, SinkTask, StagedPartition
+from pyspark_checkpoint.sink.worker_cache import CACHE, WorkerCache, open_store
 from pyspark_checkpoint.table.schema import TableSchema
 from pyspark_checkpoint.table.vnode import vnodes_of
 
@@ -39,7 +38,6 @@ SCHEMA = TableSchema.from_json(
     }
 )
 ARROW = SCHEMA.arrow()
-_CACHES: tuple[Any, ...] = (session._STORES, session._TABLES, session._HEADS, session._RUNS)
 
 
 def rows_from(pairs: Sequence[tuple[int | None, int]]) -> pa.Table:
@@ -55,17 +53,11 @@ def offsets_text(batch_id: int, note: str = "") -> str:
     return f"v1\n{head}\n{json.dumps({'at': f'{batch_id}{note}'})}"
 
 
-def forget_everything() -> None:
-    """What happens to a process that is replaced by a fresh one: it remembers nothing."""
-    for cache in _CACHES:
-        cache._values.clear()
-
-
 class Worker:
     """One of several processes: inside the block, what this one remembers counts."""
 
     def __init__(self) -> None:
-        self._own: list[dict[Any, Any]] = [{} for _ in _CACHES]
+        self._own = WorkerCache()
 
     def __enter__(self) -> None:
         self._swap()
@@ -74,8 +66,7 @@ class Worker:
         self._swap()
 
     def _swap(self) -> None:
-        for at, cache in enumerate(_CACHES):
-            cache._values, self._own[at] = self._own[at], cache._values
+        CACHE.__dict__, self._own.__dict__ = self._own.__dict__, CACHE.__dict__
 
 
 @dataclass
@@ -137,8 +128,8 @@ class Query:
     def task(self, plan: SinkPlan, batch_id: int, rows: pa.Table, at: int) -> StagedPartition:
         """One attempt of one task."""
         options = self.parsed()
-        facts = TaskFacts(at, 0, batch_id if self.query_id else -1, self.query_id, self.run_id)
-        task = SinkTask(plan, facts, session.open_store(options.shared), options.compression)
+        facts = TaskFacts(at, batch_id if self.query_id else -1, self.query_id, self.run_id)
+        task = SinkTask(plan, facts, open_store(options.shared), options.compression)
         return task.run(iter(rows.to_batches(max_chunksize=3)))
 
     def commit(

@@ -17,9 +17,9 @@ from hypothesis import strategies as st
 
 from pyspark_checkpoint.errors import FormatError
 from pyspark_checkpoint.history.artifact_reader import ArtifactReader
-from pyspark_checkpoint.sink.partition import ChainReader
-from pyspark_checkpoint.sink.table_lookup import read_table
+from pyspark_checkpoint.sink.chain import ChainReader
 from pyspark_checkpoint.sink.table_options import parse_read_options
+from pyspark_checkpoint.sink.table_reader import read_table
 from pyspark_checkpoint.spark_files import logs
 from pyspark_checkpoint.table.codec import (
     Compression,

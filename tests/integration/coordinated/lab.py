@@ -13,9 +13,10 @@ from pyspark.sql import functions as F
 from pyspark.sql.streaming.query import StreamingQuery
 
 from pyspark_checkpoint.history.checkpoint_store import CheckpointStore
+from pyspark_checkpoint.sink.worker_cache import CACHE
 from tests.integration.listener.lab import QUERIES, write_inputs
 from tests.integration.listener.lab import Counter as Processor
-from tests.support.sink_kit import forget_everything, read_rows
+from tests.support.sink_kit import read_rows
 
 KEYS = {
     "aggregation": "window,k",
@@ -167,7 +168,7 @@ class Lab:
 
     def rows(self, name: str, epoch: int) -> Counter[str]:
         """The rows of a table at an epoch, read without Spark, which takes a second for it."""
-        forget_everything()
+        CACHE.forget()
         return Counter(map(repr, read_rows(self.path(name), epoch=str(epoch))))
 
     def state(self, query: str, location: str) -> list[Counter[str]]:

@@ -7,9 +7,10 @@ from pathlib import Path
 import pytest
 
 from pyspark_checkpoint.history.checkpoint_store import CheckpointStore
+from pyspark_checkpoint.sink.worker_cache import CACHE
 from tests.support.drivers.driver import Driver
 from tests.support.drivers.queries import HDFS, ROCKSDB_V2, QuerySpec, total_after
-from tests.support.sink_kit import forget_everything, read_rows
+from tests.support.sink_kit import read_rows
 
 pytestmark = pytest.mark.crash
 
@@ -63,7 +64,7 @@ def test_executors_that_are_lost_before_and_after_their_tasks_ended(jar: Path, t
             )
             assert len(found) == ROWS
     for spec in specs:
-        forget_everything()
+        CACHE.forget()
         history = CheckpointStore.open(spec.options["path"])
         assert list(history.verify()) == []
         for epoch in range(BATCHES):

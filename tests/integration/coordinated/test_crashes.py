@@ -20,6 +20,7 @@ from pyspark_checkpoint.history.checkpoint_store import CheckpointStore
 from pyspark_checkpoint.history.head import find_head
 from pyspark_checkpoint.history.manifest_reader import exists
 from pyspark_checkpoint.restorer.api import restore
+from pyspark_checkpoint.sink.worker_cache import CACHE
 from tests.support.drivers.crash import run_with_kills
 from tests.support.drivers.driver import Driver
 from tests.support.drivers.queries import (
@@ -32,7 +33,7 @@ from tests.support.drivers.queries import (
 )
 from tests.support.servers.launch import S3Server
 from tests.support.servers.proxy import Fault, FaultProxy, Rule
-from tests.support.sink_kit import forget_everything, read_rows
+from tests.support.sink_kit import read_rows
 
 pytestmark = pytest.mark.crash
 
@@ -124,7 +125,7 @@ def reached(spec: QuerySpec) -> int:
 
 def table(spec: QuerySpec, batch: int, options: dict[str, str] | None = None) -> Counter[str]:
     """The table of a query after a batch, read without Spark."""
-    forget_everything()
+    CACHE.forget()
     rows = read_rows(spec.options["path"], epoch=str(batch), **(options or {}))
     return Counter(map(repr, rows))
 
@@ -179,7 +180,7 @@ def check(
 
 
 @pytest.mark.timeout(1800)
-def test_killed_drivers_and_lost_locations_lose_and_double_nothing(jar: Path, tmp_path: Path) -> None:
+def test_killed_drivers_and_lost_locations_keep_every_row_once(jar: Path, tmp_path: Path) -> None:
     """SIGKILL at random moments, every location gone each time."""
     check(jar, tmp_path, QUICK, 2)
 
@@ -187,7 +188,7 @@ def test_killed_drivers_and_lost_locations_lose_and_double_nothing(jar: Path, tm
 @pytest.mark.soak
 @pytest.mark.timeout(1200 + 300 * SOAK_KILLS)
 @pytest.mark.parametrize("where", ["disk", "s3"])
-def test_eight_queries_killed_again_and_again(
+def test_eight_queries_killed_repeatedly(
     jar: Path, s3_server: S3Server, tmp_path: Path, where: str
 ) -> None:
     """Every provider and kind of operator in one driver, with tables on disk and on the S3 server."""
@@ -264,7 +265,7 @@ def test_killed_at_named_steps_on_s3(jar: Path, s3_server: S3Server, tmp_path: P
         proxy.before = None
         with Driver(tmp_path / "last.log", class_path=[jar]) as driver:
             driver.run(spec)
-        forget_everything()
+        CACHE.forget()
         rows = read_rows(spec.options["path"], epoch="6", **s3_server.options)
         assert {row["key"]: row["sum"] for row in rows} == total_after(6, ROWS)
         assert len(rows) == ROWS

@@ -9,12 +9,13 @@ import pytest
 
 from pyspark_checkpoint.history.checkpoint_store import CheckpointStore
 from pyspark_checkpoint.restorer.api import restore
+from pyspark_checkpoint.sink.worker_cache import CACHE
 from tests.support.drivers.driver import Driver
 from tests.support.drivers.queries import HDFS, ROCKSDB, QuerySpec, total_after
 from tests.support.servers.hadoop import s3a_jars, spark_conf
 from tests.support.servers.launch import S3Server
 from tests.support.servers.proxy import FaultProxy
-from tests.support.sink_kit import forget_everything, read_rows
+from tests.support.sink_kit import read_rows
 
 ROWS = 40
 FIRST, ALL = 5, 8
@@ -76,7 +77,7 @@ def test_a_location_on_s3_is_listed_once_a_run_and_restored(
             restore(spec.options["path"], where, options={}, location_options=s3_server.options)
         driver.run(*later, timeout_seconds=300)
     for spec in later:
-        forget_everything()
+        CACHE.forget()
         rows = read_rows(spec.options["path"], epoch=str(ALL - 1))
         assert {row["key"]: row["sum"] for row in rows} == total_after(ALL - 1, ROWS)
         assert list(CheckpointStore.open(spec.options["path"]).verify()) == []

@@ -67,7 +67,7 @@ def check_both_points(lab: Lab, query: str, confs: dict[str, str], files: int = 
 
 
 @pytest.mark.parametrize(("query", "confs"), CASES)
-def test_both_restore_points_go_on_like_an_undisturbed_run(
+def test_both_restore_points_continue_like_an_undisturbed_run(
     lab: Lab, query: str, confs: dict[str, str]
 ) -> None:
     """The table of every epoch and the state at the end are equal."""

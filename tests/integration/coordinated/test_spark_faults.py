@@ -36,7 +36,7 @@ def forget_commit(location: str, batch: int) -> None:
 def test_a_query_with_rand_has_rows_that_fit_its_state(
     lab: Lab, confs: dict[str, str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The last batch runs again and comes out another way: rows and state are both of the second time."""
+    """The last batch is repeated and has other rows: rows and state are both of the second time."""
 
     def luck(lab: Lab) -> DataFrame:
         return events(lab).where(F.rand() < 0.5).groupBy("k").agg(F.count("*").alias("n"))
@@ -68,9 +68,7 @@ def state_totals(lab: Lab, location: str) -> int:
     return int(found.collect()[0]["n"])
 
 
-def test_a_task_that_fails_and_runs_again_changes_nothing(
-    lab: Lab, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_retried_task_changes_nothing(lab: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
     """The state of its partition is written twice; the commit has what the second time left."""
     marks = lab.path("marks")
     Path(marks).mkdir()
@@ -104,7 +102,7 @@ def test_a_task_that_fails_and_runs_again_changes_nothing(
     assert lab.state("flaky", lab.path("restored")) == lab.state("flaky", lab.path("undisturbed-location"))
 
 
-def test_state_that_is_split_anew_goes_on_with_its_table(lab: Lab) -> None:
+def test_repartitioned_state_continues_with_its_table(lab: Lab) -> None:
     """Spark's own offline repartition adds a batch that never reaches the table."""
     lab.put(0, 1, 2, 3)
     lab.run("aggregation", "table", ROCKSDB_CHANGELOG)

@@ -14,13 +14,14 @@ from pyspark_checkpoint import open_object_store
 from pyspark_checkpoint.format.keys import manifest_key
 from pyspark_checkpoint.history.head import find_head
 from pyspark_checkpoint.history.manifest_reader import exists
+from pyspark_checkpoint.sink.worker_cache import CACHE
 from pyspark_checkpoint.store.base import ObjectStore
 from tests.support.drivers.crash import run_with_kills
 from tests.support.drivers.driver import Driver
 from tests.support.drivers.queries import QuerySpec, total_after
 from tests.support.servers.launch import S3Server
 from tests.support.servers.proxy import Fault, FaultProxy, Rule
-from tests.support.sink_kit import forget_everything, read_rows
+from tests.support.sink_kit import read_rows
 
 pytestmark = pytest.mark.crash
 
@@ -67,7 +68,7 @@ def committed(running: Sequence[QuerySpec]) -> int:
 
 def content(spec: QuerySpec) -> Counter[str]:
     """The table of a query after its last batch, read without Spark."""
-    forget_everything()
+    CACHE.forget()
     options = {k: v for k, v in spec.options.items() if k not in QUERIES[spec.name][1] and k != "retain"}
     path = options.pop("path")
     return Counter(map(repr, read_rows(path, epoch=str(spec.batches - 1), **options)))
@@ -80,7 +81,7 @@ def content(spec: QuerySpec) -> Counter[str]:
         pytest.param(SOAK_KILLS, marks=[pytest.mark.soak, pytest.mark.timeout(14400)], id="many-kills"),
     ],
 )
-def test_killed_drivers_lose_and_double_nothing(
+def test_killed_drivers_keep_every_row_once(
     jar: Path, s3_server: S3Server, tmp_path: Path, kills: int
 ) -> None:
     """SIGKILL at random moments of eight queries; every table equals that of an undisturbed run."""
@@ -151,7 +152,7 @@ def test_killed_at_named_steps_on_s3(jar: Path, s3_server: S3Server, tmp_path: P
             assert find_head(store) is not None, f"life {life}"
         with Driver(tmp_path / "last.log", class_path=[jar]) as driver:
             driver.run(spec)
-        forget_everything()
+        CACHE.forget()
         rows = read_rows(path, epoch="8", **s3_server.options)
         assert {row["key"]: row["sum"] for row in rows} == total_after(8, ROWS)
         assert len(rows) == ROWS

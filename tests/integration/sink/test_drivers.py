@@ -10,9 +10,10 @@ from pathlib import Path
 
 import pytest
 
+from pyspark_checkpoint.sink.worker_cache import CACHE
 from tests.support.drivers.driver import Driver, DriverError
 from tests.support.drivers.queries import QuerySpec, total_after
-from tests.support.sink_kit import forget_everything, read_rows
+from tests.support.sink_kit import read_rows
 
 ROOT = Path(__file__).resolve().parents[3]
 ROWS = 30
@@ -58,7 +59,7 @@ def check_without_keys(root: Path) -> None:
 
 def table_of(root: Path, epoch: int, name: str = "table") -> dict[int, int]:
     """The table at an epoch, each key once."""
-    forget_everything()
+    CACHE.forget()
     rows = read_rows(str(root / name), epoch=str(epoch))
     assert len(rows) == ROWS
     return {row["key"]: row["sum"] for row in rows}

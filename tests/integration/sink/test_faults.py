@@ -37,7 +37,7 @@ def failing_twice(frame: DataFrame) -> DataFrame:
     return frame.mapInArrow(rows, frame.schema)
 
 
-def test_a_task_that_fails_twice_leaves_its_rows_once(lab: Lab) -> None:
+def test_a_task_that_fails_twice_leaves_no_duplicates(lab: Lab) -> None:
     """Without a shuffle the sink's own task dies with them; with one, a task before it does."""
     lab.put(pa.table({"k": list(range(100)), "v": [1] * 100}))
     lab.run(failing_twice, table="append")
@@ -85,7 +85,7 @@ import os, subprocess, sys
 disk = sys.argv[1]
 subprocess.run(["mount", "-t", "tmpfs", "-o", "size=256k", "tmpfs", disk], check=True)
 from pyspark_checkpoint.errors import StoreError
-from tests.support.sink_kit import Query, forget_everything, read_pairs
+from tests.support.sink_kit import Query, read_pairs
 table = disk + "/table"
 query = Query(table, options={"maxDeltas": "2", "retrySeconds": "1"})
 query.epoch(0, [(1, 1), (2, 2)])
@@ -102,7 +102,7 @@ except StoreError as error:
     print("REFUSED", type(error).__name__, error)
 assert read_pairs(table) == [(1, 1), (2, 2)]
 os.remove(disk + "/filler")
-forget_everything()
+CACHE.forget()
 query = Query(table, options={"maxDeltas": "2"})
 query.epoch(1, [(2, 3), (3, 3)])
 assert read_pairs(table) == [(1, 1), (2, 3), (3, 3)]

@@ -65,7 +65,7 @@ def test_any_batches_in_any_mode_give_what_spark_gives(
         assert rows_of(lab.read("upsert", epoch=str(number))) == rows_of(newest(upto))
 
 
-def test_a_key_twice_without_sequence_fails_the_query_and_names_the_key(lab: Lab) -> None:
+def test_a_duplicate_key_without_sequence_fails_the_query_and_names_the_key(lab: Lab) -> None:
     """Never an arbitrary winner; nothing of the batch is in the table."""
     lab.put(pa.table({"k": ["x", "y"], "v": [1, 2]}))
     lab.put(pa.table({"k": ["z", "z"], "v": [1, 2]}))

@@ -55,7 +55,7 @@ def test_a_python_that_cannot_run_the_sink_is_named_with_the_cure(jvm: Jvm, tmp_
     assert f"{third} -m pip install --force-reinstall orjson;" in unusable and "--archives" in unusable
 
 
-def test_a_query_that_is_started_again_at_once_is_still_counted(jvm: Jvm) -> None:
+def test_a_query_that_is_restarted_at_once_is_still_counted(jvm: Jvm) -> None:
     """Spark tells of the end of a run late; the gauges must not lose sight of the one that runs."""
     assert jvm.access.queriesAfterALateEnd() == 1
 

@@ -64,7 +64,7 @@ def test_a_table_is_written_and_read_with_what_the_program_has_set(
     assert sorted(row.k for row in found.collect()) == [1, 2]
 
 
-def test_an_option_of_the_query_counts_more_than_what_the_session_has(
+def test_an_option_of_the_query_overrides_the_session(
     session: SparkSession, s3_server: S3Server, tmp_path: Path
 ) -> None:
     """What is typed nearest to the table is meant for it."""

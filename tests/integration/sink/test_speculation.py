@@ -13,10 +13,11 @@ import pyspark
 import pytest
 
 from pyspark_checkpoint.history.checkpoint_store import CheckpointStore
+from pyspark_checkpoint.sink.worker_cache import CACHE
 from pyspark_checkpoint.spark_files.state_artifacts import state_refs
 from tests.support.drivers.driver import Driver
 from tests.support.drivers.queries import ROCKSDB_V2, QuerySpec
-from tests.support.sink_kit import forget_everything, read_rows
+from tests.support.sink_kit import read_rows
 
 ROWS, BATCHES = 30, 3
 SPARK_CLASS = Path(pyspark.__file__).parent / "bin" / "spark-class"
@@ -99,7 +100,7 @@ def test_speculative_attempts_leave_every_row_once(jar: Path, cluster: str, tmp_
         kept = driver.call("read", format="statestore", options={"path": spec.location}, conf=spec.conf)
     assert len(kept) == ROWS * BATCHES
     assert len(list(results.glob("attempt-*"))) >= BATCHES
-    forget_everything()
+    CACHE.forget()
     values = [row["value"] for row in read_rows(str(tmp_path / "table"), epoch=str(BATCHES - 1))]
     assert sorted(values) == list(range(ROWS * BATCHES))
     history = CheckpointStore.open(str(tmp_path / "table"))

@@ -73,7 +73,7 @@ def test_a_table_is_read_at_any_point_in_time(lab: Lab) -> None:
             lab.read(**options)
 
 
-def test_filters_on_keys_leave_partitions_out(lab: Lab) -> None:
+def test_filters_on_keys_prune_partitions(lab: Lab) -> None:
     """Equality, IN and null; Spark sees only the partitions that can have such a key."""
     rows = pa.table({"k": [*map(str, range(50)), None], "w": [1] * 51, "v": list(range(51))})
     lab.put(rows)
@@ -124,7 +124,7 @@ def test_filters_on_keys_of_any_type_lose_nothing(lab: Lab) -> None:
                 assert found.rdd.getNumPartitions() <= 2, condition
 
 
-def test_a_removed_table_may_be_made_again_in_the_same_session(lab: Lab) -> None:
+def test_a_deleted_table_may_be_created_again_in_the_same_session(lab: Lab) -> None:
     """As in a notebook: table and location deleted, the same cell run again, while workers live on."""
     lab.put(numbers(0, 3, 1))
     for options in ({"keyColumns": "k"}, {"keyColumns": "k"}, {}):
@@ -163,7 +163,7 @@ def test_batch_jobs_write_too(lab: Lab) -> None:
 
 
 @pytest.mark.promise
-def test_the_stream_of_changes_goes_on_after_a_restart(lab: Lab) -> None:
+def test_the_stream_of_changes_continues_after_a_restart(lab: Lab) -> None:
     """readStream has two columns more than read; a consumer gets every final epoch once."""
     for epoch in range(3):
         lab.put(numbers(epoch, epoch + 2, epoch))
@@ -182,7 +182,7 @@ def test_the_stream_of_changes_goes_on_after_a_restart(lab: Lab) -> None:
     assert lab.read().columns == ["k", "v"]
 
 
-def test_options_nobody_knows_fail_the_start_with_the_nearest_name(lab: Lab) -> None:
+def test_unknown_options_fail_the_start_with_the_nearest_name(lab: Lab) -> None:
     """Said by the driver, before any task."""
     lab.put(numbers(0, 1, 0))
     with pytest.raises(Exception, match=r"unknown option maxdelta.*did you mean maxDeltas"):

@@ -79,7 +79,7 @@ def test_the_hash_is_sparks_for_every_type_and_for_all_together(spark: SparkSess
 def test_every_type_as_key_and_value_comes_back(lab: Lab) -> None:
     """A keyed table over all hashable types at once, written twice: each row is there once, unchanged.
 
-    What was written first is rolled into snapshots by the second write.
+    What was written first is compacted into snapshots by the second write.
     """
     rows = all_types(lab.spark)
     keys = ",".join(KEY_TYPES)

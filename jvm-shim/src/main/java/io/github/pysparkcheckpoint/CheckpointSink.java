@@ -52,9 +52,9 @@ import scala.Option;
 public final class CheckpointSink extends PythonDataSourceV2 implements DataSourceRegister {
 
     private static final String NAME = "ckpt-sink";
-    private static final String SOURCE_MODULE = PythonEnvironment.PACKAGE + ".spark.source";
+    private static final String SOURCE_MODULE = PythonEnvironment.PACKAGE + ".sink.datasource";
     private static final String SOURCE_CLASS = "CheckpointSinkSource";
-    private static final String FACTS_MODULE = PythonEnvironment.PACKAGE + ".spark.messages";
+    private static final String FACTS_MODULE = PythonEnvironment.PACKAGE + ".sink.task";
     private static final String FACTS_CLASS = "query_facts";
 
     /** Where Spark tells the jobs of a batch its number; set before the batch is planned. */

@@ -5,28 +5,28 @@ from __future__ import annotations
 import base64
 import json
 import pickle
+import sys
 from pathlib import Path
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from pyspark.sql.types import StructType
 
 from pyspark_checkpoint import open_object_store
 from pyspark_checkpoint.errors import MissingKey, RefusedError, SettingsError
 from pyspark_checkpoint.format.manifest import ManifestKind
-from pyspark_checkpoint.sink.table_options import parse_read_options, parse_write_options
-from pyspark_checkpoint.sink.table_reader import TableReader
-from tests.support.sink_kit import SCHEMA, Query, Worker, forget_everything, read_pairs, rows_from
+from pyspark_checkpoint.sink.datasource import CheckpointSinkSource
+from pyspark_checkpoint.sink.table_options import parse_read_options, parse_write_options, split_columns
+from pyspark_checkpoint.sink.table_reader import FilteringTableReader, TableReader
+from pyspark_checkpoint.sink.worker_cache import CACHE
+from pyspark_checkpoint.sink.writers import StreamWriter
+from pyspark_checkpoint.table.schema import TableSchema
+from tests.support.sink_kit import SCHEMA, Query, Worker, read_pairs, rows_from
 
 ONE: list[tuple[int | None, int]] = [(1, 10), (2, 20)]
 TWO: list[tuple[int | None, int]] = [(2, 21), (3, 30)]
 THREE: list[tuple[int | None, int]] = [(1, 11), (None, 5)]
-
-
-@pytest.fixture
-def path(tmp_path: Path) -> str:
-    """Where the table is."""
-    return str(tmp_path / "table")
 
 
 def test_epochs_are_upserts_by_key(path: str) -> None:
@@ -38,7 +38,7 @@ def test_epochs_are_upserts_by_key(path: str) -> None:
     assert read_pairs(path, epoch="0") == ONE
 
 
-def test_tasks_that_ran_twice_leave_nothing_twice(path: str) -> None:
+def test_tasks_that_ran_twice_leave_no_duplicates(path: str) -> None:
     """Retried and speculative attempts upload under names of their own; the commit names one of each."""
     query = Query(path, keys="")
     plan = query.plan()
@@ -55,29 +55,29 @@ def test_a_batch_that_was_not_committed_is_not_in_the_table(path: str) -> None:
     Query(path).epoch(0, ONE)
     lost = Query(path)
     lost.write(lost.plan(), 1, rows_from(TWO))
-    forget_everything()
+    CACHE.forget()
     assert read_pairs(path) == ONE
     Query(path).epoch(1, TWO)
     assert read_pairs(path) == [(1, 10), (2, 21), (3, 30)]
 
 
-def test_a_batch_that_runs_again_replaces_its_own_rows(path: str) -> None:
+def test_a_repeated_batch_replaces_its_own_rows(path: str) -> None:
     """The driver died between the commit and Spark's own log: the re-run's rows count, once."""
     Query(path, keys="").epoch(0, ONE)
-    forget_everything()
+    CACHE.forget()
     again = Query(path, keys="").epoch(0, TWO)
     assert again.kind is ManifestKind.REPLACEMENT
     assert read_pairs(path) == TWO
 
 
-def test_a_replacement_builds_on_what_was_rolled_beside_the_epoch_it_replaces(path: str) -> None:
-    """A snapshot rolled in epoch N covers up to N-1, so that replacing N never loses it."""
+def test_a_replacement_builds_on_what_was_compacted_beside_the_epoch_it_replaces(path: str) -> None:
+    """A snapshot made by compaction in epoch N covers up to N-1, so that replacing N never loses it."""
     options = {"maxDeltas": "1", "partitions": "1"}
     query = Query(path, options=options)
     query.epoch(0, [(0, 1), (9, 0)])
-    rolled = query.epoch(1, [(1, 1), (9, 1)])
-    assert [(ref.is_delta, ref.epoch) for ref in rolled.artifacts()] == [(False, 0), (True, 1)]
-    forget_everything()
+    compacted = query.epoch(1, [(1, 1), (9, 1)])
+    assert [(ref.is_delta, ref.epoch) for ref in compacted.artifacts()] == [(False, 0), (True, 1)]
+    CACHE.forget()
     again = Query(path, options=options).epoch(1, [(8, 8)])
     assert again.kind is ManifestKind.REPLACEMENT
     assert read_pairs(path) == [(0, 1), (8, 8), (9, 0)]
@@ -120,17 +120,17 @@ def test_a_table_may_begin_with_any_epoch(path: str) -> None:
     assert Query(path).epoch(57, ONE).epoch == 57
 
 
-@pytest.mark.parametrize("jar", [True, False])
-def test_workers_may_be_replaced_at_any_step(path: str, jar: bool) -> None:
+@pytest.mark.parametrize("with_jar", [True, False])
+def test_workers_may_be_replaced_at_any_step(path: str, with_jar: bool) -> None:
     """Nothing that a worker remembers is needed: the store has the truth."""
-    query = Query(path, jar=jar, keys="k" if jar else "", tasks=2)
+    query = Query(path, jar=with_jar, keys="k" if with_jar else "", tasks=2)
     for batch_id in range(5):
         plan = query.plan()
-        forget_everything()
+        CACHE.forget()
         messages = query.write(plan, batch_id, rows_from([(batch_id, batch_id)]))
-        forget_everything()
+        CACHE.forget()
         query.commit(messages, batch_id)
-        forget_everything()
+        CACHE.forget()
     assert read_pairs(path) == [(n, n) for n in range(5)]
 
 
@@ -157,13 +157,13 @@ def test_complete_mode_replaces_everything(path: str) -> None:
     query.epoch(2, [])
     assert read_pairs(path) == []
     assert read_pairs(path, epoch="1") == [(None, 5), (1, 11)]
-    forget_everything()
+    CACHE.forget()
     again = Query(path, keys="", jar=False, output_mode="complete").epoch(2, TWO)
     assert again.kind is ManifestKind.REPLACEMENT
     assert read_pairs(path) == TWO
 
 
-def test_split_anew_keeps_every_row(path: str) -> None:
+def test_repartition_keeps_every_row(path: str) -> None:
     """Four partitions, then sixteen, then four, while epochs go on and one is replaced on the way."""
     rows = [(n, n) for n in range(200)]
     Query(path, options={"partitions": "4", "vnodes": "64"}).epoch(0, rows)
@@ -187,7 +187,7 @@ def test_layout_and_keys_are_fixed_or_refused(path: str) -> None:
         Query(path, options={"partitions": "7"}).plan()
     with pytest.raises(RefusedError, match=r"keys are \(k\), the query's are \(v\)"):
         Query(path, keys="v").plan()
-    with pytest.raises(RefusedError, match="kept in mode upsert"):
+    with pytest.raises(RefusedError, match="table is in mode upsert"):
         Query(path, output_mode="complete").plan()
     with pytest.raises(RefusedError, match="is called 'table', not 'other'"):
         Query(path, options={"operator": "other"}).plan()
@@ -205,7 +205,7 @@ def test_batch_jobs_append_and_overwrite(path: str) -> None:
         Query(path).epoch(0, ONE)
     stream = Query(path, options={"takeOver": "true"})
     assert stream.epoch(0, ONE).epoch == 3
-    with pytest.raises(RefusedError, match="and now comes a batch job"):
+    with pytest.raises(RefusedError, match="and a batch job is another writer"):
         Query(path, query_id="").epoch(0, ONE)
 
 
@@ -228,7 +228,7 @@ def test_old_epochs_are_pruned_and_the_table_stays_whole(path: str) -> None:
 
 
 def test_encrypted_tables_need_their_key(path: str, tmp_path: Path) -> None:
-    """Rows are rolled and read with the key file, and not without it."""
+    """Rows are compacted and read with the key file, and not without it."""
     key_file = tmp_path / "keys.json"
     key_file.write_text(_key_ring())
     key_file.chmod(0o600)
@@ -238,7 +238,7 @@ def test_encrypted_tables_need_their_key(path: str, tmp_path: Path) -> None:
         query.epoch(batch_id, [(batch_id, 1), (7, batch_id)])
     manifest = query.epoch(5, [(7, 5)])
     assert all(ref.data_key_id for ref in manifest.artifacts())
-    forget_everything()
+    CACHE.forget()
     with pytest.raises(MissingKey, match="encrypted"):
         read_pairs(path)
     expected = [*((n, 1) for n in range(5)), (7, 5)]
@@ -251,12 +251,12 @@ def test_encrypted_tables_need_their_key(path: str, tmp_path: Path) -> None:
     assert sorted(rows) == expected
     secret = base64.b64encode(bytes(range(32))).decode()
     assert not any(secret in repr(split) or "key=b" in repr(split) for split in splits)
-    forget_everything()
+    CACHE.forget()
     store = open_object_store(path)
     before = [info.key for info in store.list("checkpoints/")]
-    for jar in (True, False):
+    for with_jar in (True, False):
         with pytest.raises(MissingKey, match="is encrypted"):
-            Query(path, jar=jar).epoch(6, [(8, 8)])
+            Query(path, jar=with_jar).epoch(6, [(8, 8)])
     assert [info.key for info in store.list("checkpoints/")] == before, "plain rows were uploaded"
 
 
@@ -276,11 +276,11 @@ def _key_ring() -> str:
     ),
     st.sampled_from(["1", "2", "5"]),
 )
-def test_any_course_of_events_gives_what_an_undisturbed_run_gives(
+def test_any_sequence_of_events_gives_the_table_of_an_undisturbed_run(
     tmp_path_factory: pytest.TempPathFactory, steps: list[tuple[dict[int, int], str]], max_deltas: str
 ) -> None:
     """Deaths before and after commits, replaced workers and doubled tasks, against a dictionary."""
-    path = str(tmp_path_factory.mktemp("course") / "table")
+    path = str(tmp_path_factory.mktemp("events") / "table")
     options = {"maxDeltas": max_deltas, "partitions": "3"}
     query = Query(path, options=options)
     model: dict[int, int] = {}
@@ -288,16 +288,16 @@ def test_any_course_of_events_gives_what_an_undisturbed_run_gives(
         table = rows_from(list(rows.items()))
         if event == "die before commit":
             query.write(query.plan(), batch_id, table)
-            forget_everything()
+            CACHE.forget()
             query = Query(path, options=options)
         plan = query.plan()
         if event == "run twice":
             query.write(plan, batch_id, table)
         if event == "new worker":
-            forget_everything()
+            CACHE.forget()
         query.commit(query.write(plan, batch_id, table), batch_id)
         if event == "die after commit":
-            forget_everything()
+            CACHE.forget()
             query = Query(path, options=options)
             query.epoch(batch_id, list(rows.items()))
         model |= rows
@@ -315,7 +315,7 @@ def test_any_course_of_events_gives_what_an_undisturbed_run_gives(
         ({"partitions": "--5"}, "partitions is a whole number"),
         ({"retain": "\u00b2"}, "retain is a whole number"),
         ({"state": "maybe"}, "state is one of auto, off, on"),
-        ({"takeOver": "si"}, "takeOver is true or false"),
+        ({"takeOver": "si"}, "takeOver is one of true, false"),
         ({"path": "memory://x"}, "lives in one process"),
         ({"path": ""}, "needs a path"),
         ({"operator": "a/b"}, "has a slash"),
@@ -353,3 +353,45 @@ def test_a_relative_path_is_meant_from_where_the_driver_is(
     monkeypatch.chdir(tmp_path)
     assert parse_write_options({"path": "here/table"}).shared.path == str(tmp_path / "here/table")
     assert parse_write_options({"path": "s3://bucket/x"}).shared.path == "s3://bucket/x"
+
+
+def test_a_batch_that_lacks_a_tasks_message_is_not_committed(path: str) -> None:
+    """Spark gives None for a task that failed; abort takes it, commit never does."""
+    query = Query(path, keys="")
+    messages = query.write(query.plan(), 0, rows_from(ONE))
+    StreamWriter(query.parsed(), None).abort([messages[0], None], 0)
+    with pytest.raises(RefusedError, match="a task's message is missing"):
+        query.commit([messages[0], None], 0)
+    query.commit(messages, 0)
+    assert read_pairs(path) == ONE
+
+
+def test_only_scans_of_the_jar_are_pruned_by_filters(path: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without the jar Spark gives the reader of one query, filters and all, to the next one."""
+    monkeypatch.setitem(sys.modules, "tests.data_source_pushdown_filters", sys.modules[__name__])
+    schema = StructType.fromJson(SCHEMA.to_json())
+    assert type(CheckpointSinkSource({"path": path}).reader(schema)) is TableReader
+    own = CheckpointSinkSource({"path": path, "__ckpt.scan": "own"}).reader(schema)
+    assert type(own) is FilteringTableReader
+
+
+def test_names_in_backticks_may_have_commas_and_backticks() -> None:
+    """As in SQL, two backticks inside of them are one."""
+    for text, names in (
+        ("a, B ,c", ("a", "B", "c")),
+        ("`a,b`,c", ("a,b", "c")),
+        ("`a``b`", ("a`b",)),
+        ("``,`x`", ("x",)),
+    ):
+        assert split_columns(text) == names
+    with pytest.raises(SettingsError, match="backtick"):
+        split_columns("`a")
+
+
+def test_a_sequence_must_have_an_order(path: str) -> None:
+    """Refused by the plan, not in a task."""
+    fields = [*SCHEMA.to_json()["fields"]]
+    fields.append({"name": "s", "type": "variant", "nullable": True, "metadata": {}})
+    schema = TableSchema.from_json({"type": "struct", "fields": fields})
+    with pytest.raises(SettingsError, match="sequenceColumn s must be of a plain type"):
+        Query(path, schema=schema, options={"sequenceColumn": "s"}).plan()

@@ -1,4 +1,4 @@
-"""State that Spark splits anew, by a batch that never reaches the table. No Spark."""
+"""State that Spark repartitions, by a batch that never reaches the table. No Spark."""
 
 from __future__ import annotations
 
@@ -21,20 +21,20 @@ FOUR = replace(TWO, conf={**TWO.conf, PARTITIONS: "4"})
 
 @pytest.mark.parametrize("partitions", [4, 1])
 @pytest.mark.parametrize("version", [1, 2])
-def test_a_table_goes_on_after_its_querys_state_was_split(
+def test_a_table_continues_after_its_state_was_repartitioned(
     tmp_path: Path, version: int, partitions: int
 ) -> None:
-    """The batch that splits has no rows and no epoch in the table; both later points restore."""
+    """The repartition batch has no rows and no epoch in the table; both later points restore."""
     stream = MadeStream(tmp_path, version=version, zips=version == 1)
     stream.run(4)
     stream.restore(epoch=2)
-    stream.split(partitions)
+    stream.repartition(partitions)
     stream.start()
     assert stream.next_batch() == 4
     first = stream.batch()
     later = stream.batch()
     assert (first.epoch, later.epoch) == (4, 5)
-    # Batch 3 was the one that splits, so that its keys were never read.
+    # Batch 3 was the repartition, so that its keys were never read.
     expected = counted(0, 1, 2, 4, 5)
     assert stream.rows() == stream.whole_state(6) == expected
     assert list(stream.history().verify()) == []
@@ -47,7 +47,7 @@ def test_a_table_goes_on_after_its_querys_state_was_split(
 
 
 @pytest.mark.parametrize("kind", ["v1", "v2", "zips"])
-def test_an_old_disk_may_not_go_on_because_its_state_was_split(tmp_path: Path, kind: str) -> None:
+def test_an_old_disk_is_refused_though_its_state_was_repartitioned(tmp_path: Path, kind: str) -> None:
     """Its state belongs to rows that the table has replaced since, in whatever number of partitions."""
     chance = random.Random(1)
     stream = MadeStream(tmp_path, version=2 if kind == "v2" else 1, zips=kind == "zips", chance=chance)
@@ -56,9 +56,9 @@ def test_an_old_disk_may_not_go_on_because_its_state_was_split(tmp_path: Path, k
     stream.restore(point="before")
     stream.batch()
     stream.location = old
-    stream.split(4)
+    stream.repartition(4)
     stream.start()
-    with pytest.raises(RefusedError, match="not the one that this table was written from"):
+    with pytest.raises(RefusedError, match="checkpoint location has diverged from the table"):
         stream.batch()
 
 
@@ -100,14 +100,14 @@ def test_any_other_gap_is_refused(tmp_path: Path) -> None:
         ([TWO, FOUR, replace(FOUR, timestamp_ms=9)], False),
     ],
 )
-def test_a_batch_that_splits_is_the_last_one_with_other_partitions(
+def test_a_repartition_batch_has_the_last_offsets_and_other_partitions(
     logs: list[OffsetLog], expected: bool
 ) -> None:
     """A batch that read nothing is none: it may have put out what the watermark closed."""
     assert only_split(logs) is expected
 
 
-def test_what_is_not_known_to_be_finished_is_not_split(tmp_path: Path) -> None:
+def test_an_unfinished_checkpoint_is_not_repartitioned(tmp_path: Path) -> None:
     """Spark refuses it, too; here that is said before anything is restored."""
     stream = MadeStream(tmp_path, zips=True)
     stream.run(3)

@@ -9,13 +9,11 @@ from pathlib import Path
 import pytest
 
 from pyspark_checkpoint.errors import Denied, SettingsError
-from pyspark_checkpoint.sink import state_choice, state_task
-from pyspark_checkpoint.sink.offset_log import local_directory
-from pyspark_checkpoint.sink.state_choice import find_location
-from pyspark_checkpoint.sink.state_task import WatchedLocation
+from pyspark_checkpoint.sink.query import local_directory
+from pyspark_checkpoint.sink.state_driver import find_location
 from pyspark_checkpoint.sink.table_options import parse_write_options
-from pyspark_checkpoint.spark_files.location import CheckpointLocation, LocationSpec
-from pyspark_checkpoint.spark_files.log_reader import LocationLogs
+from pyspark_checkpoint.sink.worker_cache import CACHE
+from pyspark_checkpoint.spark_files.location import LocationSpec
 from pyspark_checkpoint.store.local.local_store import LocalStore
 from tests.support.made_stream import QUERY_ID, MadeStream, totals_after
 from tests.support.sink_kit import Query
@@ -93,10 +91,8 @@ class _Forbidden(LocalStore):
 
 def forbid(stream: MadeStream) -> None:
     """From now on, a process that remembers nothing of the location may not read it."""
-    spec = LocationSpec(str(stream.location))
-    location = CheckpointLocation(spec, _Forbidden(stream.location))
-    state_choice._READABLE._values.clear()
-    state_task._LOCATIONS.put((spec.url, (), ""), WatchedLocation(location, LocationLogs(location)))
+    CACHE.readable.clear()
+    stream.watch(_Forbidden(stream.location), run_id="")
 
 
 def test_auto_does_not_drop_the_state_in_the_middle_of_a_run(tmp_path: Path) -> None:
@@ -115,7 +111,7 @@ def test_auto_says_once_that_rows_are_all_it_commits(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     """A new run may do without; the reason is in the driver's log."""
-    state_choice._WARNED._values.clear()
+    CACHE.forget()
     query = Query(str(tmp_path / "table"), query_id=QUERY_ID, options={"checkpointLocation": "hdfs://h/x"})
     with caplog.at_level(logging.WARNING):
         manifests = [query.epoch(number, [(1, 1)]) for number in range(2)]

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -14,21 +13,13 @@ from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowW
 from pyspark_checkpoint.errors import RefusedError
 from pyspark_checkpoint.format.artifact import ArtifactRef
 from pyspark_checkpoint.format.manifest import CheckpointManifest
-from pyspark_checkpoint.sink import worker_cache as session
-from pyspark_checkpoint.sink.messages import StagedPartition
+from pyspark_checkpoint.sink import worker_cache
 from pyspark_checkpoint.sink.query import TaskFacts
 from pyspark_checkpoint.sink.table_options import parse_read_options
 from pyspark_checkpoint.sink.table_reader import TableReader
-from pyspark_checkpoint.sink.task import SinkTask
+from pyspark_checkpoint.sink.task import SinkTask, StagedPartition
 from pyspark_checkpoint.sink.writers import BatchWriter, StreamWriter
-from pyspark_checkpoint.store.open import open_object_store
 from tests.support.sink_kit import SCHEMA, Query, read_pairs, rows_from
-
-
-@pytest.fixture
-def path(tmp_path: Path) -> str:
-    """Where the table is."""
-    return str(tmp_path / "table")
 
 
 def stored(path: str, manifest: CheckpointManifest) -> Iterator[tuple[ArtifactRef, bytes]]:
@@ -91,22 +82,6 @@ def test_the_writers_are_those_that_take_arrow() -> None:
     assert issubclass(BatchWriter, DataSourceArrowWriter)
 
 
-def test_a_process_opens_its_store_once(path: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A client costs half a second; plans, tasks, commits and reads of all batches share one."""
-    opened: list[str] = []
-
-    def counting(url: str, options: Any) -> Any:
-        opened.append(url)
-        return open_object_store(url, options)
-
-    monkeypatch.setattr(session, "open_object_store", counting)
-    query = Query(path, options={"maxDeltas": "2"})
-    for batch_id in range(5):
-        query.epoch(batch_id, [(batch_id, 0), (9, batch_id)])
-    assert len(read_pairs(path)) == 6
-    assert opened == [path]
-
-
 def test_nulls_in_a_column_that_had_none_when_the_query_was_made_are_an_error(path: str) -> None:
     """Spark takes what a schema says for granted, and would read a null as some value."""
     fields = [{**field, "nullable": field["name"] != "k"} for field in SCHEMA.to_json()["fields"]]
@@ -120,16 +95,16 @@ def test_nulls_in_a_column_that_had_none_when_the_query_was_made_are_an_error(pa
 
 
 @pytest.mark.parametrize("keyed", [True, False])
-def test_a_task_that_is_tried_again_leaves_the_join_out(path: str, keyed: bool) -> None:
+def test_a_retried_task_skips_compaction(path: str, keyed: bool) -> None:
     """The first attempt may have died of it: the rows get through, and the chain waits for its turn."""
     query = Query(path, jar=keyed, keys="k" if keyed else "", tasks=1, options={"maxDeltas": "4"})
     for batch_id in range(4):
         query.epoch(batch_id, [(batch_id, batch_id), (9, batch_id)])
     plan, options = query.plan(batch_id=4), query.parsed()
-    store = session.open_store(options.shared)
+    store = worker_cache.open_store(options.shared)
 
     def attempt(number: int) -> StagedPartition:
-        facts = TaskFacts(0, number, 4, query.query_id, query.run_id, number)
+        facts = TaskFacts(0, 4, query.query_id, query.run_id, number)
         batches = rows_from([(4, 4), (9, 4)]).to_batches()
         return SinkTask(plan, facts, store, options.compression).run(iter(batches))
 
@@ -141,3 +116,14 @@ def test_a_task_that_is_tried_again_leaves_the_join_out(path: str, keyed: bool) 
     shorter = [query.epoch(batch_id, [(9, batch_id)]) for batch_id in range(5, 9)][-1]
     assert len(next(iter(shorter.operators["table"].partitions)).artifacts) <= 3
     assert (4, 4) in read_pairs(path)
+
+
+def test_rows_that_came_to_the_wrong_partition_fail_the_batch(path: str) -> None:
+    """Also when the first row is where it belongs: nobody would find the others again."""
+    query = Query(path, options={"partitions": "2"})
+    plan = query.plan()
+    rows = rows_from([(n, n) for n in range(20)])
+    own = query.split(plan, rows)[0]
+    query.task(plan, 0, own, 0)
+    with pytest.raises(RefusedError, match="came to partition 0"):
+        query.task(plan, 0, pa.concat_tables([own, query.split(plan, rows)[1]]), 0)

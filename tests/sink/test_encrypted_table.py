@@ -12,16 +12,11 @@ from pyspark_checkpoint import open_object_store
 from pyspark_checkpoint.crypto.aead import MANIFEST_KEY_ID
 from pyspark_checkpoint.errors import FormatError, MissingKey, RefusedError
 from pyspark_checkpoint.format.keys import data_key_key
-from tests.support.sink_kit import Query, forget_everything, read_pairs, rows_from
+from pyspark_checkpoint.sink.worker_cache import CACHE
+from tests.support.sink_kit import Query, read_pairs, rows_from
 
 ROWS = [(1, 10), (2, 20)]
 RING = json.dumps({"active": "one", "keys": {"one": base64.b64encode(bytes(range(32))).decode()}})
-
-
-@pytest.fixture
-def path(tmp_path: Path) -> str:
-    """Where the table is."""
-    return str(tmp_path / "table")
 
 
 @pytest.fixture
@@ -34,15 +29,15 @@ def staged(path: str) -> list[str]:
     return [info.key for info in open_object_store(path).list("checkpoints/")]
 
 
-@pytest.mark.parametrize("jar", [True, False])
+@pytest.mark.parametrize("with_jar", [True, False])
 def test_a_plain_table_stays_plain_beside_a_key_ring_in_the_environment(
-    path: str, jar: bool, monkeypatch: pytest.MonkeyPatch
+    path: str, with_jar: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """``session._opened`` asks ``choose_cipher``: the ring is for this machine's encrypted tables."""
-    Query(path, jar=jar, keys="").epoch(0, ROWS)
-    forget_everything()
+    Query(path, jar=with_jar, keys="").epoch(0, ROWS)
+    CACHE.forget()
     monkeypatch.setenv("CKPT_KEYRING", RING)
-    manifest = Query(path, jar=jar, keys="").epoch(1, [(3, 30)])
+    manifest = Query(path, jar=with_jar, keys="").epoch(1, [(3, 30)])
     assert manifest.encryption_key_id is None
     assert read_pairs(path) == [*ROWS, (3, 30)]
     assert [info.key for info in open_object_store(path).list("keys/")] == []
@@ -60,7 +55,7 @@ def test_a_new_table_begins_encrypted_with_a_key_ring_in_the_environment(path: s
 def test_a_key_file_that_was_named_for_a_plain_table_is_refused(path: str, tmp_path: Path) -> None:
     """Who names a key expects what is written, and what is read, to be protected by it."""
     Query(path).epoch(0, ROWS)
-    forget_everything()
+    CACHE.forget()
     key_file = tmp_path / "ring"
     key_file.write_text(RING)
     key_file.chmod(0o600)
@@ -72,10 +67,10 @@ def test_a_key_file_that_was_named_for_a_plain_table_is_refused(path: str, tmp_p
     assert staged(path) == before
 
 
-@pytest.mark.parametrize("jar", [True, False])
+@pytest.mark.parametrize("with_jar", [True, False])
 @pytest.mark.parametrize("committed", [True, False])
 def test_without_its_keys_nothing_is_staged_in_an_encrypted_table(
-    path: str, jar: bool, committed: bool, monkeypatch: pytest.MonkeyPatch
+    path: str, with_jar: bool, committed: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Refused when the batch is planned, also without a claim, and before there is any manifest."""
     with monkeypatch.context() as keys:
@@ -88,10 +83,10 @@ def test_without_its_keys_nothing_is_staged_in_an_encrypted_table(
         store = open_object_store(path)
         store.delete([info.key for info in store.list("manifests/")])
         store.delete(["_latest"])
-    forget_everything()
+    CACHE.forget()
     before = staged(path)
     with pytest.raises(MissingKey, match="'one'"):
-        Query(path, jar=jar).plan()
+        Query(path, jar=with_jar).plan()
     assert staged(path) == before
 
 
@@ -101,10 +96,10 @@ def test_a_table_whose_manifests_key_is_gone_is_damaged_and_not_plain(path: str)
     Query(path).epoch(0, ROWS)
     open_object_store(path).delete([data_key_key(MANIFEST_KEY_ID)])
     before = staged(path)
-    for jar in (True, False):
-        forget_everything()
+    for with_jar in (True, False):
+        CACHE.forget()
         with pytest.raises(FormatError, match="is gone"):
             read_pairs(path)
         with pytest.raises(FormatError, match="is gone"):
-            Query(path, jar=jar).plan()
+            Query(path, jar=with_jar).plan()
     assert staged(path) == before

@@ -1,8 +1,6 @@
-"""The stream of changes of a table that goes back, and of one that goes forth again. No Spark."""
+"""The stream of changes of a table that is rolled back, or whose rollback is undone. No Spark."""
 
 from __future__ import annotations
-
-from pathlib import Path
 
 import pytest
 
@@ -12,18 +10,13 @@ from pyspark_checkpoint.errors import RefusedError
 from pyspark_checkpoint.history.checkpoint_store import CheckpointStore
 from pyspark_checkpoint.history.rollback import rollback
 from pyspark_checkpoint.history.savepoint import pin_checkpoint
-from tests.sink.test_feed import Consumer, new_course
-from tests.support.sink_kit import Query, forget_everything, read_pairs
-
-
-@pytest.fixture
-def path(tmp_path: Path) -> str:
-    """Where the table is."""
-    return str(tmp_path / "table")
+from pyspark_checkpoint.sink.worker_cache import CACHE
+from tests.sink.test_change_reader import Consumer, new_course
+from tests.support.sink_kit import Query, read_pairs
 
 
 def test_a_rollback_below_what_was_served_stops_the_consumer(path: str) -> None:
-    """One that had not come so far goes on with the new course of things."""
+    """One that had not come so far continues with the new lineage."""
     query = Query(path)
     ahead, behind = Consumer(path, startingEpoch="0"), Consumer(path, startingEpoch="0")
     for batch_id in range(2):
@@ -34,7 +27,7 @@ def test_a_rollback_below_what_was_served_stops_the_consumer(path: str) -> None:
     assert len(ahead.batch()) == 3
     store = open_object_store(path)
     rollback(store, 2)
-    forget_everything()
+    CACHE.forget()
     again = Query(path)
     for batch_id in range(2, 4):
         again.epoch(batch_id, [(batch_id, 9)])
@@ -68,7 +61,7 @@ def test_a_rollback_to_what_was_served_serves_nothing_twice(path: str, start: st
     assert [row[3] for row in consumer.batch()] == [0]
     query.epoch(2, [(2, 0)])
     rollback(open_object_store(path), 1)
-    forget_everything()
+    CACHE.forget()
     assert consumer.batch() == []
     consumer.restart()
     again = Query(path)
@@ -102,7 +95,7 @@ def test_a_rollback_to_rows_that_were_replaced_stops_the_consumer(path: str) -> 
     first = Query(path)
     first.epoch(0, [(0, 0)])
     first.epoch(1, [(1, 0)])
-    forget_everything()
+    CACHE.forget()
     again = Query(path)
     again.epoch(1, [(1, 1)])
     again.epoch(2, [(2, 0)])
@@ -126,14 +119,14 @@ def test_a_consumer_of_an_older_release_is_not_sure_of_what_was_pruned(path: str
     before = dict(consumer.offset)
     assert consumer.batch() == [(2, 0, "upsert", 2)]
     consumer.offset = before
-    forget_everything()
+    CACHE.forget()
     again = Query(path)
     again.epoch(3, [(3, 0)])
     again.epoch(4, [(4, 0)])
     assert consumer.batch() == [(2, 0, "upsert", 2), (3, 0, "upsert", 3)]
     del consumer.offset["lineage"]
     for batch_id in range(4, 6):
-        forget_everything()
+        CACHE.forget()
         Query(path).epoch(batch_id, [(batch_id, 0)])
     CheckpointStore.open(path).prune(keep=2)
     with pytest.raises(RefusedError, match="nothing says whether"):
@@ -151,7 +144,7 @@ def test_a_rollback_that_is_undone_brings_back_every_epoch(path: str) -> None:
     store = open_object_store(path)
     rollback(store, 1)
     rollback(store, 4)
-    forget_everything()
+    CACHE.forget()
     query = Query(path, keys="")
     for batch in (4, 5):
         query.epoch(batch, [(batch, 0)])
@@ -159,7 +152,7 @@ def test_a_rollback_that_is_undone_brings_back_every_epoch(path: str) -> None:
     assert [row[3] for row in consumer.batch()] == [1, 2, 3, 4]
 
 
-def test_a_rollback_to_a_way_that_a_consumer_has_not_gone_stops_it(path: str) -> None:
+def test_a_rollback_to_a_lineage_that_a_consumer_has_not_read_stops_it(path: str) -> None:
     """It was given an epoch of the second way; the table goes back to a later epoch of the first."""
     query = Query(path, keys="")
     for batch in range(4):
@@ -167,13 +160,13 @@ def test_a_rollback_to_a_way_that_a_consumer_has_not_gone_stops_it(path: str) ->
     store = open_object_store(path)
     pin_checkpoint(store, "first-way", 4, SYSTEM_CLOCK)
     rollback(store, 1)
-    forget_everything()
+    CACHE.forget()
     query, consumer = Query(path, keys=""), Consumer(path, startingEpoch="0")
     for batch in (1, 2):
         query.epoch(batch, [(batch, 7)])
     assert [row[3] for row in consumer.batch()] == [0, 1]
     rollback(store, 4)
-    forget_everything()
+    CACHE.forget()
     query = Query(path, keys="")
     query.epoch(4, [(4, 0)])
     with pytest.raises(RefusedError, match="does not follow on epoch 1"):

@@ -1,4 +1,4 @@
-"""Chains of artifacts as rows: reading a partition, rewriting what has grown too long. No Spark here."""
+"""Chains of artifacts as rows: reading a partition, and compacting its chain. No Spark here."""
 
 from __future__ import annotations
 
@@ -16,6 +16,7 @@ from pyspark_checkpoint.table.compaction import Link, RollPlan, parse_level, pla
 from pyspark_checkpoint.table.conform import conform
 from pyspark_checkpoint.table.info import TableInfo
 from pyspark_checkpoint.table.merge import apply_deltas, delta_schema, merge_deltas
+from pyspark_checkpoint.table.schema import DELETED_COLUMN
 from pyspark_checkpoint.table.vnode import sources_of, vnodes_of
 
 
@@ -31,16 +32,17 @@ class Chain:
         return Chain(self.partition, tuple(ref for ref in self.refs if ref.epoch < epoch))
 
 
-def links(refs: Sequence[ArtifactRef]) -> list[Link]:
-    """What the rolling rule must know of artifacts."""
-    return [Link(ref.size_bytes, ref.is_delta, parse_level(ref.name), ref.decoded_bytes) for ref in refs]
-
-
-def plan_chain_roll(chain: Chain, table: TableInfo, epoch: int, max_deltas: int) -> RollPlan | None:
-    """Decide what of a chain is rewritten while ``epoch`` is written."""
-    keyed = table.mode is TableMode.UPSERT
+def plan_chain_compaction(chain: Chain, table: TableInfo, epoch: int, max_deltas: int) -> RollPlan | None:
+    """Decide what of a chain is rewritten while ``epoch`` is written; None if nothing is."""
     return plan_roll(
-        links(chain.refs), keyed=keyed, partition=chain.partition, epoch=epoch, max_deltas=max_deltas
+        [
+            Link(ref.size_bytes, ref.is_delta, parse_level(ref.name), ref.decoded_bytes)
+            for ref in chain.refs
+        ],
+        keyed=table.mode is TableMode.UPSERT,
+        partition=chain.partition,
+        epoch=epoch,
+        max_deltas=max_deltas,
     )
 
 
@@ -75,23 +77,18 @@ class ChainReader:
         if plan.level is None or self._table.mode is not TableMode.UPSERT:
             return self.rows(part)
         deltas = self.parts(part)
-        deletes = any("_ckpt_deleted" in delta.column_names for delta in deltas)
+        deletes = any(DELETED_COLUMN in delta.column_names for delta in deltas)
         return merge_deltas(deltas, self._table.keys, delta_schema(self._schema, deletes=deletes))
 
-    def split_anew(self, chains: Sequence[Chain], partition: int, old_partitions: int) -> pa.Table:
+    def repartitioned(self, chains: Sequence[Chain], partition: int, old_partitions: int) -> pa.Table:
         """The rows of ``partition`` of a table that had another number of partitions before."""
-        wanted = sources_of(partition, self._table.partitions, old_partitions)
+        table = self._table
+        wanted = sources_of(partition, table.partitions, old_partitions)
         parts = [self.rows(chain) for chain in chains if chain.partition in wanted]
         rows = pa.concat_tables(parts) if parts else self._schema.empty_table()
-        return rows_of_partition(rows, self._table, partition)
-
-
-def rows_of_partition(rows: pa.Table, table: TableInfo, partition: int) -> pa.Table:
-    """Those of ``rows`` that partition ``partition`` owns."""
-    if not rows.num_rows:
-        return rows
-    owners = vnodes_of([rows.column(key) for key in table.keys], table.vnodes) % table.partitions
-    return rows.filter(pa.array(owners == partition))
+        return rows_of_vnodes(
+            rows, self._table, range(partition, self._table.vnodes, self._table.partitions)
+        )
 
 
 def rows_of_vnodes(rows: pa.Table, table: TableInfo, wanted: Sequence[int]) -> pa.Table:

@@ -14,16 +14,24 @@ from pyspark_checkpoint import open_object_store
 from pyspark_checkpoint.clock import SYSTEM_CLOCK
 from pyspark_checkpoint.errors import FormatError, RefusedError, SettingsError
 from pyspark_checkpoint.format.keys import seal_key
-from pyspark_checkpoint.format.manifest import ManifestKind
+from pyspark_checkpoint.format.manifest import CheckpointManifest, ManifestKind
+from pyspark_checkpoint.format.manifest_parts import FeedPosition, TableMode
 from pyspark_checkpoint.history.checkpoint_store import CheckpointStore
 from pyspark_checkpoint.history.head import find_head
 from pyspark_checkpoint.history.rollback import rollback
+from pyspark_checkpoint.history.run import Run
 from pyspark_checkpoint.history.seal import write_seal
-from pyspark_checkpoint.sink.change_reader import ChangeReader
+from pyspark_checkpoint.sink.change_reader import ChangeReader, FeedHistory
 from pyspark_checkpoint.sink.table_options import parse_read_options
 from pyspark_checkpoint.sink.table_reader import TableReader
+from pyspark_checkpoint.sink.worker_cache import CACHE, OpenTable
+from pyspark_checkpoint.store.memory import MemoryStore
+from pyspark_checkpoint.store.meter import MeteredStore
+from pyspark_checkpoint.table.feed import NOTHING_SERVED
+from pyspark_checkpoint.table.info import TableInfo
 from pyspark_checkpoint.table.schema import TableSchema
-from tests.support.sink_kit import SCHEMA, Query, forget_everything, rows_from
+from tests.support.made_history import new_run
+from tests.support.sink_kit import SCHEMA, Query, rows_from
 
 ADDED = [
     {"name": "_change_type", "type": "string", "nullable": False, "metadata": {}},
@@ -62,12 +70,6 @@ class Consumer:
         return sorted(found, key=repr)
 
 
-@pytest.fixture
-def path(tmp_path: Path) -> str:
-    """Where the table is."""
-    return str(tmp_path / "table")
-
-
 def test_the_feed_begins_with_the_table_and_goes_on_with_changes(path: str) -> None:
     """The newest epoch waits until the next one makes it final."""
     query, consumer = Query(path), Consumer(path)
@@ -83,7 +85,7 @@ def test_the_feed_begins_with_the_table_and_goes_on_with_changes(path: str) -> N
 
 
 def test_every_epoch_is_served_once_whatever_happens_to_the_writer(path: str) -> None:
-    """Claims, replacements and rolled chains between them."""
+    """Claims, replacements and compacted chains between them."""
     consumer = Consumer(path, startingEpoch="earliest")
     query = Query(path, options={"maxDeltas": "1"})
     served: list[tuple[Any, ...]] = []
@@ -91,7 +93,7 @@ def test_every_epoch_is_served_once_whatever_happens_to_the_writer(path: str) ->
         query.epoch(batch_id, [(batch_id, 0)])
         served += consumer.batch()
         if batch_id % 3 == 1:
-            forget_everything()
+            CACHE.forget()
             query = Query(path, options={"maxDeltas": "1"})
             query.epoch(batch_id, [(batch_id, 1)])
             served += consumer.batch()
@@ -181,7 +183,7 @@ def test_what_was_planned_and_then_pruned_is_an_error_that_says_so(path: str) ->
         [list(reader.read(split)) for split in splits]
 
 
-def test_a_consumer_that_began_before_the_table_is_told_what_it_missed(path: str) -> None:
+def test_a_consumer_that_began_before_the_table_fails_with_what_it_missed(path: str) -> None:
     """With ``latest`` on a table that had nothing final yet, every later epoch is wanted."""
     query = Query(path)
     query.epoch(0, [(0, 0)])
@@ -264,21 +266,21 @@ def test_a_table_whose_only_epoch_replaced_all_rows_makes_a_restarted_consumer_w
 def new_course(path: str, target: int, epochs: range) -> None:
     """Roll the table back to checkpoint ``target`` and write other rows of ``epochs``."""
     rollback(open_object_store(path), target)
-    forget_everything()
+    CACHE.forget()
     query = Query(path)
     for batch_id in epochs:
         query.epoch(batch_id, [(batch_id, 9)])
 
 
 @pytest.mark.parametrize("told", [True, False])
-def test_a_writer_that_was_started_again_is_no_rollback(path: str, told: bool) -> None:
+def test_a_restarted_writer_is_no_rollback(path: str, told: bool) -> None:
     """The claims behind a consumer are pruned, and it goes on: nothing was taken back."""
     query, consumer = Query(path), Consumer(path, told_its_start=told)
     for batch_id in range(4):
         query.epoch(batch_id, [(batch_id, 0)])
     assert len(consumer.batch()) == 3
     for batch_id in range(3, 7):
-        forget_everything()
+        CACHE.forget()
         again = Query(path)
         again.epoch(batch_id, [(batch_id, 1)])
         if batch_id == 3:
@@ -288,7 +290,7 @@ def test_a_writer_that_was_started_again_is_no_rollback(path: str, told: bool) -
 
 
 def test_claims_of_the_epoch_that_was_served_may_be_all_that_is_left_of_it(path: str) -> None:
-    """What they say is what the consumer has; the same from another course is not."""
+    """What they say is what the consumer has; the same from another lineage is not."""
     query = Query(path)
     same, other = Consumer(path, startingEpoch="0"), Consumer(path, startingEpoch="0")
     for batch_id in range(3):
@@ -296,7 +298,7 @@ def test_claims_of_the_epoch_that_was_served_may_be_all_that_is_left_of_it(path:
     assert len(same.batch()) == len(other.batch()) == 2
     rollback(open_object_store(path), 2)
     for _ in range(2):
-        forget_everything()
+        CACHE.forget()
         Query(path).plan()  # claims
     store = CheckpointStore.open(path)
     store.prune(keep=1)
@@ -308,11 +310,11 @@ def test_claims_of_the_epoch_that_was_served_may_be_all_that_is_left_of_it(path:
 
 
 @pytest.mark.parametrize("told", [True, False])
-def test_a_table_that_was_made_anew_is_not_taken_for_the_old_one(path: str, told: bool) -> None:
+def test_a_recreated_table_is_not_mistaken_for_the_old_one(path: str, told: bool) -> None:
     """Its numbers begin again; a consumer of the old one would leave its first epochs out."""
     consumer = Consumer(path, told_its_start=told)
     for life in range(2):
-        forget_everything()
+        CACHE.forget()
         query = Query(path)
         for batch_id in range(3 - life):
             query.epoch(batch_id, [(batch_id, life)])
@@ -320,7 +322,7 @@ def test_a_table_that_was_made_anew_is_not_taken_for_the_old_one(path: str, told
             assert len(consumer.batch()) == 2
             shutil.rmtree(path)
             consumer.restart()
-    with pytest.raises(RefusedError, match="removed and made anew"):
+    with pytest.raises(RefusedError, match="deleted and created again"):
         consumer.batch()
 
 
@@ -347,3 +349,47 @@ def test_a_consumer_may_begin_while_nothing_final_is_left(path: str, start: str,
     query.epoch(4, [(4, 0)])
     rows += consumer.batch()
     assert [row[0] for row in rows] == ([3] if start == "latest" else [0, 1, 2, 3])
+
+
+TABLE = TableInfo(operator="table", schema=TableSchema(()), mode=TableMode.APPEND)
+
+
+def write_epochs(run: Run, epochs: range) -> None:
+    for epoch in epochs:
+        draft = CheckpointManifest(checkpoint_id=0, epoch=epoch, batch_id=epoch, table=TABLE.record())
+        run.publish(draft, run.attempt())
+
+
+def feed_of(run: Run) -> tuple[FeedHistory, MeteredStore]:
+    store = MeteredStore(run.store)
+    return FeedHistory(OpenTable(store, run.store_id or "", None, None)), store
+
+
+def test_the_newest_final_epoch_is_found_without_reading_the_history() -> None:
+    """However many epochs a table keeps, a consumer that starts reads its end."""
+    run = new_run(MemoryStore())
+    write_epochs(run, range(60))
+    feed, store = feed_of(run)
+    assert feed.newest() == FeedPosition(59, 58)
+    assert store.snapshot().total.requests < 10
+
+
+def test_a_claim_is_no_rows_so_that_the_newest_epoch_has_one_name() -> None:
+    """Whoever looks finds the checkpoint that wrote the rows, as long as it is there."""
+    run = new_run(MemoryStore())
+    write_epochs(run, range(3))
+    heir = new_run(run.store, "run-2")
+    heir.claim()
+    write_epochs(heir, range(3, 4))
+    assert feed_of(heir)[0].newest() == FeedPosition(3, 2)
+
+
+def test_what_was_pruned_is_forgotten() -> None:
+    """A consumer may run for years."""
+    run = new_run(MemoryStore())
+    write_epochs(run, range(30))
+    feed, _ = feed_of(run)
+    assert len(feed.entries(NOTHING_SERVED)) == 30
+    CheckpointStore(run.store, clock=run.clock).prune(keep=2)
+    assert len(feed.entries(NOTHING_SERVED)) == 2
+    assert len(feed._known) <= 1 + 8
