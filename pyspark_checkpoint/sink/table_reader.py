@@ -236,7 +236,7 @@ def read_split(shared: SharedOptions, split: TableSplit) -> pa.Table:
     try:
         rows = split.reader(shared).rows(split.chain)
     except FormatError as error:
-        error.hint = error.hint or (
+        error.hint = (
             "if the table has moved on by more epochs than the option retain keeps since this query began, "
             "they were pruned: read a savepoint, or keep more. Otherwise run ckpt verify"
         )
