@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from pyspark_checkpoint.errors import FormatError, IntegrityError, RefusedError
+from pyspark_checkpoint.errors import FormatError, IntegrityError, NoCheckpoint, RefusedError
 from pyspark_checkpoint.format.envelope import Mac, sha256_hex
 from pyspark_checkpoint.format.keys import MAX_NUMBER, manifest_key
 from pyspark_checkpoint.format.manifest import ManifestKind
@@ -19,6 +19,8 @@ from pyspark_checkpoint.history.head import HeadLocation, locate_head
 from pyspark_checkpoint.history.manifest_reader import LoadedManifest, find_record, load_manifest_bytes
 from pyspark_checkpoint.history.pins import savepoints
 from pyspark_checkpoint.store.base import ObjectStore
+
+LATEST = "latest"
 
 
 def is_visible(control: Control, number: int, sha256: str) -> bool:
@@ -122,3 +124,32 @@ def find_number_by_savepoint(store: ObjectStore, name: str) -> int | None:
     state = find_control_or_new(store)
     pin = None if state is None else savepoints(state.control).get(name)
     return None if pin is None else pin.number
+
+
+def choose_number(
+    store: ObjectStore, at: int | str = LATEST, *, epoch: int | None = None, timestamp_ms: int | None = None
+) -> int:
+    """The number of the checkpoint that somebody means; ``NoCheckpoint`` if there is none.
+
+    ``at`` is a number, a savepoint's name, ``epoch=N`` or ``latest``: the newest, damaged or not. ``epoch``
+    chooses the newest checkpoint of that epoch instead, ``timestamp_ms`` the newest that was made by then.
+    Whether a number that was given exists is found out by reading it.
+    """
+    text = str(at).strip()
+    if epoch is None and text.startswith("epoch=") and text.removeprefix("epoch=").isdigit():
+        epoch = int(text.removeprefix("epoch="))
+    if epoch is not None:
+        found, wanted = find_number_by_epoch(store, epoch), f"epoch {epoch}"
+    elif timestamp_ms is not None:
+        found, wanted = find_number_by_time(store, timestamp_ms), "checkpoint of that time or before"
+    elif text == LATEST:
+        where = locate_head(store)
+        numbers = [] if where is None else visible_numbers(where.control, where.number)
+        found, wanted = max(numbers, default=None), "checkpoint"
+    elif text.isdigit():
+        return int(text)
+    else:
+        found, wanted = find_number_by_savepoint(store, text), f"savepoint {text!r}"
+    if found is None:
+        raise NoCheckpoint(f"{store.url} has no {wanted}", hint="ckpt list shows what it has")
+    return found

@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 from pyspark_checkpoint.errors import CheckpointError, FormatError, RefusedError, UnknownVersion
 from pyspark_checkpoint.format.manifest import CheckpointManifest
 from pyspark_checkpoint.history.checkpoint_store import CheckpointStore
+from pyspark_checkpoint.history.lookup import LATEST
 from pyspark_checkpoint.listener.sink_watcher import find_table_checkpoint
 from pyspark_checkpoint.plugin.plugin_settings import MISSING, PluginSettings, unknown_settings
 from pyspark_checkpoint.plugin.process_input import (
@@ -30,8 +31,9 @@ from pyspark_checkpoint.registry.queries import (
     root_url,
 )
 from pyspark_checkpoint.registry.trust import check_named_location, check_named_table
-from pyspark_checkpoint.restorer import api as operations
-from pyspark_checkpoint.restorer.execute import RestoreReport, find_interrupted
+from pyspark_checkpoint.restorer.api import RestoreRequest, execute_restore
+from pyspark_checkpoint.restorer.execute import RestoreReport
+from pyspark_checkpoint.restorer.lock import find_interrupted
 from pyspark_checkpoint.restorer.plan import IN_USE
 from pyspark_checkpoint.spark_files.location import LocationSpec, location_options
 from pyspark_checkpoint.store.open import open_object_store
@@ -180,16 +182,18 @@ def _is_there(settings: PluginSettings, url: str) -> bool | None:
 
 
 def _restore(settings: PluginSettings, found: Candidate) -> RestoreReport:
-    at = operations.LATEST if settings.restore == MISSING else settings.restore
+    at = LATEST if settings.restore == MISSING else settings.restore
     _LOG.info("query %s: restoring %s from %s", _name(found), found.location, at)
-    report = operations.restore(
-        found.history_url,
-        found.location,
-        at,
-        rollback_sink=True,
-        automatic=True,
-        options=settings.options,
-        location_options=_location_options(settings, found.location),
+    report = execute_restore(
+        RestoreRequest(
+            found.history_url,
+            found.location,
+            at,
+            rollback_sink=True,
+            automatic=True,
+            options=settings.options,
+            location_options=_location_options(settings, found.location),
+        )
     )
     _LOG.info(
         "query %s: %s is restored from checkpoint %d, %s batch %d: %d files, %d bytes",
@@ -197,7 +201,7 @@ def _restore(settings: PluginSettings, found: Candidate) -> RestoreReport:
         found.location,
         report.checkpoint_id,
         report.point.value,
-        report.batch,
+        report.batch_id,
         report.files,
         report.size_bytes,
     )

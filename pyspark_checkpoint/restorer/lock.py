@@ -19,7 +19,7 @@ from dataclasses import asdict, dataclass, replace
 import orjson
 
 from pyspark_checkpoint.clock import SYSTEM_CLOCK
-from pyspark_checkpoint.errors import AlreadyExists, Conflict, FormatError, Invalid, NotFound, RefusedError
+from pyspark_checkpoint.errors import AlreadyExists, Conflict, FormatError, InUse, Invalid, NotFound
 from pyspark_checkpoint.format.envelope import sha256_hex
 from pyspark_checkpoint.restorer.file_writer import is_left_over
 from pyspark_checkpoint.restorer.plan import IN_USE, RESTORE_MARKER, RestorePlan, check_fresh
@@ -115,12 +115,12 @@ class Hold:
         try:
             found = self.location.store.get(RESTORE_MARKER)
         except NotFound:
-            raise RefusedError(
+            raise InUse(
                 "the mark of this restore is gone: another process finished it, or removed the location",
                 hint="if the location is there, it is whole, and a query may run from it",
             ) from None
         if _decode_or_refuse(found).nonce != self.mark.nonce:
-            raise RefusedError(
+            raise InUse(
                 "another process goes on with this restore",
                 hint="wait for it; if it was interrupted, repeat the restore",
             )
@@ -148,10 +148,13 @@ class Hold:
         self.location.store.delete([RESTORE_MARKER])
 
 
-def find_mark(location: CheckpointLocation) -> RestoreMark | None:
-    """The mark in a location, None if it has none. One that cannot be read is a ``FormatError``."""
+def find_interrupted(location: CheckpointLocation) -> str | None:
+    """The query id of a restore into this location that was not finished; None if there is none.
+
+    A mark that cannot be read is a ``FormatError``.
+    """
     try:
-        return _decode(location.store.get(RESTORE_MARKER))
+        return _decode(location.store.get(RESTORE_MARKER)).query_id
     except NotFound:
         return None
 
@@ -184,9 +187,9 @@ def _written_by(mark: RestoreMark, keys: Sequence[str]) -> tuple[str, ...]:
     return tuple(sorted((key for key in keys if key.startswith(IN_USE)), key=is_state))
 
 
-def used_since() -> RefusedError:
+def used_since() -> InUse:
     """The refusal of a location that somebody ran a query in although its restore was never finished."""
-    return RefusedError(
+    return InUse(
         "the restore into this location was never finished, and a query has run there since",
         hint="restore into a fresh location",
     )
@@ -212,8 +215,9 @@ def take_hold(location: CheckpointLocation, mark: RestoreMark, is_lost: IsLost =
             return Hold(location, taken, place)
         location.store.put(RESTORE_MARKER, mark.encode(), if_absent=True)
     except (AlreadyExists, Conflict):
-        raise RefusedError(
-            "another restore into this location has just begun", hint="wait for it, or choose another"
+        raise InUse(
+            "another restore into this location has just begun",
+            hint="wait for it, or restore into another location",
         ) from None
     return Hold(location, mark, place)
 
@@ -231,9 +235,9 @@ def _take_over(
     return mark
 
 
-def _interrupted(found: RestoreMark) -> RefusedError:
+def _interrupted(found: RestoreMark) -> InUse:
     number = found.checkpoint_id
-    return RefusedError(
+    return InUse(
         f"another restore into this location, of checkpoint {number}, was interrupted",
         hint=f"finish that one by repeating it (--at {number}), or restore into a fresh location",
     )
@@ -262,4 +266,4 @@ def _decode_or_refuse(data: bytes) -> RestoreMark:
     try:
         return _decode(data)
     except FormatError as error:
-        raise RefusedError(error.message, hint=error.hint) from None
+        raise InUse(error.message, hint=error.hint) from None
