@@ -10,19 +10,13 @@ import sys
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
-from pyspark_checkpoint.errors import CheckpointError, FormatError, RefusedError, UnknownVersion
+from pyspark_checkpoint.errors import CheckpointError, Diverged, FormatError, UnknownVersion
 from pyspark_checkpoint.format.manifest import CheckpointManifest
 from pyspark_checkpoint.history.checkpoint_store import CheckpointStore
 from pyspark_checkpoint.history.lookup import LATEST
 from pyspark_checkpoint.listener.sink_watcher import find_table_checkpoint
-from pyspark_checkpoint.plugin.plugin_settings import MISSING, PluginSettings, unknown_settings
-from pyspark_checkpoint.plugin.process_input import (
-    end_with_driver,
-    free_children,
-    leave_signals_to_driver,
-    log_to_driver,
-    read_plugin_input,
-)
+from pyspark_checkpoint.plugin.plugin_settings import MISSING, PluginSettings
+from pyspark_checkpoint.plugin.process_input import begin_process
 from pyspark_checkpoint.registry.queries import (
     QueryRoot,
     history_url,
@@ -158,7 +152,7 @@ def _find_newest(settings: PluginSettings, root: QueryRoot) -> tuple[str, Checkp
     url = root_url(settings.url, root.query_id)
     newest = CheckpointStore.open(url, settings.options).load_latest()
     if newest is not None and newest.query.id != root.query_id:
-        raise RefusedError(
+        raise Diverged(
             f"the newest checkpoint of {url} is of query {newest.query.id!r}, and not of {root.query_id!r}",
             hint="if it is what you want: ckpt restore, by hand",
         )
@@ -214,17 +208,8 @@ def _name(found: Candidate) -> str:
 
 def main(*, has_driver: bool = False) -> int:
     """Do what standard input says; 0 if all that was to be restored is."""
-    log_to_driver()
-    free_children()
-    if has_driver:
-        leave_signals_to_driver()
-    given = read_plugin_input(sys.stdin)
-    if has_driver:
-        end_with_driver(sys.stdin)
-    for sentence in unknown_settings(given.confs):
-        _LOG.warning("%s", sentence)
     try:
-        auto_restore(given.settings())
+        auto_restore(begin_process(sys.stdin, has_driver=has_driver).settings())
     except CheckpointError as error:
         _LOG.error("the restore failed: %s", error)
         return 1

@@ -118,7 +118,7 @@ def test_a_query_that_ran_in_an_unfinished_location_loses_nothing(
 def test_a_table_of_rows_alone_is_told_before_anything_is_written(
     made: MadeLocation, url: str, tmp_path: Path
 ) -> None:
-    """It would refuse the batch after the one that repartitions, for ever; a clone writes to another table."""
+    """It would refuse the batch after the repartition, for ever; a clone writes to another table."""
     capture(made, url, 0, 1, 2, 3, sink=f"ckpt-sink {tmp_path / 'table'}")
     session, fresh = FakeSession(), tmp_path / "fresh"
     with pytest.raises(RefusedError, match="without its state"):
