@@ -38,6 +38,9 @@ class QueryHold(Protocol):
     def replaces(self, run_id: str) -> bool:
         """Asked before the first rename; yes means that the query waits until all of it is done."""
 
+    def refuses(self, run_id: str) -> None:
+        """Told that the query must not run, and has not stopped: whoever holds it must not let it go on."""
+
 
 class Replacement(Protocol):
     """A stale location that was replaced."""
@@ -79,6 +82,9 @@ class CallbackHold:
     def replaces(self, run_id: str) -> bool:  # noqa: ARG002 - holds for every run
         """Yes."""
         return True
+
+    def refuses(self, run_id: str) -> None:
+        """Nothing: the query has been told to stop, and looks at that before its first batch."""
 
 
 class Start:
@@ -196,8 +202,13 @@ class Start:
     def _stop(self, reason: str) -> bool:
         """Stop a query before its first batch. Its start has not returned yet."""
         _LOG.error("query %s is stopped: %s", self._facts.query.id, reason)
-        if not stop_starting_query(self._spark, self._facts.query.id, self._clock):
-            _LOG.error("query %s does not stop", self._facts.query.id)
+        has_stopped = False
+        try:
+            has_stopped = stop_starting_query(self._spark, self._facts.query.id, self._clock)
+        finally:
+            if not has_stopped:
+                _LOG.error("query %s does not stop", self._facts.query.id)
+                self._hold.refuses(self._facts.run_id)
         return False
 
     def _is_unfinished(self, location: CheckpointLocation) -> bool:
