@@ -180,13 +180,13 @@ def restore(
         url,
         to,
         at,
-        epoch,
-        timestamp_ms,
-        query,
-        parse_point(point),
-        clone,
-        rollback_sink,
-        partitions,
+        epoch=epoch,
+        timestamp_ms=timestamp_ms,
+        query=query,
+        point=parse_point(point),
+        clone=clone,
+        rollback_sink=rollback_sink,
+        partitions=partitions,
         options=options,
         location_options=location_options,
         sink_options=sink_options,
@@ -243,7 +243,7 @@ def execute_restore(
             continue
         if side is not None and plan.partitions is not None:
             side.repartition(target, plan.partitions)
-            writer.check_hold()
+            writer.check_lock()
         if not request.clone:
             prepared.take_over()
         writer.finish()

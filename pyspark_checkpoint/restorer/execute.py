@@ -16,15 +16,14 @@ from pyspark_checkpoint.history.checkpoint_store import CheckpointStore
 from pyspark_checkpoint.history.parallel import iter_bounded
 from pyspark_checkpoint.restorer.file_writer import LocationWriter, location_writer
 from pyspark_checkpoint.restorer.lock import (
-    Hold,
+    InspectedLocation,
     IsLost,
-    Place,
+    RestoreLock,
     RestoreMark,
-    is_never_lost,
+    acquire_lock,
+    inspect_location,
     is_state,
-    look_at,
     newest_batch,
-    take_hold,
     used_since,
 )
 from pyspark_checkpoint.restorer.plan import IN_USE, RestoredFile, RestorePlan, Rewrite, Stage
@@ -76,9 +75,9 @@ class Restore:
         plan: RestorePlan,
         location: CheckpointLocation,
         *,
-        spread: Spread | None = None,
+        is_lost: IsLost,
         automatic: bool = False,
-        is_lost: IsLost = is_never_lost,
+        spread: Spread | None = None,
     ) -> None:
         """``plan`` is made from ``manifest``, which is in ``history``. ``spread`` writes large state.
 
@@ -94,7 +93,7 @@ class Restore:
         self._spread = spread
         self._mark = RestoreMark.of(plan, automatic=automatic)
         self._is_lost = is_lost
-        self._hold: Hold | None = None
+        self._lock: RestoreLock | None = None
 
     def execute(self, progress: Progress | None = None) -> RestoreReport:
         """Write everything and say what was done. Every byte is verified before it is visible.
@@ -103,22 +102,22 @@ class Restore:
         takes it over: this one is then refused, before its next logs or when all is written.
         """
         plan, done = self.plan, 0
-        hold = self._hold = take_hold(self._location, self._mark, self._is_lost)
-        if hold.place.older is not None:
-            self._location.store.delete(hold.place.older)
-        elif hold.place.resumes:
-            self._remove_added(hold)
-        hold.forget_older(newest_batch(file.path for file in plan.files))
+        lock = self._lock = acquire_lock(self._location, self._mark, self._is_lost)
+        if lock.inspected.older is not None:
+            self._location.store.delete(lock.inspected.older)
+        elif lock.inspected.resumes:
+            self._remove_added(lock)
+        lock.forget_older(newest_batch(file.path for file in plan.files))
         for stage, staged in groupby(plan.files, key=lambda file: file.stage):
             if stage >= Stage.METADATA:
                 self._writer.sync()  # what a log speaks of is on the disk before the log is
-                hold.check()  # who took over may restore another checkpoint, and finds no log of this one
+                lock.check()  # who took over may restore another checkpoint, and finds no log of this one
             for size_bytes in self._write_stage(stage, list(staged)):
                 done += size_bytes
                 if progress is not None:
                     progress(done, plan.total_bytes)
         self._writer.sync()
-        hold.check()  # the caller takes the history over now, which a query may be using by then
+        lock.check()  # the caller takes the history over now, which a query may be using by then
         return RestoreReport(
             plan.checkpoint_id,
             plan.epoch,
@@ -126,33 +125,33 @@ class Restore:
             self._location.url,
             len(plan.files),
             plan.total_bytes,
-            hold.place.resumes,
+            lock.inspected.resumes,
             plan.point,
             plan.batch_id,
         )
 
-    def check(self) -> Place:
+    def check(self) -> InspectedLocation:
         """Find out whether the location can be restored into; refused as ``execute`` would be."""
-        return look_at(self._location, self._mark, self._is_lost)
+        return inspect_location(self._location, self._mark, self._is_lost)
 
-    def check_hold(self) -> None:
+    def check_lock(self) -> None:
         """Refused if another process has taken this restore over since it was written."""
-        if self._hold is not None:
-            self._hold.check()
+        if self._lock is not None:
+            self._lock.check()
 
     def finish(self) -> None:
         """Take the mark away: the location is whole. What a killed restore has left goes first."""
-        if self._hold is not None:
-            self._hold.release()
+        if self._lock is not None:
+            self._lock.release()
 
     def undo(self) -> None:
         """Remove what was written, because the checkpoint turned out to be damaged; the mark goes last."""
-        if self._hold is not None:
-            self._hold.check()
+        if self._lock is not None:
+            self._lock.check()
             self._location.store.delete([file.path for file in reversed(self.plan.files)])
-            self._hold.release()
+            self._lock.release()
 
-    def _remove_added(self, hold: Hold) -> None:
+    def _remove_added(self, lock: RestoreLock) -> None:
         """Remove what an interrupted repartition has added, whole or in part; its logs go last.
 
         Also what is left of a restore that this one had replaced before it was interrupted itself.
@@ -161,7 +160,7 @@ class Restore:
         """
         ours = {file.path for file in self.plan.files}
         found = [info.key for info in self._location.store.list() if not info.key.endswith(".tmp")]
-        if newest_batch(found) > max(newest_batch(ours), hold.mark.newest_batch) + 1:
+        if newest_batch(found) > max(newest_batch(ours), lock.mark.newest_batch) + 1:
             raise used_since()
         added = [key for key in found if key.startswith(IN_USE) and key not in ours]
         for wanted in (True, False):

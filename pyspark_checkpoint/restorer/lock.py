@@ -31,11 +31,6 @@ IsLost = Callable[[int], bool]
 """Whether the checkpoint of this number is gone or damaged: a restore of it can never be repeated."""
 
 
-def is_never_lost(checkpoint_id: int) -> bool:  # noqa: ARG001 - holds for every number
-    """For whoever does not know the history."""
-    return False
-
-
 @dataclass(frozen=True, slots=True)
 class RestoreMark:
     """What an unfinished restore says of itself. Its number is for people: content decides."""
@@ -86,7 +81,7 @@ class RestoreMark:
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class InspectedLocation:
     """A location that a restore may begin or go on in, as it was found."""
 
     found: tuple[RestoreMark, Version] | None = None
@@ -103,12 +98,12 @@ class Place:
 
 
 @dataclass(frozen=True, slots=True)
-class Hold:
+class RestoreLock:
     """A location that this process has marked."""
 
     location: CheckpointLocation
     mark: RestoreMark
-    place: Place
+    inspected: InspectedLocation
 
     def check(self) -> None:
         """Refused if the mark is this process's no more. Changes nothing; one GET."""
@@ -143,8 +138,8 @@ class Hold:
     def release(self) -> None:
         """Take the mark away, and before it what was left over when this process began."""
         self.check()
-        if self.place.left_over:
-            self.location.store.delete(self.place.left_over)
+        if self.inspected.left_over:
+            self.location.store.delete(self.inspected.left_over)
         self.location.store.delete([RESTORE_MARKER])
 
 
@@ -159,7 +154,7 @@ def find_interrupted(location: CheckpointLocation) -> str | None:
         return None
 
 
-def look_at(location: CheckpointLocation, mark: RestoreMark, is_lost: IsLost = is_never_lost) -> Place:
+def inspect_location(location: CheckpointLocation, mark: RestoreMark, is_lost: IsLost) -> InspectedLocation:
     """Find out whether ``mark``'s restore may begin or go on in a location; refused if not."""
     found = None
     try:
@@ -173,11 +168,13 @@ def look_at(location: CheckpointLocation, mark: RestoreMark, is_lost: IsLost = i
     keys = [info.key for info in location.store.list()]
     check_fresh(keys, is_ours=found is not None)
     if found is None:
-        return Place()
+        return InspectedLocation()
     left_over = tuple(key for key in keys if is_left_over(key))
     if not is_other:
-        return Place(found, left_over)
-    return Place(found, left_over, _written_by(found[0], [key for key in keys if key not in left_over]))
+        return InspectedLocation(found, left_over)
+    return InspectedLocation(
+        found, left_over, _written_by(found[0], [key for key in keys if key not in left_over])
+    )
 
 
 def _written_by(mark: RestoreMark, keys: Sequence[str]) -> tuple[str, ...]:
@@ -205,21 +202,21 @@ def newest_batch(paths: Iterable[str]) -> int:
     return max((log[1] for path in paths if (log := parse_log(path)) is not None), default=-1)
 
 
-def take_hold(location: CheckpointLocation, mark: RestoreMark, is_lost: IsLost = is_never_lost) -> Hold:
+def acquire_lock(location: CheckpointLocation, mark: RestoreMark, is_lost: IsLost) -> RestoreLock:
     """Mark a location, or take the mark of the same restore over; refused if neither is possible."""
-    place = look_at(location, mark, is_lost)
+    inspected = inspect_location(location, mark, is_lost)
     try:
-        if place.found is not None:
-            newest = max(mark.newest_batch, place.found[0].newest_batch)
-            taken = _take_over(location, replace(mark, newest_batch=newest), *place.found)
-            return Hold(location, taken, place)
+        if inspected.found is not None:
+            newest = max(mark.newest_batch, inspected.found[0].newest_batch)
+            taken = _take_over(location, replace(mark, newest_batch=newest), *inspected.found)
+            return RestoreLock(location, taken, inspected)
         location.store.put(RESTORE_MARKER, mark.encode(), if_absent=True)
     except (AlreadyExists, Conflict):
         raise InUse(
             "another restore into this location has just begun",
             hint="wait for it, or restore into another location",
         ) from None
-    return Hold(location, mark, place)
+    return RestoreLock(location, mark, inspected)
 
 
 def _take_over(
