@@ -39,7 +39,7 @@ class LinkedSink:
         """The table's checkpoint to roll back to, None if it is where it must be. Changes nothing.
 
         Refused: a table that is further, or has diverged, without permission to roll it back, one that is
-        behind, one that does not have these batches any more, and one that may be somebody else's.
+        behind, one that no longer has these batches, and one that may be somebody else's.
         """
         if self._url is None:
             return None

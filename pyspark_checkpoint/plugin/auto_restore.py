@@ -50,6 +50,11 @@ class Candidate:
     problem: CheckpointError | None = None
     """Why its checkpoints could not be looked at. Matters only if it is to be restored."""
 
+    @property
+    def name(self) -> str:
+        """What people call it."""
+        return self.root.name or self.root.query_id
+
 
 def last_that_ran(candidates: Iterable[Candidate]) -> list[Candidate]:
     """Of several queries that had one location, the one whose location it is. Pure."""
@@ -59,23 +64,18 @@ def last_that_ran(candidates: Iterable[Candidate]) -> list[Candidate]:
     return list(newest.values())
 
 
-def plan_auto_restore(candidates: Iterable[Candidate]) -> list[Candidate]:
-    """Which queries are restored. Pure: the last that ran in each location that is gone."""
-    last = last_that_ran(candidates)
-    return [candidate for candidate in last if candidate.is_there is False and candidate.history_url]
-
-
 def auto_restore(settings: PluginSettings) -> list[RestoreReport]:
     """Restore every query of this application whose location is not there; the first failure ends it."""
-    candidates = find_candidates(settings)
+    candidates, wanted = find_candidates(settings), list[Candidate]()
     for found in last_that_ran(candidates):
         if found.is_there:
-            _LOG.info("query %s: its location %s is there and stays as it is", _name(found), found.location)
+            _LOG.info("query %s: its location %s is there and stays as it is", found.name, found.location)
         elif not found.history_url:
             _say_what_is_left(found, candidates)
         elif found.is_there is None:
             print(f"{MUST_BE_THERE} {found.location}", flush=True)
-    wanted = plan_auto_restore(candidates)
+        else:
+            wanted.append(found)
     if not wanted:
         _LOG.info("nothing of application %r is to be restored", settings.app)
     for found in wanted:
@@ -114,7 +114,7 @@ def _say_what_is_left(found: Candidate, candidates: Iterable[Candidate]) -> None
         "query %s (%s) ran last in %s and has no checkpoint: nothing is restored there, and if the "
         "location is gone the query begins anew. To go on from query %s, which had it before: "
         "ckpt restore %s --to %s",
-        _name(found),
+        found.name,
         found.root.query_id,
         found.location,
         last.root.query_id,
@@ -177,7 +177,7 @@ def _is_there(settings: PluginSettings, url: str) -> bool | None:
 
 def _restore(settings: PluginSettings, found: Candidate) -> RestoreReport:
     at = LATEST if settings.restore == MISSING else settings.restore
-    _LOG.info("query %s: restoring %s from %s", _name(found), found.location, at)
+    _LOG.info("query %s: restoring %s from %s", found.name, found.location, at)
     report = execute_restore(
         RestoreRequest(
             found.history_url,
@@ -191,7 +191,7 @@ def _restore(settings: PluginSettings, found: Candidate) -> RestoreReport:
     )
     _LOG.info(
         "query %s: %s is restored from checkpoint %d, %s batch %d: %d files, %d bytes",
-        _name(found),
+        found.name,
         found.location,
         report.checkpoint_id,
         report.point.value,
@@ -200,10 +200,6 @@ def _restore(settings: PluginSettings, found: Candidate) -> RestoreReport:
         report.size_bytes,
     )
     return report
-
-
-def _name(found: Candidate) -> str:
-    return found.root.name or found.root.query_id
 
 
 def main(*, has_driver: bool = False) -> int:

@@ -106,7 +106,7 @@ class RestoreLock:
     inspected: InspectedLocation
 
     def check(self) -> None:
-        """Refused if the mark is this process's no more. Changes nothing; one GET."""
+        """Refused if the mark no longer is this process's. Changes nothing; one GET."""
         try:
             found = self.location.store.get(RESTORE_MARKER)
         except NotFound:
@@ -259,7 +259,7 @@ def _decode(data: bytes) -> RestoreMark:
 
 
 def _decode_or_refuse(data: bytes) -> RestoreMark:
-    """A damaged mark is the location's trouble and not the checkpoint's: no other one would do better."""
+    """A damaged mark is a problem of the location and not of the checkpoint: no other one would help."""
     try:
         return _decode(data)
     except FormatError as error:
