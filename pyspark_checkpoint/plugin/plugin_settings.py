@@ -169,12 +169,13 @@ def unknown_settings(confs: Mapping[str, str]) -> list[str]:
 
 
 def option_conf(name: str, value: str) -> tuple[str, str]:
-    """The conf for a store's option: a credential gets a name that Spark hides everywhere."""
+    """The conf for a store's option: what may be a credential gets a name that Spark hides everywhere."""
     if name != HISTORY_OPTION and not is_store_option(name):
         raise SettingsError(f"unknown store option {name}", hint=f"known: {', '.join(KNOWN)}")
     if name.startswith("spark."):
         return name, value
-    hidden = name.lower() in {credential.lower() for credential in HIDDEN}
+    is_hadoop = name.lower() not in {known.lower() for known in (*KNOWN, HISTORY_OPTION)}
+    hidden = is_hadoop or name.lower() in {credential.lower() for credential in HIDDEN}
     return f"{SECRET_PREFIX if hidden else OPTION_PREFIX}{name}", value
 
 

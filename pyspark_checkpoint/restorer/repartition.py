@@ -7,20 +7,19 @@ here first, before anything is written. Nothing here imports Spark before a sess
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from pyspark_checkpoint.errors import (
     FormatError,
     NoCheckpoint,
-    RefusedError,
     SettingsError,
     StoreError,
     Unsupported,
 )
 from pyspark_checkpoint.format.manifest import CheckpointManifest
-from pyspark_checkpoint.restorer.execute import write_plain
+from pyspark_checkpoint.restorer.execute import Spread, write_plain
 from pyspark_checkpoint.restorer.plan import RestoredFile
 from pyspark_checkpoint.restorer.preflight import recorded_in_manifest
 from pyspark_checkpoint.spark_files.inventory import NODES_HINT
@@ -134,9 +133,7 @@ class SparkSide:
         """Let Spark add the batch that repartitions; what it refuses is its own error."""
         self._manager.repartition(url, partitions)
 
-    def writer(
-        self, url: str, options: Mapping[str, str], location: LocationSpec
-    ) -> Callable[[Sequence[Sequence[RestoredFile]]], Iterator[int]] | None:
+    def writer(self, url: str, options: Mapping[str, str], location: LocationSpec) -> Spread | None:
         """Writes groups of state files as tasks of a Spark job; None where executors cannot write.
 
         ``url`` is the query's own store. A task that runs twice does no harm.
@@ -172,7 +169,7 @@ def _write_in_tasks(
     found = {info.key: info.size_bytes for info in location.open().store.list("state/")}
     for file in (file for group in sent for file in group):
         if found.get(file.path) != file.ref.size_bytes:  # executors may have written to disks of their own
-            raise RefusedError(f"an executor has written {file.path}, and it is not here", hint=NODES_HINT)
+            raise Unsupported(f"an executor has written {file.path}, and it is not here", hint=NODES_HINT)
 
 
 def _active_session() -> SparkSession:

@@ -124,6 +124,9 @@ def test_options_of_configure_become_confs() -> None:
     """A wrong one is an error; a credential gets a name that Spark hides."""
     assert option_conf("endpoint", "x") == ("spark.ckpt.option.endpoint", "x")
     assert option_conf("accountKey", "x") == ("spark.ckpt.secret.accountKey", "x")
+    hadoop = "fs.azure.account.key.shop.dfs.core.windows.net"
+    assert option_conf(hadoop, "x") == (f"spark.ckpt.secret.{hadoop}", "x")
+    assert option_conf("encryptionKeyFile", "/k") == ("spark.ckpt.option.encryptionKeyFile", "/k")
     with pytest.raises(SettingsError, match="endpiont"):
         option_conf("endpiont", "x")
 
