@@ -39,7 +39,7 @@ class QueryHold(Protocol):
         """Asked before the first rename; yes means that the query waits until all of it is done."""
 
     def refuses(self, run_id: str) -> None:
-        """Told that the query must not run, and has not stopped: whoever holds it must not let it go on."""
+        """Told that the query must not run, before it is stopped: who holds it does not let it go on."""
 
 
 class Replacement(Protocol):
@@ -84,7 +84,7 @@ class CallbackHold:
         return True
 
     def refuses(self, run_id: str) -> None:
-        """Nothing: the query has been told to stop, and looks at that before its first batch."""
+        """Nothing to do: the query goes on when the callback returns, which waits for the stop."""
 
 
 class Start:
@@ -202,13 +202,9 @@ class Start:
     def _stop(self, reason: str) -> bool:
         """Stop a query before its first batch. Its start has not returned yet."""
         _LOG.error("query %s is stopped: %s", self._facts.query.id, reason)
-        has_stopped = False
-        try:
-            has_stopped = stop_starting_query(self._spark, self._facts.query.id, self._clock)
-        finally:
-            if not has_stopped:
-                _LOG.error("query %s does not stop", self._facts.query.id)
-                self._hold.refuses(self._facts.run_id)
+        self._hold.refuses(self._facts.run_id)
+        if not stop_starting_query(self._spark, self._facts.query.id, self._clock):
+            _LOG.error("query %s does not stop", self._facts.query.id)
         return False
 
     def _is_unfinished(self, location: CheckpointLocation) -> bool:

@@ -366,7 +366,7 @@ class SideDoor:
         return bool(self._door.replaces(run_id))
 
     def refuses(self, run_id: str) -> None:
-        """Say that a starting query must not run: its start stops it, whatever is said afterwards."""
+        """Say that a query must not run: the driver stops it, whatever becomes of this process."""
         self._door.refuses(run_id)
 
     def report(
