@@ -10,9 +10,9 @@ if TYPE_CHECKING:
     from pyspark_checkpoint.format.manifest import CheckpointManifest as CheckpointManifest
     from pyspark_checkpoint.history.checkpoint_store import CheckpointStore as CheckpointStore
     from pyspark_checkpoint.plugin.configure import configure as configure
+    from pyspark_checkpoint.restorer.api import restore as restore
     from pyspark_checkpoint.restorer.api import savepoint as savepoint
     from pyspark_checkpoint.restorer.preflight import preflight as preflight
-    from pyspark_checkpoint.restorer.repartition import restore as restore
     from pyspark_checkpoint.session import CheckpointListener as CheckpointListener
     from pyspark_checkpoint.session import checkpoint as checkpoint
     from pyspark_checkpoint.sink.datasource import CheckpointSinkSource as DefaultSource  # noqa: F401
@@ -31,7 +31,7 @@ _EXPORTS = {
     "errors": ("pyspark_checkpoint.errors", None),
     "open_object_store": ("pyspark_checkpoint.store.open", "open_object_store"),
     "preflight": ("pyspark_checkpoint.restorer.preflight", "preflight"),
-    "restore": ("pyspark_checkpoint.restorer.repartition", "restore"),
+    "restore": ("pyspark_checkpoint.restorer.api", "restore"),
     "savepoint": ("pyspark_checkpoint.restorer.api", "savepoint"),
 }
 """Public name -> module, and the name in it (None: the module itself)."""

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import importlib
+import inspect
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -35,3 +37,23 @@ def test_no_module_has_the_name_of_a_public_function() -> None:
     package = Path(pyspark_checkpoint.__file__).parent
     rooms = {path.stem for path in package.iterdir() if path.is_dir() or path.suffix == ".py"}
     assert rooms & set(pyspark_checkpoint.__all__) == {"errors"}
+
+
+FRONT_DOORS = (
+    pyspark_checkpoint.checkpoint,
+    pyspark_checkpoint.configure,
+    pyspark_checkpoint.preflight,
+    pyspark_checkpoint.restore,
+    pyspark_checkpoint.savepoint,
+)
+
+
+@pytest.mark.parametrize("door", FRONT_DOORS, ids=lambda door: door.__name__)
+def test_a_front_door_names_and_explains_every_argument(door: Callable[..., object]) -> None:
+    """Completion needs names, readers need sentences: no ``**settings``, and a line for each argument."""
+    parameters = inspect.signature(door).parameters.values()
+    text = inspect.getdoc(door) or ""
+    assert all(one.kind not in (one.VAR_KEYWORD, one.VAR_POSITIONAL) for one in parameters)
+    assert all(one.annotation is not one.empty for one in parameters)
+    assert [one.name for one in parameters if f"    {one.name}: " not in text] == []
+    assert all(f"{section}:\n" in text for section in ("Args", "Returns", "Raises"))

@@ -25,6 +25,8 @@ from pyspark_checkpoint.history.manifest_reader import (
 )
 from pyspark_checkpoint.store.base import ObjectStore
 
+LATEST = "latest"
+
 
 def is_visible(control: Control, number: int, sha256: str) -> bool:
     """Rule 2: whether the manifest with this number and digest exists for readers.
@@ -147,3 +149,41 @@ def parse_timestamp_ms(text: str, option: str) -> int:
     if moment.tzinfo is None:
         moment = moment.replace(tzinfo=UTC)
     return int(moment.timestamp() * 1000)
+
+
+def choose_number(
+    store: ObjectStore,
+    at: int | str = LATEST,
+    *,
+    epoch: int | None = None,
+    timestamp_ms: int | None = None,
+    savepoint: str | None = None,
+) -> int:
+    """The number of the checkpoint that somebody means; ``NoCheckpoint`` if there is none.
+
+    ``at`` is a number, a savepoint's name, ``epoch=N`` or ``latest``: the newest, damaged or not. ``epoch``
+    chooses the newest checkpoint of that epoch instead, ``timestamp_ms`` the newest that was made by then,
+    ``savepoint`` that savepoint, also if its name looks like something else. Whether a number that was
+    given exists is found out by reading it.
+    """
+    text = str(at).strip()
+    by_epoch = text.removeprefix("epoch=")
+    if epoch is None and savepoint is None and by_epoch != text and by_epoch.isdigit():
+        epoch = int(by_epoch)
+    if epoch is not None:
+        found, wanted = find_number_by_epoch(store, epoch), f"epoch {epoch}"
+    elif timestamp_ms is not None:
+        found, wanted = find_number_by_time(store, timestamp_ms), "checkpoint of that time or before"
+    elif savepoint is not None:
+        found, wanted = find_number_by_savepoint(store, savepoint), f"savepoint {savepoint!r}"
+    elif text == LATEST:
+        where = locate_head(store)
+        numbers = [] if where is None else visible_numbers(where.control, where.number)
+        found, wanted = max(numbers, default=None), "checkpoint"
+    elif text.isdigit():
+        return int(text)
+    else:
+        found, wanted = find_number_by_savepoint(store, text), f"savepoint {text!r}"
+    if found is None:
+        raise NoCheckpoint(f"{store.url} has no {wanted}", hint="ckpt list shows what it has")
+    return found

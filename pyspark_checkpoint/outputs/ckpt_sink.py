@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from pyspark_checkpoint.errors import RefusedError
+from pyspark_checkpoint.errors import Diverged, NoCheckpoint
 from pyspark_checkpoint.format.manifest import CheckpointManifest
 from pyspark_checkpoint.history.checkpoint_store import CheckpointStore
 from pyspark_checkpoint.registry.trust import check_named_table
@@ -34,15 +34,13 @@ class LinkedSink:
         self._typed_url = typed_url
         self._given = options, sink_options
         self._options = options if sink_options is None else sink_options
-        self._target: int | None = None
 
     def plan(self, *, may_roll_back: bool) -> int | None:
-        """The sink's checkpoint to go back to, None if it is where it must be. Changes nothing.
+        """The table's checkpoint to roll back to, None if it is where it must be. Changes nothing.
 
-        Refused: a sink that is further, or went another way, without permission to roll it back, one that
-        is behind, one that does not have these batches any more, and one that may be somebody else's.
+        Refused: a table that is further, or has diverged, without permission to roll it back, one that is
+        behind, one that no longer has these batches, and one that may be somebody else's.
         """
-        self._target = None
         if self._url is None:
             return None
         check_named_table(self._url, self._typed_url, *self._given)
@@ -50,7 +48,7 @@ class LinkedSink:
         newest = history.load_latest()
         if newest is None or (newest.batch_id is not None and newest.batch_id < self._batch):
             at = "empty" if newest is None else f"at batch {newest.batch_id}"
-            raise RefusedError(
+            raise Diverged(
                 f"the query's table {self._url} is {at}, the checkpoint at {self._batch}: "
                 "rows between them would be missing",
                 hint="restore an epoch that the table has",
@@ -58,15 +56,13 @@ class LinkedSink:
         if self._is_here(newest):
             return None
         if not may_roll_back:
-            raise self._refused(newest)
-        self._target = self._find(history)
-        return self._target
+            raise self._diverged(newest)
+        return self._find(history)
 
-    def roll_back(self) -> CheckpointManifest | None:
-        """Do what ``plan`` found, as a recorded rollback."""
-        if self._url is None or self._target is None:
-            return None
-        return CheckpointStore.open(self._url, self._options).rollback(self._target)
+    def roll_back(self, number: int) -> None:
+        """Roll the table back to the checkpoint that ``plan`` found, as a recorded rollback."""
+        if self._url is not None:
+            CheckpointStore.open(self._url, self._options).rollback(number)
 
     def _is_here(self, table: CheckpointManifest) -> bool:
         """Whether a checkpoint of the table ends with the very batch of the query's checkpoint."""
@@ -102,37 +98,36 @@ class LinkedSink:
                     unproven = number
                 has_epoch = True
         if unproven is not None:
-            raise RefusedError(
+            raise Diverged(
                 f"the query's table {self._url} is not rolled back to batch {self._batch}: its checkpoint "
                 "and the query's do not both say of which query and of which source offsets they are",
                 hint=f"if it is the query's table: ckpt rollback {self._url} {unproven}, then restore "
                 "again",
             )
         if has_epoch:
-            raise RefusedError(
+            raise Diverged(
                 f"the query's table {self._url} has batch {self._batch} from other batches than the "
-                "checkpoint's: it was rolled back since and went another way, and does not keep this one "
-                "any more",
-                hint="restore a later checkpoint, of the way that the table went, or a clone that writes "
-                "to another table",
+                "checkpoint's: it was rolled back since and has diverged, and no longer keeps this one",
+                hint="restore a later checkpoint, of the table's own lineage, or a clone that writes to "
+                "another table",
             )
-        raise RefusedError(f"the query's table {self._url} does not keep batch {self._batch} any more")
-
-    def _refused(self, newest: CheckpointManifest) -> RefusedError:
-        hint = (
-            "roll the table back with it (rollback_sink=True, --rollback-sink), "
-            "or restore a clone that writes to another table"
+        raise NoCheckpoint(
+            f"the query's table {self._url} no longer keeps batch {self._batch}",
+            hint="restore an epoch that the table has (ckpt list), or a clone that writes to another table",
         )
+
+    def _diverged(self, newest: CheckpointManifest) -> Diverged:
+        """The refusal of a table that would have to be rolled back."""
         if newest.batch_id == self._batch:
-            return RefusedError(
-                f"the query's table {self._url} is at batch {self._batch} as the checkpoint is, but from "
-                "other batches: rows would be missing, and others there twice",
-                hint=hint,
-            )
-        return RefusedError(
-            f"the query's table {self._url} is at {_told(newest)}, the checkpoint at "
-            f"{self._batch}: the query would write epochs again that the table has",
-            hint=hint,
+            problem = "from other batches: rows would be missing, and others duplicated"
+            message = f"at batch {self._batch} as the checkpoint is, but {problem}"
+        else:
+            problem = "the query would write epochs again that the table has"
+            message = f"at {_told(newest)}, the checkpoint at {self._batch}: {problem}"
+        return Diverged(
+            f"the query's table {self._url} is {message}",
+            hint="roll the table back with it (rollback_sink=True, --rollback-sink), or restore a clone "
+            "that writes to another table",
         )
 
 

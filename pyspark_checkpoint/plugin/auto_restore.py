@@ -10,18 +10,13 @@ import sys
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
-from pyspark_checkpoint.errors import CheckpointError, FormatError, RefusedError, UnknownVersion
+from pyspark_checkpoint.errors import CheckpointError, Diverged, FormatError, UnknownVersion
 from pyspark_checkpoint.format.manifest import CheckpointManifest
 from pyspark_checkpoint.history.checkpoint_store import CheckpointStore
+from pyspark_checkpoint.history.lookup import LATEST
 from pyspark_checkpoint.listener.sink_watcher import find_table_checkpoint
-from pyspark_checkpoint.plugin.plugin_settings import MISSING, PluginSettings, unknown_settings
-from pyspark_checkpoint.plugin.process_input import (
-    end_with_driver,
-    free_children,
-    leave_signals_to_driver,
-    log_to_driver,
-    read_plugin_input,
-)
+from pyspark_checkpoint.plugin.plugin_settings import MISSING, PluginSettings
+from pyspark_checkpoint.plugin.process_input import begin_process
 from pyspark_checkpoint.registry.queries import (
     QueryRoot,
     history_url,
@@ -30,8 +25,9 @@ from pyspark_checkpoint.registry.queries import (
     root_url,
 )
 from pyspark_checkpoint.registry.trust import check_named_location, check_named_table
-from pyspark_checkpoint.restorer import api as operations
-from pyspark_checkpoint.restorer.execute import RestoreReport, find_interrupted
+from pyspark_checkpoint.restorer.api import RestoreRequest, execute_restore
+from pyspark_checkpoint.restorer.execute import RestoreReport
+from pyspark_checkpoint.restorer.lock import find_interrupted
 from pyspark_checkpoint.restorer.plan import IN_USE
 from pyspark_checkpoint.spark_files.location import LocationSpec, location_options
 from pyspark_checkpoint.store.open import open_object_store
@@ -54,6 +50,11 @@ class Candidate:
     problem: CheckpointError | None = None
     """Why its checkpoints could not be looked at. Matters only if it is to be restored."""
 
+    @property
+    def name(self) -> str:
+        """What people call it."""
+        return self.root.name or self.root.query_id
+
 
 def last_that_ran(candidates: Iterable[Candidate]) -> list[Candidate]:
     """Of several queries that had one location, the one whose location it is. Pure."""
@@ -63,23 +64,18 @@ def last_that_ran(candidates: Iterable[Candidate]) -> list[Candidate]:
     return list(newest.values())
 
 
-def plan_auto_restore(candidates: Iterable[Candidate]) -> list[Candidate]:
-    """Which queries are restored. Pure: the last that ran in each location that is gone."""
-    last = last_that_ran(candidates)
-    return [candidate for candidate in last if candidate.is_there is False and candidate.history_url]
-
-
 def auto_restore(settings: PluginSettings) -> list[RestoreReport]:
     """Restore every query of this application whose location is not there; the first failure ends it."""
-    candidates = find_candidates(settings)
+    candidates, wanted = find_candidates(settings), list[Candidate]()
     for found in last_that_ran(candidates):
         if found.is_there:
-            _LOG.info("query %s: its location %s is there and stays as it is", _name(found), found.location)
+            _LOG.info("query %s: its location %s is there and stays as it is", found.name, found.location)
         elif not found.history_url:
             _say_what_is_left(found, candidates)
         elif found.is_there is None:
             print(f"{MUST_BE_THERE} {found.location}", flush=True)
-    wanted = plan_auto_restore(candidates)
+        else:
+            wanted.append(found)
     if not wanted:
         _LOG.info("nothing of application %r is to be restored", settings.app)
     for found in wanted:
@@ -118,7 +114,7 @@ def _say_what_is_left(found: Candidate, candidates: Iterable[Candidate]) -> None
         "query %s (%s) ran last in %s and has no checkpoint: nothing is restored there, and if the "
         "location is gone the query begins anew. To go on from query %s, which had it before: "
         "ckpt restore %s --to %s",
-        _name(found),
+        found.name,
         found.root.query_id,
         found.location,
         last.root.query_id,
@@ -156,7 +152,7 @@ def _find_newest(settings: PluginSettings, root: QueryRoot) -> tuple[str, Checkp
     url = root_url(settings.url, root.query_id)
     newest = CheckpointStore.open(url, settings.options).load_latest()
     if newest is not None and newest.query.id != root.query_id:
-        raise RefusedError(
+        raise Diverged(
             f"the newest checkpoint of {url} is of query {newest.query.id!r}, and not of {root.query_id!r}",
             hint="if it is what you want: ckpt restore, by hand",
         )
@@ -180,47 +176,36 @@ def _is_there(settings: PluginSettings, url: str) -> bool | None:
 
 
 def _restore(settings: PluginSettings, found: Candidate) -> RestoreReport:
-    at = operations.LATEST if settings.restore == MISSING else settings.restore
-    _LOG.info("query %s: restoring %s from %s", _name(found), found.location, at)
-    report = operations.restore(
-        found.history_url,
-        found.location,
-        at,
-        rollback_sink=True,
-        automatic=True,
-        options=settings.options,
-        location_options=_location_options(settings, found.location),
+    at = LATEST if settings.restore == MISSING else settings.restore
+    _LOG.info("query %s: restoring %s from %s", found.name, found.location, at)
+    report = execute_restore(
+        RestoreRequest(
+            found.history_url,
+            found.location,
+            at,
+            rollback_sink=True,
+            automatic=True,
+            options=settings.options,
+            location_options=_location_options(settings, found.location),
+        )
     )
     _LOG.info(
         "query %s: %s is restored from checkpoint %d, %s batch %d: %d files, %d bytes",
-        _name(found),
+        found.name,
         found.location,
         report.checkpoint_id,
         report.point.value,
-        report.batch,
+        report.batch_id,
         report.files,
         report.size_bytes,
     )
     return report
 
 
-def _name(found: Candidate) -> str:
-    return found.root.name or found.root.query_id
-
-
 def main(*, has_driver: bool = False) -> int:
     """Do what standard input says; 0 if all that was to be restored is."""
-    log_to_driver()
-    free_children()
-    if has_driver:
-        leave_signals_to_driver()
-    given = read_plugin_input(sys.stdin)
-    if has_driver:
-        end_with_driver(sys.stdin)
-    for sentence in unknown_settings(given.confs):
-        _LOG.warning("%s", sentence)
     try:
-        auto_restore(given.settings())
+        auto_restore(begin_process(sys.stdin, has_driver=has_driver).settings())
     except CheckpointError as error:
         _LOG.error("the restore failed: %s", error)
         return 1

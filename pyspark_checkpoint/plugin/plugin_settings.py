@@ -127,10 +127,13 @@ def parse_plugin_settings(confs: Mapping[str, str], app: str) -> PluginSettings:
     if not url:
         raise SettingsError(f"{PREFIX}url is not set", hint="for example s3://bucket/checkpoints")
     if url.lower().startswith("memory:"):
-        raise SettingsError(f"{PREFIX}url is memory of the side process, which ends with the application")
+        raise SettingsError(
+            f"{PREFIX}url is memory of the side process, which ends with the application",
+            hint="give a directory or a bucket",
+        )
     stale = values.get("stale", "fail").lower()
     if stale not in STALE_CHOICES:
-        raise SettingsError(f"{PREFIX}stale is one of {', '.join(STALE_CHOICES)}, not {stale!r}")
+        raise SettingsError(f"{PREFIX}stale is {stale!r}", hint=f"choose one of {', '.join(STALE_CHOICES)}")
     _check_secrets(confs)
     patterns = tuple(part.strip() for part in values.get("queries", "*").split(",") if part.strip())
     if not patterns:
@@ -161,30 +164,18 @@ def unknown_settings(confs: Mapping[str, str]) -> list[str]:
             continue
         near = difflib.get_close_matches(name.lower(), by_lower, n=1, cutoff=0.6)
         hint = f"; did you mean {by_lower[near[0]]}?" if near else ""
-        sentences.append(f"nobody knows the setting {name}{hint}")
+        sentences.append(f"unknown setting {name}{hint}")
     return sentences
 
 
-def conf_of(argument: str, value: object) -> tuple[str, str]:
-    """The conf for an argument of ``configure``. Raises ``SettingsError`` for one that nobody knows."""
-    text = str(value).lower() if isinstance(value, bool) else str(value)
-    for setting in SETTINGS:
-        if setting.argument == argument:
-            return f"{PREFIX}{setting.name}", text
-    near = difflib.get_close_matches(argument, [setting.argument for setting in SETTINGS], n=1)
-    raise SettingsError(
-        f"configure has no setting {argument!r}",
-        hint=f"did you mean {near[0]}?" if near else "docs/plugin.md lists them",
-    )
-
-
 def option_conf(name: str, value: str) -> tuple[str, str]:
-    """The conf for a store's option: a credential gets a name that Spark hides everywhere."""
+    """The conf for a store's option: what may be a credential gets a name that Spark hides everywhere."""
     if name != HISTORY_OPTION and not is_store_option(name):
         raise SettingsError(f"unknown store option {name}", hint=f"known: {', '.join(KNOWN)}")
     if name.startswith("spark."):
         return name, value
-    hidden = name.lower() in {credential.lower() for credential in HIDDEN}
+    is_hadoop = name.lower() not in {known.lower() for known in (*KNOWN, HISTORY_OPTION)}
+    hidden = is_hadoop or name.lower() in {credential.lower() for credential in HIDDEN}
     return f"{SECRET_PREFIX if hidden else OPTION_PREFIX}{name}", value
 
 
@@ -224,12 +215,12 @@ def _number(values: Mapping[str, str], name: str, default: float, minimum: float
     except ValueError:
         number = float("nan")
     if not minimum <= number < float("inf"):
-        raise SettingsError(f"{PREFIX}{name} is a number of at least {minimum:g}, not {text!r}")
+        raise SettingsError(f"{PREFIX}{name} is {text!r}", hint=f"give a number of at least {minimum:g}")
     return number
 
 
 def _flag(values: Mapping[str, str], name: str) -> bool:
     text = values.get(name, "false").lower()
     if text not in _FLAGS:
-        raise SettingsError(f"{PREFIX}{name} is true or false, not {text!r}")
+        raise SettingsError(f"{PREFIX}{name} is {text!r}", hint="give true or false")
     return _FLAGS[text]

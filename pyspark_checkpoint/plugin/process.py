@@ -17,14 +17,8 @@ from typing import NoReturn
 from pyspark_checkpoint.errors import CheckpointError
 from pyspark_checkpoint.listener.listener import PLUGIN
 from pyspark_checkpoint.listener.worker import CaptureStatus
-from pyspark_checkpoint.plugin.plugin_settings import PluginSettings, unknown_settings
-from pyspark_checkpoint.plugin.process_input import (
-    end_with_driver,
-    free_children,
-    leave_signals_to_driver,
-    log_to_driver,
-    read_plugin_input,
-)
+from pyspark_checkpoint.plugin.plugin_settings import PluginSettings
+from pyspark_checkpoint.plugin.process_input import begin_process, leave_signals_to_driver
 from pyspark_checkpoint.session import CheckpointListener
 from pyspark_checkpoint.spark.jvm import SideDoor
 
@@ -171,15 +165,9 @@ def _progress(event: Mapping[str, str]) -> SimpleNamespace:
 
 def main() -> NoReturn:
     """Serve the driver that has started this process, until it ends."""
-    log_to_driver()
-    free_children()
-    leave_signals_to_driver()
     status = 1
     try:
-        given = read_plugin_input(sys.stdin)
-        end_with_driver(sys.stdin)
-        for sentence in unknown_settings(given.confs):
-            _LOG.warning("%s", sentence)
+        given = begin_process(sys.stdin)
         settings = given.settings()
         door = SideDoor(settings.app, given.jar)
         leave_signals_to_driver()  # once more: PySpark cancels all jobs of the driver on Ctrl-C

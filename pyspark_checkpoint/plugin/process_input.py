@@ -14,7 +14,11 @@ from typing import TextIO
 import orjson
 
 from pyspark_checkpoint.errors import SettingsError
-from pyspark_checkpoint.plugin.plugin_settings import PluginSettings, parse_plugin_settings
+from pyspark_checkpoint.plugin.plugin_settings import (
+    PluginSettings,
+    parse_plugin_settings,
+    unknown_settings,
+)
 
 SAFE_PATH = "PYTHONSAFEPATH"
 """Set by the plugin for this process alone: nothing is imported from the directory it is started in."""
@@ -31,6 +35,25 @@ class PluginInput:
     def settings(self) -> PluginSettings:
         """The confs, checked."""
         return parse_plugin_settings(self.confs, self.app)
+
+
+def begin_process(stream: TextIO, *, has_driver: bool = True) -> PluginInput:
+    """Become a process of the driver's, and read what it says. Log lines begin with their level."""
+    handler = logging.StreamHandler(sys.stderr)
+    handler.setFormatter(logging.Formatter("%(levelname)s %(message)s"))
+    package = logging.getLogger("pyspark_checkpoint")
+    package.addHandler(handler)
+    package.setLevel(logging.INFO)
+    # Programs that this process starts, an SDK's helper for credentials, import as they always do.
+    os.environ.pop(SAFE_PATH, None)
+    if has_driver:
+        leave_signals_to_driver()
+    given = read_plugin_input(stream)
+    if has_driver:
+        end_with_driver(stream)
+    for sentence in unknown_settings(given.confs):
+        package.warning("%s", sentence)
+    return given
 
 
 def read_plugin_input(stream: TextIO) -> PluginInput:
@@ -64,17 +87,3 @@ def leave_signals_to_driver() -> None:
     """
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, signal.SIG_IGN)
-
-
-def free_children() -> None:
-    """Let programs that this process starts, an SDK's helper for credentials, import as they always do."""
-    os.environ.pop(SAFE_PATH, None)
-
-
-def log_to_driver() -> None:
-    """Log lines that begin with their level, for the driver to read and to log as its own."""
-    handler = logging.StreamHandler(sys.stderr)
-    handler.setFormatter(logging.Formatter("%(levelname)s %(message)s"))
-    package = logging.getLogger("pyspark_checkpoint")
-    package.addHandler(handler)
-    package.setLevel(logging.INFO)

@@ -1,57 +1,122 @@
-"""``restore`` and ``savepoint``: what people do with the checkpoints of a query. Needs no Spark."""
+"""``restore`` and ``savepoint``: what people do with the checkpoints of a query. Needs no Spark.
+
+A restore, in the order in which things become durable:
+
+1. Choose the checkpoint. ``latest`` is the newest; if it turns out to be damaged, the one before it.
+2. Plan, and refuse what cannot be done. Nothing is written yet; a dry run ends here.
+3. Mark the location as unfinished; write state first and ``commits`` last (``Restore``).
+4. Let Spark repartition the state, if that is wanted.
+5. Take the history over, so that a driver that still runs is fenced; record a rollback if it goes back.
+6. Roll the query's table back, if that is wanted. Remove the mark.
+
+Killed anywhere, it is finished by repeating it.
+"""
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING
 
 from pyspark_checkpoint.capture.commit_log import find_commit, keep_commit, seal_known
 from pyspark_checkpoint.clock import SYSTEM_CLOCK, Clock
-from pyspark_checkpoint.errors import FormatError, RefusedError, SettingsError, StaleAttempt, UnknownVersion
+from pyspark_checkpoint.errors import FormatError, NoCheckpoint, SettingsError, StaleAttempt, UnknownVersion
 from pyspark_checkpoint.format.manifest import CheckpointManifest
-from pyspark_checkpoint.history import lookup
 from pyspark_checkpoint.history.checkpoint_store import CheckpointStore
 from pyspark_checkpoint.history.head import Head
+from pyspark_checkpoint.history.lookup import LATEST, choose_number
 from pyspark_checkpoint.history.savepoint import Savepoint
 from pyspark_checkpoint.outputs.ckpt_sink import LinkedSink
 from pyspark_checkpoint.registry.queries import plain_options, resolve_root
-from pyspark_checkpoint.restorer.execute import Progress, Restore, RestoreReport, Spread, find_interrupted
-from pyspark_checkpoint.restorer.plan import RestorePlan
+from pyspark_checkpoint.restorer.execute import Progress, Restore, RestoreReport, Spread
+from pyspark_checkpoint.restorer.lock import find_interrupted
+from pyspark_checkpoint.restorer.plan import RestorePlan, parse_point, plan_restore
+from pyspark_checkpoint.restorer.repartition import SparkSide, needs_repartition, repartition_point
 from pyspark_checkpoint.spark_files.location import CheckpointLocation, LocationSpec
 from pyspark_checkpoint.spark_files.restore_points import RestorePoint
 
-_LOG = logging.getLogger(__name__)
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
-LATEST = "latest"
-Options = Mapping[str, str]
+_LOG = logging.getLogger(__name__)
+_LIST = "ckpt list shows what it has"
 
 
 @dataclass(frozen=True, slots=True)
 class RestoreRequest:
-    """What to restore, and where. ``at`` is a number, a savepoint's name or ``latest``."""
+    """What to restore, where and how: the arguments of ``restore``, checked. Options are never printed."""
 
     url: str
-    to: str
+    to: str | LocationSpec
     at: int | str = LATEST
     epoch: int | None = None
     timestamp_ms: int | None = None
     query: str | None = None
     point: RestorePoint | None = None
+    clone: bool = False
+    rollback_sink: bool = False
+    partitions: int | None = None
+    automatic: bool = False
+    """Nobody chose this restore. An interrupted one of its kind gives way to it if its checkpoint is older,
+    gone or damaged; any other interrupted restore has to be repeated as it was."""
+    options: Mapping[str, str] | None = field(default=None, repr=False)
+    location_options: Mapping[str, str] | None = field(default=None, repr=False)
+    sink_options: Mapping[str, str] | None = field(default=None, repr=False)
+
+    def __post_init__(self) -> None:
+        if sum((self.at != LATEST, self.epoch is not None, self.timestamp_ms is not None)) > 1:
+            raise SettingsError(
+                "at, epoch and timestamp_ms each choose a checkpoint", hint="give one of them"
+            )
+        if self.partitions is not None and self.partitions < 1:
+            raise SettingsError(f"partitions is {self.partitions}", hint="at least one is needed")
 
     @property
     def is_latest(self) -> bool:
         """Whether the newest one that is whole is meant."""
         return self.at == LATEST and self.epoch is None and self.timestamp_ms is None
 
+    def history_url(self) -> str:
+        """The URL of the query's own history."""
+        return resolve_root(self.url, self.query, self.options)
+
+    def location(self) -> LocationSpec:
+        """The location; one that only Hadoop reaches is opened by ``SparkSide``."""
+        if isinstance(self.to, LocationSpec):
+            return self.to
+        options = self.options if self.location_options is None else self.location_options
+        return LocationSpec(self.to, plain_options(options))
+
 
 def savepoint(
-    url: str, name: str, *, query: str | None = None, at: int | None = None, options: Options | None = None
+    url: str,
+    name: str,
+    *,
+    query: str | None = None,
+    at: int | str = LATEST,
+    options: Mapping[str, str] | None = None,
 ) -> Savepoint:
-    """Keep a checkpoint of a query under ``name``, the newest by default; retention never removes it."""
-    store = CheckpointStore.open(resolve_root(url, query, options), options)
-    made = store.savepoint(name, at)
-    seal_known(store, made.number, options, typed_url=url)
+    """Keep a checkpoint of a query under a name; retention never removes it.
+
+    Args:
+        url: Where the checkpoints are: one query's history, or what several queries share.
+        name: The savepoint's name. Repeating it for the same checkpoint changes nothing.
+        query: Name or id of the query, if there are several below ``url``.
+        at: A checkpoint's number, another savepoint's name, ``epoch=N`` or ``latest``.
+        options: Options of the store, and ``encryptionKeyFile``.
+
+    Returns:
+        The savepoint, with the number of the checkpoint that it keeps.
+
+    Raises:
+        NoCheckpoint: There is no such checkpoint or query.
+        RefusedError: The name is taken by another checkpoint.
+        SettingsError: The URL, an option or the name is not valid.
+    """
+    history = CheckpointStore.open(resolve_root(url, query, options), options)
+    made = history.savepoint(name, None if at == LATEST else choose_number(history.store, at))
+    seal_known(history, made.number, options, typed_url=url)
     return made
 
 
@@ -66,81 +131,122 @@ def restore(
     point: str | None = None,
     clone: bool = False,
     rollback_sink: bool = False,
-    automatic: bool = False,
-    options: Options | None = None,
-    location_options: Options | None = None,
-    sink_options: Options | None = None,
+    partitions: int | None = None,
+    spark: SparkSession | None = None,
+    options: Mapping[str, str] | None = None,
+    location_options: Mapping[str, str] | None = None,
+    sink_options: Mapping[str, str] | None = None,
     progress: Progress | None = None,
-    spread: Spread | None = None,
-    split: Callable[[], None] | None = None,
-    clock: Clock = SYSTEM_CLOCK,
 ) -> RestoreReport:
     """Rebuild a checkpoint location from a checkpoint; the unmodified query goes on from there.
 
-    ``at`` is a checkpoint's number, a savepoint's name or ``latest`` (the newest that is whole, with a
-    warning about each newer one that is not); ``epoch`` chooses by batch instead, ``timestamp_ms`` the
-    newest that was made by then. The location must be fresh. A restore that resumes takes the history
-    over, so that a driver that still runs is fenced, and records a rollback if the checkpoint is not
-    the newest; with ``clone`` the location gets a new query id, and the history stays as it is.
+    A restore that resumes takes the history over, so that a driver that still runs is fenced, and records
+    a rollback if the checkpoint is not the newest. An interrupted restore is finished by repeating it.
 
-    A checkpoint of a ckpt-sink that has rows and state can be restored to two points: ``after`` its batch,
-    if Spark is known to have finished it, or ``before`` it; then Spark runs the batch again and the table
-    replaces its rows. None chooses after where it is known; the report says which it was. Rows and state
-    go back together, by one recorded rollback of the one history that they are in.
+    Args:
+        url: Where the checkpoints are: one query's history, or what several queries share.
+        to: The checkpoint location to write, which must be fresh.
+        at: A checkpoint's number, a savepoint's name, ``epoch=N``, or ``latest``: the newest that is whole,
+            with a warning about each newer one that is not.
+        epoch: Choose the newest checkpoint of this epoch instead.
+        timestamp_ms: Choose the newest checkpoint that was made by then instead.
+        query: Name or id of the query, if there are several below ``url``.
+        point: ``after``: Spark goes on with the next batch; possible if Spark is known to have finished the
+            checkpoint's batch. ``before``: Spark runs that batch again, and the table replaces its rows;
+            possible for a ckpt-sink with state. None: after where it is known, else before.
+        clone: Give the location a new query id, and leave the history and the query's table as they are.
+        rollback_sink: Roll the query's ckpt-sink table back to the checkpoint's epoch, as a recorded
+            rollback, if it is further. Otherwise a table at another epoch is refused.
+        partitions: Repartition the state to so many, by Spark (4.2 or newer, state in RocksDB).
+        spark: The session that repartitions (by default the active one), writes large state from its
+            executors, and reaches locations on any file system of Hadoop. Without it none is needed.
+        options: Options of the store, and ``encryptionKeyFile``.
+        location_options: Options of the location's store, if they are others.
+        sink_options: Options of the table's store, if they are others.
+        progress: Called with the bytes that are done and all bytes, after each group of files.
 
-    Any other query that writes to a ckpt-sink goes on only if its table is at the same epoch. With
-    ``rollback_sink`` a table that is further is rolled back, as a recorded rollback; otherwise, and if
-    it is behind, the restore is refused. ``spread`` writes large restores elsewhere than in this process.
-    ``split`` is called when all is written, while the location is still marked as unfinished and neither
-    table nor history is changed; if it fails, or is killed, repeating the restore begins it anew.
-    ``automatic``: nobody chose this restore. An interrupted one of its kind gives way to it if its
-    checkpoint is older, gone or damaged; any other interrupted restore has to be repeated as it was.
+    Returns:
+        What was restored: the checkpoint, its batch, the point, and what was written.
+
+    Raises:
+        NoCheckpoint: There is no such checkpoint, savepoint, epoch or query.
+        InUse: A query or another restore uses the location.
+        Diverged: The query's table is at another epoch, or at this one from other batches.
+        Unsupported: State that Spark cannot repartition, or a location that it does not reach.
+        FormatError: Stored bytes are damaged, and no older checkpoint was allowed or is whole.
+        SettingsError: The URL, an option or an argument is not valid.
     """
-    history = CheckpointStore.open(resolve_root(url, query, options), options)
-    if isinstance(to, str):
-        to = LocationSpec(to, plain_options(options if location_options is None else location_options))
-    location = to.open()
-    request = RestoreRequest(url, to.url, at, epoch, timestamp_ms, query, parse_point(point))
-    skipped: list[str] = []
+    request = RestoreRequest(
+        url,
+        to,
+        at,
+        epoch=epoch,
+        timestamp_ms=timestamp_ms,
+        query=query,
+        point=parse_point(point),
+        clone=clone,
+        rollback_sink=rollback_sink,
+        partitions=partitions,
+        options=options,
+        location_options=location_options,
+        sink_options=sink_options,
+    )
+    return execute_restore(request, spark=spark, progress=progress)
+
+
+def dry_run(request: RestoreRequest) -> RestorePlan:
+    """What ``execute_restore`` would do, refused as that would be. Changes nothing; needs no Spark."""
+    history = CheckpointStore.open(request.history_url(), request.options)
+    if request.is_latest:
+        report = history.recover_latest_validated()
+        if report.skipped:
+            _LOG.warning("%s", report.report)
+        if report.chosen_id is None:
+            raise NoCheckpoint(f"{history.store.url} has no checkpoint", hint=_LIST)
+        number = report.chosen_id
+    else:
+        number = _choose(history, request)
+    prepared = _Prepared.of(history, _read(history, number), request, request.location().open())
+    resumes = prepared.writer().check().resumes
+    return replace(prepared.plan, newest_id=max(history.list_ids()), resumes=resumes)
+
+
+def execute_restore(
+    request: RestoreRequest,
+    *,
+    spark: SparkSession | None = None,
+    progress: Progress | None = None,
+    clock: Clock = SYSTEM_CLOCK,
+) -> RestoreReport:
+    """Do what a request asks for. See ``restore``, and the steps at the top of this file."""
+    url = request.history_url()
+    history, spec = CheckpointStore.open(url, request.options), request.location()
+    side = SparkSide.find(spark, must_repartition=request.partitions is not None)
+    if side is not None:
+        spec = side.reach(spec)
+    location, skipped = spec.open(), list[str]()
     for manifest in _candidates(history, request, skipped):
-        sink = LinkedSink(manifest, url, options, sink_options)
-        if not clone:
-            sink.plan(may_roll_back=rollback_sink)
-        query_id = clone_id(location, manifest, clock) if clone else None
-        commit = find_commit(history, manifest)
-        task = Restore(
-            history.store,
-            history.reader(),
-            manifest,
-            location,
-            query_id=query_id,
-            point=request.point,
-            commit=commit,
-            spread=spread,
-            automatic=automatic and request.is_latest,
-            is_lost=lambda number: _is_lost(history, number),
-        )
+        prepared = _Prepared.of(history, manifest, request, location, clock)
+        plan = prepared.plan
+        target = side.repartition_url(spec) if side is not None and plan.partitions is not None else ""
+        spread = None if side is None else side.writer(url, plain_options(request.options), spec)
+        writer = prepared.writer(spread)
         try:
-            report = task.execute(progress)
+            report = writer.execute(progress)
         except UnknownVersion:
             raise  # nothing is damaged: going back would throw away what a newer version has written
         except FormatError as error:
             if not request.is_latest:
                 raise
-            task.undo()
+            writer.undo()
             _skip(skipped, manifest.checkpoint_id, error)
             continue
-        if split is not None:
-            split()
-            task.check_hold()
-        if not clone:
-            made = _take_over(history, manifest.checkpoint_id)
-            if made is not None and commit is not None and report.point is RestorePoint.AFTER:
-                keep_commit(history, made, commit)
-            if rollback_sink:
-                sink.plan(may_roll_back=True)  # whoever still ran may have written until the fence
-            sink.roll_back()
-        task.finish()
+        if side is not None and plan.partitions is not None:
+            side.repartition(target, plan.partitions)
+            writer.check_lock()
+        if not request.clone:
+            prepared.take_over()
+        writer.finish()
         location.store.close()
         return report
     raise FormatError(
@@ -149,29 +255,72 @@ def restore(
     )
 
 
-def parse_point(text: str | None) -> RestorePoint | None:
-    """``before``, ``after``, or None for the default."""
-    if text is None:
-        return None
-    try:
-        return RestorePoint(text)
-    except ValueError:
-        raise SettingsError(f"a checkpoint is restored before or after its batch, not {text!r}") from None
+@dataclass(frozen=True, slots=True)
+class _Prepared:
+    """One checkpoint that may be restored, with what was found out about it."""
+
+    request: RestoreRequest
+    history: CheckpointStore
+    manifest: CheckpointManifest
+    location: CheckpointLocation
+    sink: LinkedSink
+    commit: bytes | None
+    plan: RestorePlan
+
+    @staticmethod
+    def of(
+        history: CheckpointStore,
+        manifest: CheckpointManifest,
+        request: RestoreRequest,
+        location: CheckpointLocation,
+        clock: Clock = SYSTEM_CLOCK,
+    ) -> _Prepared:
+        """Ask the history, the table and the location, and plan. Refused is what cannot be done."""
+        commit, point, partitions = find_commit(history, manifest), request.point, request.partitions
+        if partitions is not None and needs_repartition(manifest, partitions, is_clone=request.clone):
+            point = repartition_point(manifest, point, commit)
+        else:
+            partitions = None
+        sink = LinkedSink(manifest, request.url, request.options, request.sink_options)
+        target = None if request.clone else sink.plan(may_roll_back=request.rollback_sink)
+        query_id = _clone_id(location, manifest, clock) if request.clone else None
+        files = plan_restore(manifest, query_id=query_id, point=point, commit=commit)
+        plan = replace(files, partitions=partitions, table_target=target)
+        return _Prepared(request, history, manifest, location, sink, commit, plan)
+
+    def writer(self, spread: Spread | None = None) -> Restore:
+        """What writes it."""
+        return Restore(
+            self.history,
+            self.manifest,
+            self.plan,
+            self.location,
+            spread=spread,
+            automatic=self.request.automatic and self.request.is_latest,
+            is_lost=lambda number: _is_lost(self.history, number),
+        )
+
+    def take_over(self) -> None:
+        """Fence whoever still writes, and bring the history and the table to what was restored."""
+        made = _take_over(self.history, self.manifest.checkpoint_id)
+        if made is not None and self.commit is not None and self.plan.point is RestorePoint.AFTER:
+            keep_commit(self.history, made, self.commit)
+        target = self.plan.table_target
+        if self.request.rollback_sink:
+            target = self.sink.plan(may_roll_back=True)  # who still ran may have written until the fence
+        if target is not None:
+            self.sink.roll_back(target)
 
 
-def find_manifest(
-    url: str,
-    at: int | str = LATEST,
-    *,
-    epoch: int | None = None,
-    timestamp_ms: int | None = None,
-    query: str | None = None,
-    options: Options | None = None,
-) -> CheckpointManifest:
-    """The checkpoint that ``restore`` would choose."""
-    history = CheckpointStore.open(resolve_root(url, query, options), options)
-    number = choose_checkpoint(history, RestoreRequest(url, "", at, epoch, timestamp_ms, query))
-    return _loaded(history, number)
+def _choose(history: CheckpointStore, request: RestoreRequest) -> int:
+    return choose_number(history.store, request.at, epoch=request.epoch, timestamp_ms=request.timestamp_ms)
+
+
+def _read(history: CheckpointStore, number: int) -> CheckpointManifest:
+    manifest = history.load_by_id(number)
+    if manifest is None:
+        raise NoCheckpoint(f"{history.store.url} has no checkpoint {number}", hint=_LIST)
+    return manifest
 
 
 def _candidates(
@@ -182,14 +331,15 @@ def _candidates(
     The bytes of each are verified while they are restored, so that nothing is read twice.
     """
     if not request.is_latest:
-        yield _loaded(history, choose_checkpoint(history, request))
+        yield _read(history, _choose(history, request))
         return
     lost = history.find_lost()
     if lost is not None:
         skipped.append(f"lost: {lost}")
         _LOG.warning("%s", lost)
     numbers = history.list_ids()
-    _known(max(numbers, default=None), "checkpoint")
+    if not numbers:
+        raise NoCheckpoint(f"{history.store.url} has no checkpoint", hint=_LIST)
     for number in reversed(numbers):
         try:
             manifest = history.load_by_id(number)
@@ -217,53 +367,7 @@ def _skip(skipped: list[str], number: int, error: FormatError) -> None:
     _LOG.warning("%s", skipped[-1])
 
 
-def plan_only(request: RestoreRequest, options: Options | None = None) -> RestorePlan:
-    """What a restore would write; nothing is."""
-    history = CheckpointStore.open(resolve_root(request.url, request.query, options), options)
-    number = choose_checkpoint(history, request)
-    location = LocationSpec(request.to, plain_options(options)).open()
-    manifest = _loaded(history, number)
-    return Restore(
-        history.store,
-        history.reader(),
-        manifest,
-        location,
-        point=request.point,
-        commit=find_commit(history, manifest),
-    ).plan
-
-
-def choose_checkpoint(history: CheckpointStore, request: RestoreRequest) -> int:
-    """The number that is meant. ``latest`` walks back over damaged ones and says so."""
-    if request.epoch is not None:
-        return _known(lookup.find_number_by_epoch(history.store, request.epoch), f"epoch {request.epoch}")
-    if request.timestamp_ms is not None:
-        found = lookup.find_number_by_time(history.store, request.timestamp_ms)
-        return _known(found, "checkpoint of that time or before")
-    if request.at == LATEST:
-        report = history.recover_latest_validated()
-        if report.skipped:
-            _LOG.warning("%s", report.report)
-        return _known(report.chosen_id, "checkpoint")
-    if isinstance(request.at, int) or request.at.isdigit():
-        return int(request.at)
-    return _known(lookup.find_number_by_savepoint(history.store, request.at), f"savepoint {request.at!r}")
-
-
-def _known(number: int | None, what: str) -> int:
-    if number is None:
-        raise RefusedError(f"there is no {what} in this history", hint="ckpt list shows what it has")
-    return number
-
-
-def _loaded(history: CheckpointStore, number: int) -> CheckpointManifest:
-    manifest = history.load_by_id(number)
-    if manifest is None:
-        raise RefusedError(f"there is no checkpoint {number}", hint="ckpt list shows what there is")
-    return manifest
-
-
-def clone_id(location: CheckpointLocation, manifest: CheckpointManifest, clock: Clock) -> str:
+def _clone_id(location: CheckpointLocation, manifest: CheckpointManifest, clock: Clock) -> str:
     """A fresh query id, or that of the interrupted restore of a clone which this one goes on with."""
     begun = find_interrupted(location)
     return clock.uuid7() if begun is None or begun == manifest.query.id else begun
@@ -277,7 +381,7 @@ def _take_over(history: CheckpointStore, number: int) -> CheckpointManifest | No
 
     def check(head: Head) -> None:
         if head.number != number:
-            raise StaleAttempt(f"checkpoint {head.number} was committed meanwhile", hint="look again")
+            raise StaleAttempt(f"checkpoint {head.number} was committed meanwhile", hint="restore again")
 
     if history.find_lost() is None and max(history.list_ids(), default=number) == number:
         try:

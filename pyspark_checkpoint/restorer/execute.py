@@ -10,25 +10,23 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from itertools import groupby
 
-from pyspark_checkpoint.errors import FormatError
 from pyspark_checkpoint.format.manifest import CheckpointManifest
 from pyspark_checkpoint.history.artifact_reader import ArtifactReader, WantedArtifact, stream_stored
+from pyspark_checkpoint.history.checkpoint_store import CheckpointStore
 from pyspark_checkpoint.history.parallel import iter_bounded
 from pyspark_checkpoint.restorer.file_writer import LocationWriter, location_writer
 from pyspark_checkpoint.restorer.lock import (
-    Hold,
+    InspectedLocation,
     IsLost,
-    Place,
+    RestoreLock,
     RestoreMark,
-    find_mark,
-    is_never_lost,
+    acquire_lock,
+    inspect_location,
     is_state,
-    look_at,
     newest_batch,
-    take_hold,
     used_since,
 )
-from pyspark_checkpoint.restorer.plan import IN_USE, RestoredFile, RestorePlan, Rewrite, Stage, plan_restore
+from pyspark_checkpoint.restorer.plan import IN_USE, RestoredFile, RestorePlan, Rewrite, Stage
 from pyspark_checkpoint.spark_files.location import CheckpointLocation
 from pyspark_checkpoint.spark_files.logs import encode_query_id, relocate_operator_metadata
 from pyspark_checkpoint.spark_files.restore_points import RestorePoint
@@ -63,8 +61,8 @@ class RestoreReport:
     resumed: bool
     point: RestorePoint = RestorePoint.AFTER
     """Whether the query goes on after the batch, or runs it again first."""
-    batch: int = 0
-    """Spark's number of it. ``epoch`` is the table's, where rows and state are in one."""
+    batch_id: int = 0
+    """Spark's number. ``epoch`` is the table's, where rows and state are in one history."""
 
 
 class Restore:
@@ -72,34 +70,30 @@ class Restore:
 
     def __init__(
         self,
-        store: ObjectStore,
-        reader: ArtifactReader,
+        history: CheckpointStore,
         manifest: CheckpointManifest,
+        plan: RestorePlan,
         location: CheckpointLocation,
         *,
-        query_id: str | None = None,
-        point: RestorePoint | None = None,
-        commit: bytes | None = None,
-        spread: Spread | None = None,
+        is_lost: IsLost,
         automatic: bool = False,
-        is_lost: IsLost = is_never_lost,
+        spread: Spread | None = None,
     ) -> None:
-        """With ``query_id`` the checkpoint is forked: the restored query has that id.
+        """``plan`` is made from ``manifest``, which is in ``history``. ``spread`` writes large state.
 
-        ``point`` and ``commit`` are those of ``plan_restore``. ``automatic``: nobody chose the checkpoint,
-        so that it takes the place of an older one whose automatic restore was interrupted, or of one that
-        ``is_lost``.
+        ``automatic``: nobody chose the checkpoint, so that it takes the place of an older one whose
+        automatic restore was interrupted, or of one that ``is_lost``.
         """
-        self._spread = spread
-        self._hold: Hold | None = None
-        self._store = store
-        self._reader = reader
+        self.plan = plan
+        self._store = history.store
+        self._reader = history.reader()
+        self._owners = state_owners(manifest)
         self._location = location
         self._writer = location_writer(location)
-        self._owners = state_owners(manifest)
-        self.plan = plan_restore(manifest, query_id=query_id, point=point, commit=commit)
-        self._automatic = automatic
+        self._spread = spread
+        self._mark = RestoreMark.of(plan, automatic=automatic)
         self._is_lost = is_lost
+        self._lock: RestoreLock | None = None
 
     def execute(self, progress: Progress | None = None) -> RestoreReport:
         """Write everything and say what was done. Every byte is verified before it is visible.
@@ -108,69 +102,65 @@ class Restore:
         takes it over: this one is then refused, before its next logs or when all is written.
         """
         plan, done = self.plan, 0
-        hold = self._hold = take_hold(self._location, self._mark(), self._is_lost)
-        if hold.place.older is not None:
-            self._location.store.delete(hold.place.older)
-        elif hold.place.resumes:
-            self._remove_added(hold)
-        hold.forget_older(newest_batch(file.path for file in plan.files))
+        lock = self._lock = acquire_lock(self._location, self._mark, self._is_lost)
+        if lock.inspected.older is not None:
+            self._location.store.delete(lock.inspected.older)
+        elif lock.inspected.resumes:
+            self._remove_added(lock)
+        lock.forget_older(newest_batch(file.path for file in plan.files))
         for stage, staged in groupby(plan.files, key=lambda file: file.stage):
             if stage >= Stage.METADATA:
                 self._writer.sync()  # what a log speaks of is on the disk before the log is
-                hold.check()  # who took over may restore another checkpoint, and finds no log of this one
+                lock.check()  # who took over may restore another checkpoint, and finds no log of this one
             for size_bytes in self._write_stage(stage, list(staged)):
                 done += size_bytes
                 if progress is not None:
                     progress(done, plan.total_bytes)
         self._writer.sync()
-        hold.check()  # the caller takes the history over now, which a query may be using by then
-        url = self._location.url
+        lock.check()  # the caller takes the history over now, which a query may be using by then
         return RestoreReport(
             plan.checkpoint_id,
             plan.epoch,
             plan.query_id,
-            url,
+            self._location.url,
             len(plan.files),
             plan.total_bytes,
-            hold.place.resumes,
+            lock.inspected.resumes,
             plan.point,
-            plan.batch,
+            plan.batch_id,
         )
 
-    def check(self) -> Place:
+    def check(self) -> InspectedLocation:
         """Find out whether the location can be restored into; refused as ``execute`` would be."""
-        return look_at(self._location, self._mark(), self._is_lost)
+        return inspect_location(self._location, self._mark, self._is_lost)
 
-    def _mark(self) -> RestoreMark:
-        return RestoreMark.of(self.plan, automatic=self._automatic)
-
-    def check_hold(self) -> None:
+    def check_lock(self) -> None:
         """Refused if another process has taken this restore over since it was written."""
-        if self._hold is not None:
-            self._hold.check()
+        if self._lock is not None:
+            self._lock.check()
 
     def finish(self) -> None:
         """Take the mark away: the location is whole. What a killed restore has left goes first."""
-        if self._hold is not None:
-            self._hold.release()
+        if self._lock is not None:
+            self._lock.release()
 
     def undo(self) -> None:
         """Remove what was written, because the checkpoint turned out to be damaged; the mark goes last."""
-        if self._hold is not None:
-            self._hold.check()
+        if self._lock is not None:
+            self._lock.check()
             self._location.store.delete([file.path for file in reversed(self.plan.files)])
-            self._hold.release()
+            self._lock.release()
 
-    def _remove_added(self, hold: Hold) -> None:
-        """Remove what an interrupted split of the state has added, whole or in part; its logs go last.
+    def _remove_added(self, lock: RestoreLock) -> None:
+        """Remove what an interrupted repartition has added, whole or in part; its logs go last.
 
         Also what is left of a restore that this one had replaced before it was interrupted itself.
-        The location was fresh, and nobody else may use it while it is marked. A split is one batch: more
-        than that is of a query which ran all the same, and is not touched.
+        The location was fresh, and nobody else may use it while it is marked. A repartition is one batch:
+        more than that is of a query which ran all the same, and is not touched.
         """
         ours = {file.path for file in self.plan.files}
         found = [info.key for info in self._location.store.list() if not info.key.endswith(".tmp")]
-        if newest_batch(found) > max(newest_batch(ours), hold.mark.newest_batch) + 1:
+        if newest_batch(found) > max(newest_batch(ours), lock.mark.newest_batch) + 1:
             raise used_since()
         added = [key for key in found if key.startswith(IN_USE) and key not in ours]
         for wanted in (True, False):
@@ -241,12 +231,6 @@ def write_plain(store: ObjectStore, location: CheckpointLocation, group: Sequenc
     return _size(group)
 
 
-def find_interrupted(location: CheckpointLocation) -> str | None:
-    """The query id of a restore into this location that was not finished; None if there is none."""
-    mark = find_mark(location)
-    return None if mark is None else mark.query_id
-
-
 def _groups(files: Sequence[RestoredFile]) -> list[list[RestoredFile]]:
     groups: list[list[RestoredFile]] = []
     size = GROUP_BYTES
@@ -264,10 +248,10 @@ def _size(group: Sequence[RestoredFile]) -> int:
 
 
 def _rewritten(file: RestoredFile, data: bytes, plan: RestorePlan, location_url: str) -> bytes:
-    if file.rewrite is Rewrite.NOTHING:
-        return data
-    if file.rewrite is Rewrite.QUERY_ID:
-        return encode_query_id(plan.query_id)
-    if file.rewrite is Rewrite.SCHEMA_PATHS:
-        return relocate_operator_metadata(data, file.path, location_url)
-    raise FormatError(f"unknown rewrite {file.rewrite}")
+    match file.rewrite:
+        case Rewrite.NOTHING:
+            return data
+        case Rewrite.QUERY_ID:
+            return encode_query_id(plan.query_id)
+        case Rewrite.SCHEMA_PATHS:
+            return relocate_operator_metadata(data, file.path, location_url)

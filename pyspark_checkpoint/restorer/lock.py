@@ -19,7 +19,7 @@ from dataclasses import asdict, dataclass, replace
 import orjson
 
 from pyspark_checkpoint.clock import SYSTEM_CLOCK
-from pyspark_checkpoint.errors import AlreadyExists, Conflict, FormatError, Invalid, NotFound, RefusedError
+from pyspark_checkpoint.errors import AlreadyExists, Conflict, FormatError, InUse, Invalid, NotFound
 from pyspark_checkpoint.format.envelope import sha256_hex
 from pyspark_checkpoint.restorer.file_writer import is_left_over
 from pyspark_checkpoint.restorer.plan import IN_USE, RESTORE_MARKER, RestorePlan, check_fresh
@@ -29,11 +29,6 @@ from pyspark_checkpoint.store.base import Version
 
 IsLost = Callable[[int], bool]
 """Whether the checkpoint of this number is gone or damaged: a restore of it can never be repeated."""
-
-
-def is_never_lost(checkpoint_id: int) -> bool:  # noqa: ARG001 - holds for every number
-    """For whoever does not know the history."""
-    return False
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,7 +81,7 @@ class RestoreMark:
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class InspectedLocation:
     """A location that a restore may begin or go on in, as it was found."""
 
     found: tuple[RestoreMark, Version] | None = None
@@ -103,24 +98,24 @@ class Place:
 
 
 @dataclass(frozen=True, slots=True)
-class Hold:
+class RestoreLock:
     """A location that this process has marked."""
 
     location: CheckpointLocation
     mark: RestoreMark
-    place: Place
+    inspected: InspectedLocation
 
     def check(self) -> None:
-        """Refused if the mark is this process's no more. Changes nothing; one GET."""
+        """Refused if the mark no longer is this process's. Changes nothing; one GET."""
         try:
             found = self.location.store.get(RESTORE_MARKER)
         except NotFound:
-            raise RefusedError(
+            raise InUse(
                 "the mark of this restore is gone: another process finished it, or removed the location",
                 hint="if the location is there, it is whole, and a query may run from it",
             ) from None
         if _decode_or_refuse(found).nonce != self.mark.nonce:
-            raise RefusedError(
+            raise InUse(
                 "another process goes on with this restore",
                 hint="wait for it; if it was interrupted, repeat the restore",
             )
@@ -143,20 +138,23 @@ class Hold:
     def release(self) -> None:
         """Take the mark away, and before it what was left over when this process began."""
         self.check()
-        if self.place.left_over:
-            self.location.store.delete(self.place.left_over)
+        if self.inspected.left_over:
+            self.location.store.delete(self.inspected.left_over)
         self.location.store.delete([RESTORE_MARKER])
 
 
-def find_mark(location: CheckpointLocation) -> RestoreMark | None:
-    """The mark in a location, None if it has none. One that cannot be read is a ``FormatError``."""
+def find_interrupted(location: CheckpointLocation) -> str | None:
+    """The query id of a restore into this location that was not finished; None if there is none.
+
+    A mark that cannot be read is a ``FormatError``.
+    """
     try:
-        return _decode(location.store.get(RESTORE_MARKER))
+        return _decode(location.store.get(RESTORE_MARKER)).query_id
     except NotFound:
         return None
 
 
-def look_at(location: CheckpointLocation, mark: RestoreMark, is_lost: IsLost = is_never_lost) -> Place:
+def inspect_location(location: CheckpointLocation, mark: RestoreMark, is_lost: IsLost) -> InspectedLocation:
     """Find out whether ``mark``'s restore may begin or go on in a location; refused if not."""
     found = None
     try:
@@ -170,11 +168,13 @@ def look_at(location: CheckpointLocation, mark: RestoreMark, is_lost: IsLost = i
     keys = [info.key for info in location.store.list()]
     check_fresh(keys, is_ours=found is not None)
     if found is None:
-        return Place()
+        return InspectedLocation()
     left_over = tuple(key for key in keys if is_left_over(key))
     if not is_other:
-        return Place(found, left_over)
-    return Place(found, left_over, _written_by(found[0], [key for key in keys if key not in left_over]))
+        return InspectedLocation(found, left_over)
+    return InspectedLocation(
+        found, left_over, _written_by(found[0], [key for key in keys if key not in left_over])
+    )
 
 
 def _written_by(mark: RestoreMark, keys: Sequence[str]) -> tuple[str, ...]:
@@ -184,9 +184,9 @@ def _written_by(mark: RestoreMark, keys: Sequence[str]) -> tuple[str, ...]:
     return tuple(sorted((key for key in keys if key.startswith(IN_USE)), key=is_state))
 
 
-def used_since() -> RefusedError:
+def used_since() -> InUse:
     """The refusal of a location that somebody ran a query in although its restore was never finished."""
-    return RefusedError(
+    return InUse(
         "the restore into this location was never finished, and a query has run there since",
         hint="restore into a fresh location",
     )
@@ -202,20 +202,21 @@ def newest_batch(paths: Iterable[str]) -> int:
     return max((log[1] for path in paths if (log := parse_log(path)) is not None), default=-1)
 
 
-def take_hold(location: CheckpointLocation, mark: RestoreMark, is_lost: IsLost = is_never_lost) -> Hold:
+def acquire_lock(location: CheckpointLocation, mark: RestoreMark, is_lost: IsLost) -> RestoreLock:
     """Mark a location, or take the mark of the same restore over; refused if neither is possible."""
-    place = look_at(location, mark, is_lost)
+    inspected = inspect_location(location, mark, is_lost)
     try:
-        if place.found is not None:
-            newest = max(mark.newest_batch, place.found[0].newest_batch)
-            taken = _take_over(location, replace(mark, newest_batch=newest), *place.found)
-            return Hold(location, taken, place)
+        if inspected.found is not None:
+            newest = max(mark.newest_batch, inspected.found[0].newest_batch)
+            taken = _take_over(location, replace(mark, newest_batch=newest), *inspected.found)
+            return RestoreLock(location, taken, inspected)
         location.store.put(RESTORE_MARKER, mark.encode(), if_absent=True)
     except (AlreadyExists, Conflict):
-        raise RefusedError(
-            "another restore into this location has just begun", hint="wait for it, or choose another"
+        raise InUse(
+            "another restore into this location has just begun",
+            hint="wait for it, or restore into another location",
         ) from None
-    return Hold(location, mark, place)
+    return RestoreLock(location, mark, inspected)
 
 
 def _take_over(
@@ -231,9 +232,9 @@ def _take_over(
     return mark
 
 
-def _interrupted(found: RestoreMark) -> RefusedError:
+def _interrupted(found: RestoreMark) -> InUse:
     number = found.checkpoint_id
-    return RefusedError(
+    return InUse(
         f"another restore into this location, of checkpoint {number}, was interrupted",
         hint=f"finish that one by repeating it (--at {number}), or restore into a fresh location",
     )
@@ -258,8 +259,8 @@ def _decode(data: bytes) -> RestoreMark:
 
 
 def _decode_or_refuse(data: bytes) -> RestoreMark:
-    """A damaged mark is the location's trouble and not the checkpoint's: no other one would do better."""
+    """A damaged mark is a problem of the location and not of the checkpoint: no other one would help."""
     try:
         return _decode(data)
     except FormatError as error:
-        raise RefusedError(error.message, hint=error.hint) from None
+        raise InUse(error.message, hint=error.hint) from None

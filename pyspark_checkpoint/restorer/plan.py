@@ -10,7 +10,7 @@ import enum
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from pyspark_checkpoint.errors import FormatError, RefusedError
+from pyspark_checkpoint.errors import FormatError, Incompatible, InUse, NoCheckpoint, SettingsError
 from pyspark_checkpoint.format.artifact import ArtifactRef
 from pyspark_checkpoint.format.keys import CONTROL_KEY
 from pyspark_checkpoint.format.manifest import CheckpointManifest
@@ -22,6 +22,8 @@ from pyspark_checkpoint.spark_files.state_artifacts import check_location_path, 
 
 RESTORE_MARKER = "_ckpt_restoring.json"
 IN_USE = (METADATA, "offsets/", "commits/", "state/", "sources/")
+_VERIFY = "run ckpt verify; another checkpoint of this history may be whole"
+_FRESH = "restore into a fresh location; nothing was written"
 
 
 class Rewrite(enum.Enum):
@@ -55,20 +57,39 @@ class RestoredFile:
 
 @dataclass(frozen=True, slots=True)
 class RestorePlan:
-    """All files of a restore in the order of their stages."""
+    """Everything that a restore of one checkpoint does. A dry run shows it, ``Restore`` obeys it."""
 
     checkpoint_id: int
     epoch: int
     query_id: str
     files: tuple[RestoredFile, ...]
-    batch: int
-    """Spark's number for it, which is not a table's epoch where a query has taken the table over."""
+    """In the order in which they are written."""
+    batch_id: int
+    """Spark's number, which is not a table's epoch where a query has taken the table over."""
     point: RestorePoint = RestorePoint.AFTER
+    partitions: int | None = None
+    """How many partitions Spark repartitions the state to; None if it stays as it is."""
+    table_target: int | None = None
+    """The checkpoint that the query's table is rolled back to; None if it stays as it is."""
+    newest_id: int = 0
+    """The newest checkpoint of the history: if it is another one, the restore records a rollback."""
+    resumes: bool = False
+    """Whether an interrupted restore into the location goes on."""
 
     @property
     def total_bytes(self) -> int:
         """Stored bytes to read."""
         return sum(file.ref.size_bytes for file in self.files)
+
+
+def parse_point(text: str | None) -> RestorePoint | None:
+    """``before``, ``after``, or None for the default."""
+    if text is None:
+        return None
+    try:
+        return RestorePoint(text)
+    except ValueError:
+        raise SettingsError(f"point is {text!r}", hint="choose before or after, or leave it out") from None
 
 
 def plan_restore(
@@ -78,7 +99,7 @@ def plan_restore(
     point: RestorePoint | None = None,
     commit: bytes | None = None,
 ) -> RestorePlan:
-    """Plan to resume from the manifest's epoch; with ``query_id`` as a fork under that id.
+    """Plan which files are written to resume after the manifest's batch; with ``query_id`` as a clone.
 
     A manifest of rows and state can be restored before or after its batch. ``commit`` is what Spark
     wrote to ``commits/N`` later, if that is known: then the default is after, else before. The rows of
@@ -86,24 +107,24 @@ def plan_restore(
     """
     record = manifest.state
     chosen = _choose_point(manifest, record, point, commit)
-    files = [*_state_files(manifest), *_loose_files(manifest, is_fork=query_id is not None)]
-    batch = _batch_of(manifest)
+    files = [*_state_files(manifest), *_loose_files(manifest, is_clone=query_id is not None)]
+    batch_id = _batch_of(manifest)
     if record is not None:
         files = _files_of_point(files, manifest, record, chosen, commit)
-    _check_files(manifest, [file.path for file in files], batch, chosen)
+    _check_files(manifest, [file.path for file in files], batch_id, chosen)
     return RestorePlan(
         checkpoint_id=manifest.checkpoint_id,
         epoch=manifest.epoch,
         query_id=query_id or manifest.query.id,
         files=tuple(sorted(files, key=lambda file: (file.stage, file.path))),
-        batch=batch,
+        batch_id=batch_id,
         point=chosen,
     )
 
 
 def _batch_of(manifest: CheckpointManifest) -> int:
     if manifest.batch_id is None:
-        raise RefusedError(
+        raise NoCheckpoint(
             f"checkpoint {manifest.checkpoint_id} is of no batch of a streaming query",
             hint="a batch job wrote it; restore a checkpoint that a streaming query made",
         )
@@ -118,15 +139,15 @@ def _choose_point(
 ) -> RestorePoint:
     if record is None:
         if point is RestorePoint.BEFORE:
-            raise RefusedError(
+            raise NoCheckpoint(
                 f"checkpoint {manifest.checkpoint_id} holds the state after its batch only",
                 hint="restore the checkpoint of the epoch before",
             )
         return RestorePoint.AFTER
     if point is RestorePoint.AFTER and commit is None:
-        raise RefusedError(
-            f"whether Spark finished batch {record.batch_id} is not known to checkpoint "
-            f"{manifest.checkpoint_id}: it was neither sealed nor followed by another one",
+        raise NoCheckpoint(
+            f"checkpoint {manifest.checkpoint_id} does not know whether Spark finished batch "
+            f"{record.batch_id}: it was neither sealed nor followed by another one",
             hint="restore before it: Spark then runs the batch again, and the table replaces its rows",
         )
     return point or (RestorePoint.BEFORE if commit is None else RestorePoint.AFTER)
@@ -151,20 +172,19 @@ def _files_of_point(
 
 
 def _check_files(
-    manifest: CheckpointManifest, paths: Sequence[str], batch: int, point: RestorePoint
+    manifest: CheckpointManifest, paths: Sequence[str], batch_id: int, point: RestorePoint
 ) -> None:
     if len(set(paths)) != len(paths):
-        raise FormatError(f"checkpoint {manifest.checkpoint_id} names a file twice")
-    needed = {METADATA, f"offsets/{batch}"}
-    if batch > 0:
-        needed.add(f"offsets/{batch - 1}")
-    if point is RestorePoint.AFTER:
-        needed.add(f"commits/{batch}")
-    elif batch > 0:
-        needed.add(f"commits/{batch - 1}")
+        raise FormatError(f"checkpoint {manifest.checkpoint_id} names a file twice", hint=_VERIFY)
+    committed = batch_id if point is RestorePoint.AFTER else batch_id - 1
+    needed = {METADATA, f"offsets/{batch_id}"}
+    if batch_id > 0:
+        needed.add(f"offsets/{batch_id - 1}")
+    if committed >= 0:
+        needed.add(f"commits/{committed}")
     missing = needed - set(paths)
     if missing:
-        raise RefusedError(
+        raise Incompatible(
             f"checkpoint {manifest.checkpoint_id} does not hold {sorted(missing)[0]}",
             hint="it is not a checkpoint of a streaming query's own state"
             if manifest.table is None
@@ -177,15 +197,9 @@ def check_fresh(keys: Sequence[str], *, is_ours: bool) -> None:
     """Refuse a location that a query uses. ``is_ours``: our marker of an unfinished restore is there."""
     taken = sorted(key for key in keys if key.startswith(IN_USE))
     if taken and not is_ours:
-        raise RefusedError(
-            f"the location is in use: it has {taken[0]}",
-            hint="restore into a fresh location; nothing was written",
-        )
+        raise InUse(f"the location is in use: it has {taken[0]}", hint=_FRESH)
     if CONTROL_KEY in keys:
-        raise RefusedError(
-            "the location is a store of checkpoints, not a place for a query",
-            hint="restore into a fresh location; nothing was written",
-        )
+        raise InUse("the location is a store of checkpoints, not a place for a query", hint=_FRESH)
 
 
 def _state_files(manifest: CheckpointManifest) -> Iterator[RestoredFile]:
@@ -193,25 +207,24 @@ def _state_files(manifest: CheckpointManifest) -> Iterator[RestoredFile]:
         yield RestoredFile(found.path, found.ref, Stage.STATE)
 
 
-def _loose_files(manifest: CheckpointManifest, *, is_fork: bool) -> Iterator[RestoredFile]:
+def _loose_files(manifest: CheckpointManifest, *, is_clone: bool) -> Iterator[RestoredFile]:
     planned = () if manifest.planned is None else manifest.planned.files
     for ref in manifest.files:
         path = check_location_path(ref.name, ref)
         if path in planned:
             continue  # of a batch after this one, which Spark plans again
         if path == METADATA:
-            rewrite = Rewrite.QUERY_ID if is_fork else Rewrite.NOTHING
+            rewrite = Rewrite.QUERY_ID if is_clone else Rewrite.NOTHING
             yield RestoredFile(path, ref, Stage.METADATA, rewrite)
         elif (log := parse_log(path)) is not None:
             yield RestoredFile(path, ref, Stage.OFFSETS if log[0] == "offsets" else Stage.COMMITS)
         elif path.startswith("sources/") or is_source_schema(path):
             yield RestoredFile(path, ref, Stage.SOURCES)
         elif is_operator_setup(path):
-            has_paths = "/_metadata/v2/" in path
-            yield RestoredFile(
-                path, ref, Stage.SETUP, Rewrite.SCHEMA_PATHS if has_paths else Rewrite.NOTHING
-            )
+            rewrite = Rewrite.SCHEMA_PATHS if "/_metadata/v2/" in path else Rewrite.NOTHING
+            yield RestoredFile(path, ref, Stage.SETUP, rewrite)
         else:
             raise FormatError(
-                f"checkpoint {manifest.checkpoint_id} names {path!r}, which Spark does not write"
+                f"checkpoint {manifest.checkpoint_id} names {path!r}, which Spark does not write",
+                hint=_VERIFY,
             )

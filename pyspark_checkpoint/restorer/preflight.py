@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from pyspark_checkpoint.errors import RefusedError
+from pyspark_checkpoint.errors import NoCheckpoint
 from pyspark_checkpoint.format.manifest import CheckpointManifest
 from pyspark_checkpoint.restorer.plan import RESTORE_MARKER
 from pyspark_checkpoint.spark_files.listing import CheckpointListing
@@ -35,10 +35,28 @@ def preflight(
     operators: Sequence[str] | None = None,
     options: Mapping[str, str] | None = None,
 ) -> tuple[PreflightFinding, ...]:
-    """Say what stands against starting a query from ``location``; empty if nothing that was given does.
+    """Say what stands against starting a query from a checkpoint location. Reads; changes nothing.
 
-    Give what is known of the query and its session. ``operators`` are the names that Spark has for
-    stateful operators, in their order, as progress events show them. Reads; changes nothing.
+    Give what is known of the query and its session; what is None is not compared.
+
+    Args:
+        location: The checkpoint location.
+        spark_version: Of the session, for example ``4.2.0``.
+        provider: The class of the state store that the session asks for.
+        partitions: ``spark.sql.shuffle.partitions`` of the session.
+        sources: How many sources the query has.
+        operators: Spark's names of the query's stateful operators, in their order, as progress events
+            show them.
+        options: Options of the location's store.
+
+    Returns:
+        What was found, each with its cure; empty if nothing stands against it.
+
+    Raises:
+        NoCheckpoint: No query has run in the location.
+        StoreError: The location cannot be read.
+        FormatError: Its logs are damaged.
+        SettingsError: The URL or an option is not valid.
     """
     spec = LocationSpec(location, options or {}) if isinstance(location, str) else location
     opened = spec.open()
@@ -49,13 +67,20 @@ def preflight(
     offered = Offered(
         spark_version, provider, partitions, sources, None if operators is None else tuple(operators)
     )
-    return (*_check_state_of(listing), *check_preflight(recorded, offered))
+    newest = max(listing.offsets)
+    notes = (
+        PreflightFinding(Severity.NOTE, "location", f"batch {newest} is not committed, and runs again"),
+    )
+    return (*(() if newest in listing.commits else notes), *check_preflight(recorded, offered))
 
 
 def recorded_in_location(location: CheckpointLocation, listing: CheckpointListing) -> Recorded:
     """What a location says of the query that it is of."""
     if not listing.offsets:
-        raise RefusedError("the location has no offset log: no query has run there")
+        raise NoCheckpoint(
+            "the location has no offset log: no query has run there",
+            hint="check the path; a query that begins anew needs no preflight",
+        )
     name = f"offsets/{max(listing.offsets)}"
     offsets = decode_offset_log(location.read(name), name)
     return Recorded(offsets.conf, len(offsets.offsets), _operators(location, listing))
@@ -83,12 +108,3 @@ def _operators(location: CheckpointLocation, listing: CheckpointListing) -> tupl
             info = decode_operator_metadata(location.read(path), path)
             newest[info.operator] = info.name
     return tuple(name for _, name in sorted(newest.items()))
-
-
-def _check_state_of(listing: CheckpointListing) -> tuple[PreflightFinding, ...]:
-    newest = max(listing.offsets)
-    if newest in listing.commits:
-        return ()
-    return (
-        PreflightFinding(Severity.NOTE, "location", f"batch {newest} is not committed, and runs again"),
-    )

@@ -1,165 +1,180 @@
-"""``restore``, and with ``partitions`` the split of its state anew, by Spark's own offline repartition.
+"""What Spark does for a restore: repartition state, and write large state from the executors.
 
-Without ``partitions`` and without a session no Spark is needed, and none is imported.
+The state of a checkpoint has as many partitions as its query had. Spark (4.2 or newer) repartitions state
+in RocksDB offline, by a batch that it adds to the restored location. Whether that is possible is decided
+here first, before anything is written. Nothing here imports Spark before a session is there.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from pyspark_checkpoint.capture.commit_log import find_commit
-from pyspark_checkpoint.errors import RefusedError, SettingsError, StoreError
+from pyspark_checkpoint.errors import (
+    FormatError,
+    NoCheckpoint,
+    SettingsError,
+    StoreError,
+    Unsupported,
+)
 from pyspark_checkpoint.format.manifest import CheckpointManifest
-from pyspark_checkpoint.history.checkpoint_store import CheckpointStore
-from pyspark_checkpoint.registry.queries import plain_options, resolve_root
-from pyspark_checkpoint.restorer import api as operations
-from pyspark_checkpoint.restorer.execute import RestoreReport
+from pyspark_checkpoint.restorer.execute import Spread, write_plain
+from pyspark_checkpoint.restorer.plan import RestoredFile
 from pyspark_checkpoint.restorer.preflight import recorded_in_manifest
+from pyspark_checkpoint.spark_files.inventory import NODES_HINT
 from pyspark_checkpoint.spark_files.location import LocationSpec
 from pyspark_checkpoint.spark_files.requirements import PARTITIONS
 from pyspark_checkpoint.spark_files.restore_points import RestorePoint
+from pyspark_checkpoint.store.open import open_object_store
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-
-def restore(
-    url: str,
-    to: str,
-    at: int | str = operations.LATEST,
-    *,
-    partitions: int | None = None,
-    spark: SparkSession | None = None,
-    **settings: Any,
-) -> RestoreReport:
-    """Rebuild a checkpoint location; the unmodified query goes on from there. See ``capture.operations``.
-
-    With ``partitions`` the state is split in that many: Spark (4.2 or newer, state in RocksDB) adds a
-    batch to the location that does it, in ``spark`` or the active session. The location is marked as
-    unfinished until that is done: a restore that was killed before is finished by repeating it. What is
-    known not to be possible is refused before anything is written. With ``spark`` the executors write what
-    is large, and the location may be on any file system that Hadoop reaches.
-    """
-    if partitions is None:
-        return _restore(url, to, at, spark, settings)
-    if partitions < 1:
-        raise SettingsError(f"partitions is {partitions}", hint="at least one is needed")
-    session = spark or _active_session()
-    manager = _checkpoint_manager(session)
-    wanted = operations.find_manifest(url, at, **_choice(settings))
-    if not must_split(wanted, partitions, is_clone=bool(settings.get("clone"))):
-        return _restore(url, to, at, spark, settings)
-    chosen = {name: value for name, value in settings.items() if name not in ("epoch", "timestamp_ms")}
-    if wanted.state is not None:
-        refuse_unfinished(url, wanted, settings)
-        chosen["point"] = RestorePoint.AFTER.value
-    where = _reachable_url(session, _location(session, to, settings))
-    chosen["split"] = lambda: manager.repartition(where, partitions)
-    return _restore(url, to, wanted.checkpoint_id, session, chosen)
+_JOB = "checkpoint restore"
+_WITHOUT = "or restore without partitions"
 
 
-def _restore(
-    url: str, to: str, at: int | str, spark: SparkSession | None, settings: dict[str, Any]
-) -> RestoreReport:
-    if spark is None:
-        return operations.restore(url, to, at, **settings)
-    from pyspark_checkpoint.restorer.executor_writes import ExecutorRestore  # noqa: PLC0415 - needs Spark
-
-    location = _location(spark, to, settings)
-    if location.is_foreign:
-        return operations.restore(url, location, at, **settings)
-    options = settings.get("options")
-    root = resolve_root(url, settings.get("query"), options)
-    spread = ExecutorRestore(spark, root, plain_options(options), location)
-    return operations.restore(url, location, at, spread=spread, **settings)
-
-
-def _location(spark: SparkSession, to: str, settings: dict[str, Any]) -> LocationSpec:
-    from pyspark_checkpoint.spark.hadoop_store import location_spec  # noqa: PLC0415 - needs Spark
-
-    given = settings.get("location_options")
-    return location_spec(spark, to, plain_options(settings.get("options") if given is None else given))
-
-
-def _reachable_url(spark: SparkSession, location: LocationSpec) -> str:
-    """The location as Spark finds it; refused if Spark has no file system for it."""
-    from pyspark_checkpoint.spark.jvm import HadoopFiles  # noqa: PLC0415 - needs Spark
-
-    where = location.spark_url
-    if where.startswith("file:"):
-        return where
-    if where.startswith("abfss:") and "@" not in where:
-        raise RefusedError(
-            f"Spark splits the state, and does not find {location.url} without the name of its account",
-            hint="type abfss://container@account.dfs.core.windows.net/path, or give the option accountName",
-        )
-    try:
-        HadoopFiles(spark).qualified_path(where)
-    except StoreError as error:
-        raise RefusedError(
-            f"Spark splits the state, and does not reach {where}: {error.message}",
-            hint="start Spark with the file system's jar and its spark.hadoop.fs settings, or restore "
-            "without partitions",
-        ) from None
-    return where
-
-
-def _choice(settings: dict[str, Any]) -> dict[str, Any]:
-    names = ("epoch", "timestamp_ms", "query", "options")
-    return {name: settings[name] for name in names if name in settings}
-
-
-def must_split(manifest: CheckpointManifest, partitions: int, *, is_clone: bool) -> bool:
-    """Whether the state has to be split anew to have so many partitions; refused where it cannot be."""
+def needs_repartition(manifest: CheckpointManifest, partitions: int, *, is_clone: bool) -> bool:
+    """Whether state has to be repartitioned to have so many; refused where it cannot be. Pure."""
     recorded = recorded_in_manifest(manifest)
     if not recorded.operators or recorded.conf.get(PARTITIONS) == str(partitions):
         return False
     if not recorded.is_rocksdb:
-        raise RefusedError(
+        raise Unsupported(
             f"checkpoint {manifest.checkpoint_id} has its state in HDFS-backed stores, which Spark cannot "
-            "split anew",
-            hint="restore it without partitions; only RocksDB state can be split",
+            "repartition",
+            hint="restore it without partitions; only RocksDB state can be repartitioned",
         )
     if manifest.table_store_checkpoint_path is not None and not is_clone:
-        raise RefusedError(
+        raise Unsupported(
             f"the table {manifest.table_store_checkpoint_path} has the query's rows without its state: the "
-            "batch by which Spark splits the state never reaches it, and it would refuse the next one",
+            "batch by which Spark repartitions state never reaches it, and it would refuse the next one",
             hint="restore without partitions and run the query with the sink's option state=on: its "
-            "checkpoints, which are in the table, can be split; or restore a clone that writes to another "
-            "table",
+            "checkpoints, which are in the table, can be repartitioned; or restore a clone that writes to "
+            "another table",
         )
     return True
 
 
-def refuse_unfinished(url: str, manifest: CheckpointManifest, settings: dict[str, Any]) -> None:
-    """Spark splits the state of a batch that is finished, and of no other."""
-    if settings.get("point") == RestorePoint.BEFORE.value:
-        raise SettingsError("state is split after a batch, and point is before", hint="leave point out")
-    options = settings.get("options")
-    history = CheckpointStore.open(resolve_root(url, settings.get("query"), options), options)
-    if find_commit(history, manifest) is None:
-        raise RefusedError(
-            f"whether Spark finished the batch of checkpoint {manifest.checkpoint_id} is not known, and it "
-            "splits the state of finished batches only",
-            hint="restore an earlier epoch; or restore without partitions, let the query run and stop, by "
-            "which its newest checkpoint is sealed, and split that one",
+def repartition_point(
+    manifest: CheckpointManifest, point: RestorePoint | None, commit: bytes | None
+) -> RestorePoint | None:
+    """The point to restore before a repartition: Spark repartitions the state of finished batches. Pure."""
+    if manifest.state is None:
+        return point
+    if point is RestorePoint.BEFORE:
+        raise SettingsError(
+            "state is repartitioned after a batch, and point is before", hint="leave point out"
         )
+    if commit is None:
+        raise NoCheckpoint(
+            f"checkpoint {manifest.checkpoint_id} does not know whether Spark finished its batch, and "
+            "Spark repartitions the state of finished batches only",
+            hint="restore an earlier epoch; or restore without partitions, let the query run and stop, by "
+            "which its newest checkpoint is sealed, and repartition that one",
+        )
+    return RestorePoint.AFTER
+
+
+class SparkSide:
+    """A session, for what a restore needs it for."""
+
+    def __init__(self, spark: SparkSession, manager: Any = None) -> None:
+        """``manager`` is Spark's own offline repartition."""
+        self._spark = spark
+        self._manager = manager
+
+    @staticmethod
+    def find(spark: SparkSession | None, *, must_repartition: bool) -> SparkSide | None:
+        """The session that was given, or the active one if state is repartitioned; refused if it cannot."""
+        if not must_repartition:
+            return None if spark is None else SparkSide(spark)
+        session = spark or _active_session()
+        manager = getattr(session, "_streamingCheckpointManager", None)
+        if manager is None:
+            raise Unsupported(
+                f"Spark {session.version} cannot repartition state",
+                hint=f"use Spark 4.2 or newer with a classic session, {_WITHOUT}",
+            )
+        return SparkSide(session, manager)
+
+    def reach(self, location: LocationSpec) -> LocationSpec:
+        """The location, which may be on any file system that the session reaches."""
+        from pyspark_checkpoint.spark.hadoop_store import location_spec  # noqa: PLC0415 - needs Spark
+
+        return replace(location, opener=location_spec(self._spark, location.url, location.options).opener)
+
+    def repartition_url(self, location: LocationSpec) -> str:
+        """The location as Spark finds it; refused if Spark has no file system for it."""
+        from pyspark_checkpoint.spark.jvm import HadoopFiles  # noqa: PLC0415 - needs Spark
+
+        url = location.spark_url
+        if url.startswith("file:"):
+            return url
+        if url.startswith("abfss:") and "@" not in url:
+            raise Unsupported(
+                f"Spark repartitions the state, and does not find {location.url} without the name of its "
+                "account",
+                hint="type abfss://container@account.dfs.core.windows.net/path, or give the option "
+                "accountName",
+            )
+        try:
+            HadoopFiles(self._spark).qualified_path(url)
+        except StoreError as error:
+            raise Unsupported(
+                f"Spark repartitions the state, and does not reach {url}: {error.message}",
+                hint=f"start Spark with the file system's jar and its spark.hadoop.fs settings, {_WITHOUT}",
+            ) from None
+        return url
+
+    def repartition(self, url: str, partitions: int) -> None:
+        """Let Spark add the batch that repartitions; what it refuses is its own error."""
+        self._manager.repartition(url, partitions)
+
+    def writer(self, url: str, options: Mapping[str, str], location: LocationSpec) -> Spread | None:
+        """Writes groups of state files as tasks of a Spark job; None where executors cannot write.
+
+        ``url`` is the query's own store. A task that runs twice does no harm.
+        """
+        if location.is_foreign:
+            return None
+        return lambda groups: _write_in_tasks(self._spark, url, dict(options), location, groups)
+
+
+def _write_in_tasks(
+    spark: SparkSession,
+    url: str,
+    options: dict[str, str],
+    location: LocationSpec,
+    groups: Sequence[Sequence[RestoredFile]],
+) -> Iterator[int]:
+    """Write every group. A task verifies every byte; the driver, that all files are here."""
+    sent = [tuple(group) for group in groups]
+    target = LocationSpec(location.url, dict(location.options), location.becomes)
+
+    def work(group: Sequence[RestoredFile]) -> int | FormatError:
+        try:
+            return write_plain(open_object_store(url, options), target.open(), group)
+        except FormatError as error:
+            return error
+
+    context = spark.sparkContext
+    context.setJobDescription(_JOB)
+    for answer in context.parallelize(sent, len(sent)).map(work).collect():
+        if isinstance(answer, FormatError):
+            raise answer
+        yield answer
+    found = {info.key: info.size_bytes for info in location.open().store.list("state/")}
+    for file in (file for group in sent for file in group):
+        if found.get(file.path) != file.ref.size_bytes:  # executors may have written to disks of their own
+            raise Unsupported(f"an executor has written {file.path}, and it is not here", hint=NODES_HINT)
 
 
 def _active_session() -> SparkSession:
-    from pyspark.sql import SparkSession  # noqa: PLC0415 - only a rescale needs Spark
+    from pyspark.sql import SparkSession  # noqa: PLC0415 - only a repartition needs Spark
 
     session = SparkSession.getActiveSession()
     if session is None:
-        raise SettingsError("a rescale runs in Spark, and there is no session", hint="give spark=")
+        raise SettingsError("Spark repartitions state, and there is no session", hint="give spark=")
     return session
-
-
-def _checkpoint_manager(spark: SparkSession) -> Any:
-    manager = getattr(spark, "_streamingCheckpointManager", None)
-    if manager is None:
-        raise RefusedError(
-            f"Spark {spark.version} cannot split state anew",
-            hint="use Spark 4.2 or newer with a classic session, or restore without partitions",
-        )
-    return manager

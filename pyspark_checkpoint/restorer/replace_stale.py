@@ -16,10 +16,11 @@ from pathlib import Path
 from typing import Protocol, runtime_checkable
 
 from pyspark_checkpoint.clock import SYSTEM_CLOCK, Clock
-from pyspark_checkpoint.errors import CheckpointError, RefusedError
-from pyspark_checkpoint.restorer import api as operations
-from pyspark_checkpoint.restorer.execute import RestoreReport, find_interrupted
+from pyspark_checkpoint.errors import CheckpointError, InUse, RefusedError, Unsupported
+from pyspark_checkpoint.restorer.api import RestoreRequest, execute_restore
+from pyspark_checkpoint.restorer.lock import find_interrupted
 from pyspark_checkpoint.spark_files.location import CheckpointLocation, LocationSpec
+from pyspark_checkpoint.store.local.local_files import sync_directory
 from pyspark_checkpoint.store.url import parse_store_url
 
 
@@ -33,15 +34,10 @@ class Renames(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class ReplacedLocation:
-    """What was restored, and where the stale location is kept."""
+    """The batch that the restored location ends with, and where the stale one is kept."""
 
-    report: RestoreReport
+    batch: int
     set_aside: str
-
-    @property
-    def batch(self) -> int:
-        """The batch that the new location ends with."""
-        return self.report.batch
 
 
 class LocationRestorer:
@@ -57,50 +53,38 @@ class LocationRestorer:
         spec: LocationSpec,
         options: Mapping[str, str] | None,
         *,
-        may_replace: Callable[[], bool],
-        clock: Clock,
+        may_replace: Callable[[], bool] = lambda: True,
+        clock: Clock = SYSTEM_CLOCK,
     ) -> ReplacedLocation:
-        """Put the newest checkpoint of the history at ``url`` in the place of the location ``spec``."""
-        return replace_location(url, spec, options, may_replace=may_replace, clock=clock)
+        """Put the newest checkpoint of the history at ``url`` in the place of a location that is behind it.
 
-
-def replace_location(
-    url: str,
-    spec: LocationSpec,
-    options: Mapping[str, str] | None,
-    *,
-    may_replace: Callable[[], bool] = lambda: True,
-    clock: Clock = SYSTEM_CLOCK,
-) -> ReplacedLocation:
-    """Put the newest checkpoint of the history at ``url`` in the place of a location that is behind it.
-
-    Takes the history over, as every restore that resumes. ``may_replace`` is asked once, when everything is
-    restored and nothing is renamed: its yes holds until this returns. Refused on object stores, which
-    cannot rename, and where a file system is mounted at the location. A failure leaves the location as it
-    was.
-    """
-    check_replaceable(spec, url)
-    number = clock.uuid7()
-    fresh, aside = spec.beside(f"restored-{number}"), spec.beside(f"stale-{number}")
-    report = operations.restore(url, fresh, options=options, clock=clock)
-    if not may_replace():
-        raise RefusedError(
-            f"the query has not waited for it; batch {report.batch} is restored at {fresh.url}",
-            hint=f"start the query when that is renamed to {spec.url}, or give the restore more time",
-        )
-    rename_location(spec, spec.url, aside.url)
-    try:
-        rename_location(spec, fresh.url, spec.url)
-    except CheckpointError as error:
-        _put_back(spec, aside, error)
-        raise
-    return ReplacedLocation(report, aside.url)
+        Takes the history over, as every restore that resumes. ``may_replace`` is asked once, when
+        everything is restored and nothing is renamed: its yes holds until this returns. Refused on object
+        stores, which cannot rename, and where a file system is mounted at the location. A failure leaves
+        the location as it was.
+        """
+        _check_replaceable(spec, url)
+        number = clock.uuid7()
+        fresh, aside = spec.beside(f"restored-{number}"), spec.beside(f"stale-{number}")
+        report = execute_restore(RestoreRequest(url, fresh, options=options), clock=clock)
+        if not may_replace():
+            raise InUse(
+                f"the query has not waited for it; batch {report.batch_id} is restored at {fresh.url}",
+                hint=f"start the query when that is renamed to {spec.url}, or give the restore more time",
+            )
+        _rename(spec, spec.url, aside.url)
+        try:
+            _rename(spec, fresh.url, spec.url)
+        except CheckpointError as error:
+            _put_back(spec, aside, error)
+            raise
+        return ReplacedLocation(report.batch_id, aside.url)
 
 
 def _put_back(spec: LocationSpec, aside: LocationSpec, error: CheckpointError) -> None:
     """Undo the first rename; if that fails too, say where the location is."""
     try:
-        rename_location(spec, aside.url, spec.url)
+        _rename(spec, aside.url, spec.url)
     except CheckpointError:
         raise RefusedError(
             f"{error.message}; the stale location could not be put back, and is now at {aside.url}",
@@ -108,53 +92,42 @@ def _put_back(spec: LocationSpec, aside: LocationSpec, error: CheckpointError) -
         ) from error
 
 
-def check_replaceable(spec: LocationSpec, url: str) -> None:
+def _check_replaceable(spec: LocationSpec, url: str) -> None:
     """Refuse a location that cannot be renamed, before anything is written."""
     if spec.is_foreign:
         return
     where = parse_store_url(spec.url)
     if where.scheme != "file":
-        raise _irreplaceable(f"{spec.url} cannot be set aside: objects are not renamed", url)
-    if os.path.ismount(where.path):
-        raise _irreplaceable(f"{where.path} cannot be set aside: a file system is mounted there", url)
-
-
-def _irreplaceable(reason: str, url: str) -> RefusedError:
-    return RefusedError(
-        reason, hint=f"ckpt restore {url} --to FRESH_LOCATION, and start the query with that location"
+        problem = f"{spec.url} cannot be set aside: objects are not renamed"
+    elif os.path.ismount(where.path):
+        problem = f"{where.path} cannot be set aside: a file system is mounted there"
+    else:
+        return
+    raise Unsupported(
+        problem, hint=f"ckpt restore {url} --to FRESH_LOCATION, and start the query with that location"
     )
 
 
-def rename_location(spec: LocationSpec, source_url: str, target_url: str) -> None:
+def _rename(spec: LocationSpec, source_url: str, target_url: str) -> None:
     """Rename a location. Atomic on local disks and on HDFS; what fails has changed nothing."""
     if spec.is_foreign:
         store = spec.open().store
         if not isinstance(store, Renames):
-            raise RefusedError(f"{spec.url} cannot be renamed")
+            raise Unsupported(
+                f"{spec.url} cannot be renamed", hint="run ckpt restore into a fresh location"
+            )
         store.rename_directory(source_url, target_url)
         return
     source, target = Path(parse_store_url(source_url).path), Path(parse_store_url(target_url).path)
     if target.exists():
-        raise RefusedError(f"{target} is in the way")
+        raise InUse(f"{target} is in the way", hint="move it away, and start the query again")
     try:
         source.rename(target)
     except OSError as error:
         raise RefusedError(
-            f"{source} could not be renamed to {target}: {_explain(error)}",
+            f"{source} could not be renamed to {target}: {error.strerror or type(error).__name__}",
             hint="this user must be allowed to write to the location's parent, and nothing may be mounted "
             "at the location",
         ) from error
     with contextlib.suppress(OSError):  # not every file system syncs directories; it is renamed
-        _sync(target.parent)
-
-
-def _explain(error: OSError) -> str:
-    return error.strerror or type(error).__name__
-
-
-def _sync(directory: Path) -> None:
-    handle = os.open(directory, os.O_RDONLY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)
+        sync_directory(target.parent)

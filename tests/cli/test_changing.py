@@ -181,16 +181,18 @@ class InRocksdb(MadeStream):
         return "\n".join([version, json.dumps(fields), source])
 
 
-def test_a_dry_run_splits_no_state_of_a_batch_that_may_be_unfinished(ckpt: Shell, tmp_path: Path) -> None:
+def test_a_dry_run_repartitions_no_state_of_a_batch_that_may_be_unfinished(
+    ckpt: Shell, tmp_path: Path
+) -> None:
     """Spark would not either; nothing of it is started to find out."""
     stream = InRocksdb(tmp_path / "made", version=2)
     stream.run(3)
     typed = ("restore", str(stream.table), "--to", tmp_path / "fresh", "--partitions", "5", "--dry-run")
     refused = ckpt(*typed)
     assert refused.status == 3
-    assert "it splits the state of finished batches only" in refused.err
+    assert "repartitions the state of finished batches only" in refused.err
     told = ckpt(*typed, "--epoch", "1", "--json").json
-    assert (told["splits"], told["point"]) == (True, "after")
+    assert (told["partitions"], told["point"]) == (5, "after")
     assert ckpt(*typed, "--epoch", "1", "--before").status == 2
 
 
@@ -246,14 +248,14 @@ def test_a_savepoint_of_rows_and_state_keeps_what_spark_wrote_after_it(ckpt: She
     assert ckpt(*typed, tmp_path / "a").json["point"] == "after"
 
 
-def test_a_split_that_cannot_be_is_refused_by_the_dry_run_too(
+def test_a_dry_run_refuses_state_that_cannot_be_repartitioned(
     ckpt: Shell, parent: Path, tmp_path: Path
 ) -> None:
     """State in HDFS-backed stores; no Spark is started to find that out."""
     typed = ("restore", parent, "--query", "orders", "--to", tmp_path / "p", "--dry-run", "--partitions")
     refused = ckpt(*typed, "4")
-    assert (refused.status, "cannot split anew" in refused.err) == (3, True)
-    assert ckpt(*typed, "2", "--json").json["splits"] is False
+    assert (refused.status, "cannot repartition" in refused.err) == (3, True)
+    assert ckpt(*typed, "2", "--json").json["partitions"] is None
     assert ckpt(*typed, "0").status == 2
 
 

@@ -21,8 +21,7 @@ from pyspark_checkpoint.history.replication import copy_store
 from pyspark_checkpoint.history.rollback import rollback
 from pyspark_checkpoint.history.seal import create_seal, find_seal
 from pyspark_checkpoint.history.sink_status import read_status, record_status
-from pyspark_checkpoint.restorer.api import RestoreRequest, restore
-from pyspark_checkpoint.restorer.preview import preview_restore
+from pyspark_checkpoint.restorer.api import RestoreRequest, dry_run, restore
 from pyspark_checkpoint.store.memory import MemoryStore
 from tests.support.history_kit import History, commit, history_of
 from tests.support.made_location import MadeLocation, capture, contents, needed, taker
@@ -192,7 +191,7 @@ def test_a_restore_says_what_it_steps_over_and_records_that_it_went_back(
     """As it does for a newest checkpoint that is damaged."""
     fresh = tmp_path / "fresh"
     with caplog.at_level(logging.WARNING):
-        assert preview_restore(RestoreRequest(url, str(fresh))).manifest.epoch == 1
+        assert dry_run(RestoreRequest(url, str(fresh))).epoch == 1
         assert LOST in caplog.text
         caplog.clear()
         assert restore(url, str(fresh)).epoch == 1

@@ -1,4 +1,4 @@
-"""A query and the table of its ckpt-sink, restored together: at one epoch of one course, or refused."""
+"""A query and the table of its ckpt-sink, restored together: at one epoch of one lineage, or refused."""
 
 from __future__ import annotations
 
@@ -68,12 +68,12 @@ def test_a_query_and_its_table_stay_at_one_epoch(
     restore(url, str(tmp_path / "clone"), epoch=0, clone=True)
 
 
-def another_course(made: MadeLocation, url: str, table_url: str, tmp_path: Path) -> None:
+def another_lineage(made: MadeLocation, url: str, table_url: str, tmp_path: Path) -> None:
     """A savepoint of epoch 2; back to epoch 1; then other batches 2 and 3."""
     sink = f"ckpt-sink {table_url}"
     first = capture(made, url, 0, 1, 2, 3, sink=sink)
     save_rows(table_url, {epoch: epoch for epoch in range(4)})
-    savepoint(url, "first-course", at=first[2].checkpoint_id)
+    savepoint(url, "first-lineage", at=first[2].checkpoint_id)
     restore(url, str(tmp_path / "back"), epoch=1, rollback_sink=True)
     other = MadeLocation(tmp_path / "other", seed=9).commit(0, 1, 2, 3)
     for batch in (2, 3):
@@ -83,47 +83,47 @@ def another_course(made: MadeLocation, url: str, table_url: str, tmp_path: Path)
     capture(other, url, 2, 3, sink=sink)
 
 
-def test_a_table_goes_back_to_the_course_of_the_checkpoint(
+def test_a_table_goes_back_to_the_lineage_of_the_checkpoint(
     made: MadeLocation, url: str, table_url: str, tmp_path: Path
 ) -> None:
-    """An epoch number that the table has twice says nothing: rows of other batches would be doubled."""
-    another_course(made, url, table_url, tmp_path)
+    """An epoch number that the table has twice says nothing: rows of other batches would be duplicated."""
+    another_lineage(made, url, table_url, tmp_path)
     with pytest.raises(RefusedError, match="rollback_sink"):
-        restore(url, str(tmp_path / "again"), at="first-course")
-    restore(url, str(tmp_path / "again"), at="first-course", rollback_sink=True)
+        restore(url, str(tmp_path / "again"), at="first-lineage")
+    restore(url, str(tmp_path / "again"), at="first-lineage", rollback_sink=True)
     newest = CheckpointStore.open(table_url).load_latest()
     assert newest is not None
     assert (newest.kind, newest.epoch) == (ManifestKind.ROLLBACK, 2)
     assert newest.source_offsets["source-0"].offsets == {"offset": '{"topic":{"0":2}}'}
-    restore(url, str(tmp_path / "without"), at="first-course")
+    restore(url, str(tmp_path / "without"), at="first-lineage")
 
 
-def test_the_newest_epoch_of_another_course_is_not_the_checkpoints(
+def test_the_newest_epoch_of_another_lineage_is_not_the_checkpoints(
     made: MadeLocation, url: str, table_url: str, tmp_path: Path
 ) -> None:
     """Nor is it enough that the table stands at the very number."""
-    another_course(made, url, table_url, tmp_path)
+    another_lineage(made, url, table_url, tmp_path)
     table = CheckpointStore.open(table_url)
     (other,) = [number for number, epoch in table.list()[5:] if epoch == 2]
     table.rollback(other)
     with pytest.raises(RefusedError, match="other batches"):
-        restore(url, str(tmp_path / "again"), at="first-course")
+        restore(url, str(tmp_path / "again"), at="first-lineage")
     assert not (tmp_path / "again").exists()
 
 
-def test_a_course_that_the_table_does_not_keep_is_refused(
+def test_a_lineage_that_the_table_does_not_keep_is_refused(
     made: MadeLocation, url: str, table_url: str, tmp_path: Path
 ) -> None:
     """Nothing is written, and the table stays as it is."""
-    another_course(made, url, table_url, tmp_path)
+    another_lineage(made, url, table_url, tmp_path)
     table = CheckpointStore.open(table_url)
     table.prune(keep=2)
     before = table.list_ids()
     with pytest.raises(RefusedError, match="other batches"):
-        restore(url, str(tmp_path / "again"), at="first-course", rollback_sink=True)
+        restore(url, str(tmp_path / "again"), at="first-lineage", rollback_sink=True)
     assert table.list_ids() == before
     assert not (tmp_path / "again").exists()
-    restore(url, str(tmp_path / "clone"), at="first-course", clone=True)
+    restore(url, str(tmp_path / "clone"), at="first-lineage", clone=True)
 
 
 def test_a_table_that_was_taken_over_is_matched_by_batch(

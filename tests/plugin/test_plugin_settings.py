@@ -10,7 +10,6 @@ import pytest
 from pyspark_checkpoint.errors import SettingsError
 from pyspark_checkpoint.plugin.plugin_settings import (
     SETTINGS,
-    conf_of,
     option_conf,
     parse_plugin_settings,
     unknown_settings,
@@ -116,19 +115,18 @@ def test_an_unknown_setting_is_asked_about_with_the_nearest() -> None:
         "spark.other": "y",
     }
     assert unknown_settings(confs) == [
-        "nobody knows the setting spark.ckpt.intervalSecond; did you mean spark.ckpt.intervalSeconds?",
-        "nobody knows the setting spark.ckpt.option.endpiont; did you mean spark.ckpt.option.endpoint?",
+        "unknown setting spark.ckpt.intervalSecond; did you mean spark.ckpt.intervalSeconds?",
+        "unknown setting spark.ckpt.option.endpiont; did you mean spark.ckpt.option.endpoint?",
     ]
 
 
-def test_arguments_of_configure_become_confs() -> None:
-    """In Python's spelling; a wrong one is an error; a credential gets a name that Spark hides."""
-    assert conf_of("interval_seconds", 2.5) == ("spark.ckpt.intervalSeconds", "2.5")
-    assert conf_of("stop_when_fenced", True) == ("spark.ckpt.stopWhenFenced", "true")
-    with pytest.raises(SettingsError, match="did you mean retain"):
-        conf_of("retains", 1)
+def test_options_of_configure_become_confs() -> None:
+    """A wrong one is an error; a credential gets a name that Spark hides."""
     assert option_conf("endpoint", "x") == ("spark.ckpt.option.endpoint", "x")
     assert option_conf("accountKey", "x") == ("spark.ckpt.secret.accountKey", "x")
+    hadoop = "fs.azure.account.key.shop.dfs.core.windows.net"
+    assert option_conf(hadoop, "x") == (f"spark.ckpt.secret.{hadoop}", "x")
+    assert option_conf("encryptionKeyFile", "/k") == ("spark.ckpt.option.encryptionKeyFile", "/k")
     with pytest.raises(SettingsError, match="endpiont"):
         option_conf("endpiont", "x")
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import io
+import logging
 import os
 import signal
 import subprocess
@@ -14,9 +16,7 @@ from pyspark_checkpoint.plugin import process_input as plugin_input
 _PROGRAM = """
 import sys
 from pyspark_checkpoint.plugin import process_input as plugin_input
-given = plugin_input.read_plugin_input(sys.stdin)
-plugin_input.leave_signals_to_driver()
-plugin_input.end_with_driver(sys.stdin)
+given = plugin_input.begin_process(sys.stdin)
 print(given.app, flush=True)
 import time
 time.sleep(60)
@@ -25,8 +25,11 @@ time.sleep(60)
 
 def test_helpers_of_the_sdks_import_as_they_always_do(monkeypatch: pytest.MonkeyPatch) -> None:
     """What the plugin sets against files beside the application is for its own process alone."""
+    package = logging.getLogger("pyspark_checkpoint")
+    monkeypatch.setattr(package, "handlers", [])
+    monkeypatch.setattr(package, "level", package.level)
     monkeypatch.setenv(plugin_input.SAFE_PATH, "1")
-    plugin_input.free_children()
+    plugin_input.begin_process(io.StringIO("{}"), has_driver=False)
     assert plugin_input.SAFE_PATH not in os.environ
 
 

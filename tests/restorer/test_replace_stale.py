@@ -14,12 +14,14 @@ import pytest
 
 from pyspark_checkpoint.errors import RefusedError
 from pyspark_checkpoint.history.checkpoint_store import CheckpointStore
-from pyspark_checkpoint.restorer.replace_stale import replace_location
+from pyspark_checkpoint.restorer.replace_stale import LocationRestorer
 from pyspark_checkpoint.spark_files.location import LocationSpec
 from pyspark_checkpoint.store.local.local_store import LocalStore
 from tests.support.drivers.driver import ROOT
 from tests.support.made_location import MadeLocation, capture, contents, needed
 from tests.support.mounts import IN_NAMESPACE, has_namespaces
+
+replace_location = LocationRestorer().replace_location
 
 
 @pytest.fixture

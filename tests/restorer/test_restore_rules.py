@@ -10,14 +10,21 @@ from pathlib import Path
 
 import pytest
 
-from pyspark_checkpoint.errors import FencedError, FormatError, NotFound, RefusedError, SettingsError
+from pyspark_checkpoint.errors import (
+    FencedError,
+    FormatError,
+    NoCheckpoint,
+    NotFound,
+    RefusedError,
+    SettingsError,
+)
 from pyspark_checkpoint.format.artifact import ArtifactRef
 from pyspark_checkpoint.format.manifest import CheckpointManifest, ManifestKind
 from pyspark_checkpoint.format.manifest_parts import PlannedBatch
 from pyspark_checkpoint.format.records import SinkCommitStatus
 from pyspark_checkpoint.history.checkpoint_store import CheckpointStore
 from pyspark_checkpoint.restorer import execute as restoring
-from pyspark_checkpoint.restorer.api import find_manifest, restore, savepoint
+from pyspark_checkpoint.restorer.api import RestoreRequest, dry_run, restore, savepoint
 from pyspark_checkpoint.restorer.plan import RESTORE_MARKER, plan_restore
 from tests.support.made_location import MadeLocation, capture, contents, needed, taker
 from tests.support.made_stream import MadeStream
@@ -99,16 +106,25 @@ def test_a_checkpoint_is_chosen_by_number_name_time_or_as_the_newest(
     """Every way that people have to say which."""
     first, second, third = capture(made, url, 0, 1, 2)
     savepoint(url, "before-upgrade", at=second.checkpoint_id)
-    assert find_manifest(url).epoch == 2
-    assert find_manifest(url, first.checkpoint_id).epoch == 0
-    assert find_manifest(url, "before-upgrade").epoch == 1
-    assert find_manifest(url, timestamp_ms=third.timestamp_ms).epoch == 2
-    with pytest.raises(RefusedError, match="of that time"):
-        find_manifest(url, timestamp_ms=first.timestamp_ms - 1)
-    with pytest.raises(RefusedError, match="no epoch 9"):
-        find_manifest(url, epoch=9)
-    with pytest.raises(RefusedError, match="no checkpoint 99"):
-        find_manifest(url, 99)
+
+    def chosen(at: int | str = "latest", epoch: int | None = None, timestamp_ms: int | None = None) -> int:
+        return dry_run(RestoreRequest(url, str(tmp_path / "fresh"), at, epoch, timestamp_ms)).epoch
+
+    assert chosen() == 2
+    assert chosen(first.checkpoint_id) == chosen(str(first.checkpoint_id)) == chosen("epoch=0") == 0
+    assert chosen("before-upgrade") == 1
+    assert chosen(timestamp_ms=third.timestamp_ms) == 2
+    assert savepoint(url, "same", at="before-upgrade").number == second.checkpoint_id
+    with pytest.raises(NoCheckpoint, match="of that time"):
+        chosen(timestamp_ms=first.timestamp_ms - 1)
+    with pytest.raises(NoCheckpoint, match="no epoch 9"):
+        chosen(epoch=9)
+    with pytest.raises(NoCheckpoint, match="no checkpoint 99"):
+        chosen(99)
+    with pytest.raises(NoCheckpoint, match="no savepoint 'nowhere'"):
+        chosen("nowhere")
+    with pytest.raises(SettingsError, match="each choose"):
+        chosen(1, epoch=0)
 
 
 def test_a_location_in_use_is_refused_and_left_alone(made: MadeLocation, url: str, tmp_path: Path) -> None:

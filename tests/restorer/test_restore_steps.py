@@ -22,7 +22,7 @@ from pyspark_checkpoint.restorer import execute as restoring
 from pyspark_checkpoint.restorer import file_writer as writing
 from pyspark_checkpoint.restorer import lock as marking
 from pyspark_checkpoint.restorer.api import restore
-from pyspark_checkpoint.restorer.execute import find_interrupted
+from pyspark_checkpoint.restorer.lock import find_interrupted
 from pyspark_checkpoint.restorer.plan import IN_USE, RESTORE_MARKER, check_fresh
 from pyspark_checkpoint.spark_files.location import LocationSpec
 from pyspark_checkpoint.store.local.local_store import LocalStore

@@ -8,11 +8,13 @@ from pathlib import Path
 
 import pytest
 
+from pyspark_checkpoint.capture.commit_log import find_commit
 from pyspark_checkpoint.errors import RefusedError, SettingsError
-from pyspark_checkpoint.restorer.repartition import refuse_unfinished
+from pyspark_checkpoint.restorer.repartition import repartition_point
 from pyspark_checkpoint.spark_files.logs import OffsetLog
 from pyspark_checkpoint.spark_files.repartition_batches import only_split
 from pyspark_checkpoint.spark_files.requirements import PARTITIONS
+from pyspark_checkpoint.spark_files.restore_points import RestorePoint
 from tests.support.made_stream import MadeStream, totals_after
 
 TWO = OffsetLog(5, 7, {PARTITIONS: "2", "a": "b"}, ("x", None))
@@ -114,8 +116,9 @@ def test_an_unfinished_checkpoint_is_not_repartitioned(tmp_path: Path) -> None:
     newest, earlier = (stream.history().load_by_id(number) for number in (3, 2))
     assert newest is not None
     assert earlier is not None
-    with pytest.raises(RefusedError, match="is not known"):
-        refuse_unfinished(str(stream.table), newest, {})
-    refuse_unfinished(str(stream.table), earlier, {})
+    with pytest.raises(RefusedError, match="does not know whether Spark finished"):
+        repartition_point(newest, None, find_commit(stream.history(), newest))
+    commit = find_commit(stream.history(), earlier)
+    assert repartition_point(earlier, None, commit) is RestorePoint.AFTER
     with pytest.raises(SettingsError, match="point is before"):
-        refuse_unfinished(str(stream.table), earlier, {"point": "before"})
+        repartition_point(earlier, RestorePoint.BEFORE, commit)

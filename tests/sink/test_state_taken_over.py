@@ -45,8 +45,8 @@ def test_a_restore_says_which_batch_spark_runs(
         out = capsys.readouterr().out
         assert f"(epoch {epoch})" in out and said in out
     report = stream.restore(epoch=epoch)
-    assert (report.epoch, report.batch) == (epoch, epoch - 5)
-    assert stream.next_batch() == (2 if report.point is RestorePoint.BEFORE else report.batch + 1)
+    assert (report.epoch, report.batch_id) == (epoch, epoch - 5)
+    assert stream.next_batch() == (2 if report.point is RestorePoint.BEFORE else report.batch_id + 1)
 
 
 def test_an_automatic_restore_says_which_batch_spark_runs(
@@ -59,7 +59,7 @@ def test_an_automatic_restore_says_which_batch_spark_runs(
     stream.lose_location()
     with caplog.at_level(logging.INFO):
         (report,) = auto_restore(PluginSettings(url, "app", restore="missing"))
-    assert (report.epoch, report.batch) == (7, 2)
+    assert (report.epoch, report.batch_id) == (7, 2)
     assert "before batch 2:" in caplog.text
 
 

@@ -81,14 +81,16 @@ def _compare_rows(
     before: CheckpointManifest,
     after: CheckpointManifest,
 ) -> dict[str, Any]:
-    from pyspark_checkpoint.restorer.state_rows import RowSource, check_rows  # noqa: PLC0415
+    from pyspark_checkpoint.restorer.checkpoint_rows import (  # noqa: PLC0415 - few need it
+        RowSource,
+        check_rows,
+        compare_rows,
+    )
     from pyspark_checkpoint.spark.local_session import local_session  # noqa: PLC0415
 
     for manifest in (before, after):
         check_rows(manifest, args.operator)
     with local_session() as spark:
-        from pyspark_checkpoint.restorer.row_difference import compare_rows  # noqa: PLC0415 - imports Spark
-
         source = RowSource(
             spark, history, place.options, operator=args.operator, state=parse_options(args.state_option)
         )

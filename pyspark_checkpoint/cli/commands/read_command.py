@@ -13,7 +13,7 @@ from pyspark_checkpoint.cli.console import Console
 from pyspark_checkpoint.cli.target import REFERENCE, open_history, read_manifest
 
 if TYPE_CHECKING:
-    from pyspark_checkpoint.restorer.row_view import RowView
+    from pyspark_checkpoint.restorer.checkpoint_rows import RowView
 
 ABOUT = """Read rows at a checkpoint: those of a ckpt-sink table, or those of a query's operator
 state. Starts a Spark of its own on this machine. State is restored into a temporary directory
@@ -54,14 +54,16 @@ def run(args: argparse.Namespace, console: Console) -> int:
     place = place_of(args)
     history = open_history(place)
     manifest = read_manifest(history, args.checkpoint)
-    from pyspark_checkpoint.restorer.state_rows import RowSource, check_rows  # noqa: PLC0415
+    from pyspark_checkpoint.restorer.checkpoint_rows import (  # noqa: PLC0415 - few need it
+        RowSource,
+        check_rows,
+        choose_rows,
+    )
     from pyspark_checkpoint.spark.local_session import local_session  # noqa: PLC0415
 
     check_rows(manifest, args.operator)
     columns = [name.strip() for name in (args.columns or "").split(",") if name.strip()]
     with local_session() as spark:
-        from pyspark_checkpoint.restorer.row_view import choose_rows  # noqa: PLC0415 - there is a Spark now
-
         source = RowSource(
             spark, history, place.options, operator=args.operator, state=parse_options(args.state_option)
         )

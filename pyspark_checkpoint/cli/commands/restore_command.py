@@ -3,27 +3,16 @@
 from __future__ import annotations
 
 import argparse
+from contextlib import ExitStack
 from dataclasses import asdict
-from typing import Any
 
 from pyspark_checkpoint.cli import exits, text
-from pyspark_checkpoint.cli.arguments import (
-    Place,
-    add_dry_run,
-    add_json,
-    add_store,
-    parse_options,
-    place_of,
-)
+from pyspark_checkpoint.cli.arguments import add_dry_run, add_json, add_store, parse_options, place_of
 from pyspark_checkpoint.cli.console import Console
 from pyspark_checkpoint.cli.target import REFERENCE
-from pyspark_checkpoint.errors import SettingsError
-from pyspark_checkpoint.format.manifest import CheckpointManifest
-from pyspark_checkpoint.history.lookup import parse_timestamp_ms
-from pyspark_checkpoint.restorer import api as operations
-from pyspark_checkpoint.restorer.api import RestoreRequest
-from pyspark_checkpoint.restorer.execute import RestoreReport
-from pyspark_checkpoint.restorer.preview import preview_restore
+from pyspark_checkpoint.history.lookup import LATEST, parse_timestamp_ms
+from pyspark_checkpoint.restorer.api import RestoreRequest, dry_run, execute_restore
+from pyspark_checkpoint.restorer.plan import RestorePlan, parse_point
 from pyspark_checkpoint.spark_files.restore_points import RestorePoint
 
 ABOUT = """Rebuild a query's checkpoint location from a checkpoint; the unmodified query goes on from
@@ -45,7 +34,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     which = parser.add_mutually_exclusive_group()
     which.add_argument(
         "--at",
-        default=operations.LATEST,
+        default=LATEST,
         metavar="CHECKPOINT",
         help=f"{REFERENCE}; latest is the newest that is whole, and the default",
     )
@@ -73,7 +62,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="roll the query's ckpt-sink table back to the same epoch",
     )
     parser.add_argument(
-        "--partitions", type=int, metavar="N", help="split the state in N (starts Spark 4.2 or newer)"
+        "--partitions", type=int, metavar="N", help="repartition the state to N (starts Spark 4.2 or newer)"
     )
     for name, what in (("location", "location"), ("sink", "query's table")):
         parser.add_argument(
@@ -90,123 +79,86 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace, console: Console) -> int:
     """Restore, or say what that would do."""
     place = place_of(args)
-    request = _request(args, place)
-    settings: dict[str, Any] = {
-        "options": place.options,
-        "location_options": parse_options(args.location_option) or None,
-        "sink_options": parse_options(args.sink_option) or None,
-        "clone": args.clone,
-        "rollback_sink": args.rollback_sink,
-    }
+    request = RestoreRequest(
+        place.url,
+        args.to,
+        args.at,
+        epoch=args.epoch,
+        timestamp_ms=None if args.as_of is None else parse_timestamp_ms(args.as_of, "--as-of"),
+        query=place.query,
+        point=parse_point(args.point),
+        clone=args.clone,
+        rollback_sink=args.rollback_sink,
+        partitions=args.partitions,
+        options=place.options,
+        location_options=parse_options(args.location_option) or None,
+        sink_options=parse_options(args.sink_option) or None,
+    )
     if args.dry_run:
-        return _preview(request, settings, args, console)
-    choice = {
-        "epoch": request.epoch,
-        "timestamp_ms": request.timestamp_ms,
-        "query": request.query,
-        "point": args.point,
-    }
-    with console.bar("restore") as progress:
-        report = _restore(args, request, {**settings, **choice, "progress": progress})
+        return _show_plan(dry_run(request), args, console)
+    with ExitStack() as stack:
+        spark = None
+        if request.partitions is not None:
+            from pyspark_checkpoint.spark.local_session import local_session  # noqa: PLC0415
+
+            spark = stack.enter_context(local_session())
+        progress = stack.enter_context(console.bar("restore"))
+        report = execute_restore(request, spark=spark, progress=progress)
     if args.json:
         console.json(asdict(report))
-    else:
-        again = "finished the interrupted restore of" if report.resumed else "restored"
-        console.line(
-            f"{again} checkpoint {report.checkpoint_id} (epoch {report.epoch}) into {report.location}: "
-            f"{text.plural(report.files, 'file')}, {text.size(report.size_bytes)}"
-        )
-        kind = "a clone, query" if args.clone else "query"
-        console.line(f"start {kind} {report.query_id} with checkpointLocation {report.location}")
-        console.line(_told_point(report.point, report.batch))
+        return exits.DONE
+    verb = "finished the interrupted restore of" if report.resumed else "restored"
+    console.line(
+        f"{verb} checkpoint {report.checkpoint_id} (epoch {report.epoch}) into {report.location}: "
+        f"{text.plural(report.files, 'file')}, {text.size(report.size_bytes)}"
+    )
+    kind = "a clone, query" if args.clone else "query"
+    console.line(f"start {kind} {report.query_id} with checkpointLocation {report.location}")
+    console.line(_describe_point(report.point, report.batch_id))
     return exits.DONE
 
 
-def _request(args: argparse.Namespace, place: Place) -> RestoreRequest:
-    at, epoch = args.at, args.epoch
-    if at.startswith("epoch=") and at.removeprefix("epoch=").isdigit():
-        at, epoch = operations.LATEST, int(at.removeprefix("epoch="))
-    timestamp_ms = None if args.as_of is None else parse_timestamp_ms(args.as_of, "--as-of")
-    return RestoreRequest(
-        place.url, args.to, at, epoch, timestamp_ms, place.query, operations.parse_point(args.point)
-    )
-
-
-def _restore(args: argparse.Namespace, request: RestoreRequest, settings: dict[str, Any]) -> RestoreReport:
-    if args.partitions is None:
-        return operations.restore(request.url, request.to, request.at, **settings)
-    from pyspark_checkpoint.restorer import repartition as rescale  # noqa: PLC0415
-    from pyspark_checkpoint.spark.local_session import local_session  # noqa: PLC0415
-
-    with local_session() as spark:
-        return rescale.restore(
-            request.url, request.to, request.at, partitions=args.partitions, spark=spark, **settings
-        )
-
-
-def _told_point(point: RestorePoint, batch: int) -> str:
+def _describe_point(point: RestorePoint, batch_id: int) -> str:
     if point is RestorePoint.BEFORE:
-        return f"before batch {batch}: Spark runs it again, with the same offsets, and replaces its rows"
-    return f"after batch {batch}: Spark goes on with batch {batch + 1}"
+        return f"before batch {batch_id}: Spark runs it again, with the same offsets, and replaces its rows"
+    return f"after batch {batch_id}: Spark goes on with batch {batch_id + 1}"
 
 
-def _splits(manifest: CheckpointManifest, request: RestoreRequest, args: argparse.Namespace) -> bool:
-    if args.partitions is None:
-        return False
-    from pyspark_checkpoint.restorer import repartition as rescale  # noqa: PLC0415
-
-    if not rescale.must_split(manifest, args.partitions, is_clone=args.clone):
-        return False
-    if manifest.state is not None:
-        choice = {"query": request.query, "point": args.point, "options": place_of(args).options}
-        rescale.refuse_unfinished(request.url, manifest, choice)
-    return True
-
-
-def _preview(
-    request: RestoreRequest, settings: dict[str, Any], args: argparse.Namespace, console: Console
-) -> int:
-    if args.partitions is not None and args.partitions < 1:
-        raise SettingsError(f"--partitions is {args.partitions}", hint="at least one is needed")
-    preview = preview_restore(request, **settings)
-    plan = preview.plan
-    splits = _splits(preview.manifest, request, args)
+def _show_plan(plan: RestorePlan, args: argparse.Namespace, console: Console) -> int:
     if args.json:
         console.json(
             {
                 "checkpoint_id": plan.checkpoint_id,
                 "epoch": plan.epoch,
-                "batch": plan.batch,
+                "batch_id": plan.batch_id,
                 "point": plan.point.value,
                 "query_id": None if args.clone else plan.query_id,
-                "location": request.to,
+                "location": args.to,
                 "files": [file.path for file in plan.files],
                 "size_bytes": plan.total_bytes,
-                "resumes": preview.resumes,
-                "sink_rollback_to": preview.sink_target,
-                "newest_id": preview.newest_id,
-                "splits": splits,
+                "resumes": plan.resumes,
+                "sink_rollback_to": plan.table_target,
+                "newest_id": plan.newest_id,
+                "partitions": plan.partitions,
                 "dry_run": True,
             }
         )
         return exits.DONE
     console.line(
-        f"would restore checkpoint {plan.checkpoint_id} (epoch {plan.epoch}) into {request.to}: "
+        f"would restore checkpoint {plan.checkpoint_id} (epoch {plan.epoch}) into {args.to}: "
         f"{text.plural(len(plan.files), 'file')}, {text.size(plan.total_bytes)}"
     )
-    console.line(_told_point(plan.point, plan.batch))
-    if preview.resumes:
+    console.line(_describe_point(plan.point, plan.batch_id))
+    if plan.resumes:
         console.line("would finish the restore into it that was interrupted")
     if args.clone:
         console.line("would give it a new query id; the history stays as it is")
-    elif preview.newest_id != plan.checkpoint_id:
-        console.line(
-            f"would record a rollback from checkpoint {preview.newest_id}, and fence whoever writes"
-        )
+    elif plan.newest_id != plan.checkpoint_id:
+        console.line(f"would record a rollback from checkpoint {plan.newest_id}, and fence whoever writes")
     else:
         console.line("would take the history over, and fence whoever writes")
-    if splits:
-        console.line(f"would split the state in {args.partitions}, by Spark")
-    if preview.sink_target is not None:
-        console.line(f"would roll the query's table back to its checkpoint {preview.sink_target}")
+    if plan.partitions is not None:
+        console.line(f"would repartition the state to {plan.partitions}, by Spark")
+    if plan.table_target is not None:
+        console.line(f"would roll the query's table back to its checkpoint {plan.table_target}")
     return exits.DONE

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import sys
 from pathlib import Path
 
@@ -11,6 +12,7 @@ from pyspark.sql import SparkSession
 from pyspark_checkpoint import __version__, configure
 from pyspark_checkpoint import jar as jar_module
 from pyspark_checkpoint.errors import RefusedError, SettingsError
+from pyspark_checkpoint.plugin.plugin_settings import SETTINGS
 
 PLUGIN = "io.github.pysparkcheckpoint.CheckpointPlugin"
 
@@ -38,6 +40,17 @@ def test_it_adds_the_jar_the_plugin_and_the_settings(jar: Path) -> None:
     assert found["spark.pyspark.driver.python"] == sys.executable
 
 
+def test_every_setting_is_an_argument(jar: Path) -> None:
+    """In Python's spelling, in the order of the table, and nothing else."""
+    arguments = list(inspect.signature(configure).parameters)
+    assert arguments == ["builder", *(setting.argument for setting in SETTINGS), "options"]
+    found = configure(SparkSession.builder, interval_seconds=2.5, stop_when_fenced=True, retain=7)._options
+    assert found["spark.ckpt.intervalSeconds"] == "2.5"
+    assert found["spark.ckpt.stopWhenFenced"] == "true"
+    assert found["spark.ckpt.retain"] == "7"
+    assert "spark.ckpt.stale" not in found
+
+
 def test_it_can_be_called_twice(jar: Path) -> None:
     """The second call changes settings and adds nothing again."""
     found = configure(configure(SparkSession.builder, "a"), "b")._options
@@ -53,8 +66,10 @@ def test_without_a_url_only_the_file_manager_is_wanted(jar: Path) -> None:
 
 def test_what_cannot_work_is_refused(jar: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A wrong setting, a client of Spark Connect, also by the environment, a jar that is not there."""
-    with pytest.raises(SettingsError, match="did you mean restore"):
-        configure(SparkSession.builder, "a", restores="missing")
+    with pytest.raises(TypeError, match="restores"):
+        configure(SparkSession.builder, "a", restores="missing")  # type: ignore[call-arg]
+    with pytest.raises(SettingsError, match="endpiont"):
+        configure(SparkSession.builder, "a", options={"endpiont": "x"})
     with pytest.raises(RefusedError, match="server"):
         configure(SparkSession.builder.config("spark.remote", "sc://host"), "a")
     monkeypatch.setenv("SPARK_REMOTE", "sc://host")

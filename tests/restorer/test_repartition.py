@@ -1,4 +1,4 @@
-"""A restore that splits the state anew, killed at every moment; Spark's part is played here. No Spark."""
+"""A restore that repartitions state, killed at every moment; Spark's part is played here. No Spark."""
 
 from __future__ import annotations
 
@@ -10,15 +10,15 @@ import pytest
 from pyspark_checkpoint.errors import RefusedError, Unavailable
 from pyspark_checkpoint.history.checkpoint_store import CheckpointStore
 from pyspark_checkpoint.restorer import execute as restoring
+from pyspark_checkpoint.restorer.api import restore
 from pyspark_checkpoint.restorer.plan import RESTORE_MARKER
-from pyspark_checkpoint.restorer.repartition import restore
 from pyspark_checkpoint.spark import jvm as gateway
 from pyspark_checkpoint.spark_files.location import LocationSpec
 from tests.support.made_location import MadeLocation, capture, contents, needed
 
 PROVIDER = "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
 ADDED = ("state/0/0/5.delta", "state/0/1/5.delta", "state/0/2/5.delta", "offsets/4", "commits/4")
-"""What a split of batch 3 adds; Spark begins with the offset log."""
+"""What a repartition of batch 3 adds; Spark begins with the offset log."""
 
 
 class Killed(Exception):
@@ -30,15 +30,15 @@ class FakeSession:
 
     def __init__(self, steps: int = len(ADDED)) -> None:
         self.steps = steps
-        self.splits: list[tuple[str, int]] = []
+        self.calls: list[tuple[str, int]] = []
         self._streamingCheckpointManager = self
 
     def repartition(self, url: str, partitions: int) -> None:
         where = Path(url.removeprefix("file:"))
-        assert (where / RESTORE_MARKER).exists(), "a query could start before its state is split"
+        assert (where / RESTORE_MARKER).exists(), "a query could start before its state is repartitioned"
         assert not (where / "offsets" / "4").exists(), "Spark goes on with what is there, or refuses it"
         assert not (where / "state" / "0" / "2").exists()
-        self.splits.append((url, partitions))
+        self.calls.append((url, partitions))
         for name in sorted(ADDED, key=lambda name: name != "offsets/4")[: self.steps]:
             (where / name).parent.mkdir(parents=True, exist_ok=True)
             (where / name).write_text(str(partitions))
@@ -55,13 +55,13 @@ def made(tmp_path: Path) -> MadeLocation:
     return location
 
 
-def split(url: str, to: Path, session: FakeSession, partitions: int = 3, **settings: Any) -> Any:
+def repartition_to(url: str, to: Path, session: FakeSession, partitions: int = 3, **settings: Any) -> Any:
     return restore(url, str(to), partitions=partitions, spark=session, **settings)  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("steps", range(len(ADDED)))
 @pytest.mark.parametrize("clone", [False, True])
-def test_a_killed_split_is_finished_by_repeating_the_restore(
+def test_a_killed_repartition_is_finished_by_repeating_the_restore(
     made: MadeLocation, url: str, tmp_path: Path, steps: int, clone: bool
 ) -> None:
     """Until then the location is marked, and the history is not taken over; any number may be asked for."""
@@ -69,31 +69,31 @@ def test_a_killed_split_is_finished_by_repeating_the_restore(
     history, fresh = CheckpointStore.open(url), tmp_path / "fresh"
     before = history.list_ids()
     with pytest.raises(Killed):
-        split(url, fresh, FakeSession(steps), clone=clone)
+        repartition_to(url, fresh, FakeSession(steps), clone=clone)
     assert (fresh / RESTORE_MARKER).exists()
     assert history.list_ids() == before
     session = FakeSession()
-    assert split(url, fresh, session, 5, clone=clone).resumed
-    assert session.splits == [(f"file:{fresh}", 5)]
+    assert repartition_to(url, fresh, session, 5, clone=clone).resumed
+    assert session.calls == [(f"file:{fresh}", 5)]
     found = contents(fresh)
     assert {name: found.pop(name) for name in ADDED} == dict.fromkeys(ADDED, b"5")
     assert {**found, "metadata": b""} == {**needed(made, 3), "metadata": b""}
 
 
-def test_a_restore_that_dies_after_the_split_can_be_repeated(
+def test_a_restore_that_dies_after_the_repartition_can_be_repeated(
     made: MadeLocation, url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """With partitions or without: what the first one has split does not stay by chance."""
+    """With partitions or without: what the first one has repartitioned does not stay by chance."""
     capture(made, url, 0, 1, 2, 3)
     for fresh in (tmp_path / "one", tmp_path / "other"):
         with monkeypatch.context() as patch:
             patch.setattr(restoring.Restore, "finish", lambda self: (_ for _ in ()).throw(Killed))
             with pytest.raises(Killed):
-                split(url, fresh, FakeSession())
+                repartition_to(url, fresh, FakeSession())
         assert (fresh / "commits" / "4").exists()
     session = FakeSession()
-    assert split(url, tmp_path / "one", session).resumed
-    assert len(session.splits) == 1
+    assert repartition_to(url, tmp_path / "one", session).resumed
+    assert len(session.calls) == 1
     assert restore(url, str(tmp_path / "other")).resumed
     assert contents(tmp_path / "other") == needed(made, 3)
 
@@ -101,15 +101,15 @@ def test_a_restore_that_dies_after_the_split_can_be_repeated(
 def test_a_query_that_ran_in_an_unfinished_location_loses_nothing(
     made: MadeLocation, url: str, tmp_path: Path
 ) -> None:
-    """More batches than a split adds are somebody's work."""
+    """More batches than a repartition adds are somebody's work."""
     capture(made, url, 0, 1, 2, 3)
     fresh = tmp_path / "fresh"
     with pytest.raises(Killed):
-        split(url, fresh, FakeSession(2))
+        repartition_to(url, fresh, FakeSession(2))
     (fresh / "offsets" / "5").write_text("")
     before = contents(fresh)
     with pytest.raises(RefusedError, match="a query has run there"):
-        split(url, fresh, FakeSession())
+        repartition_to(url, fresh, FakeSession())
     after = contents(fresh)
     assert before.pop(RESTORE_MARKER) and after.pop(RESTORE_MARKER), "it stays marked"
     assert after == before
@@ -118,20 +118,20 @@ def test_a_query_that_ran_in_an_unfinished_location_loses_nothing(
 def test_a_table_of_rows_alone_is_told_before_anything_is_written(
     made: MadeLocation, url: str, tmp_path: Path
 ) -> None:
-    """It would refuse the batch after the one that splits, for ever; a clone writes to another table."""
+    """It would refuse the batch after the repartition, for ever; a clone writes to another table."""
     capture(made, url, 0, 1, 2, 3, sink=f"ckpt-sink {tmp_path / 'table'}")
     session, fresh = FakeSession(), tmp_path / "fresh"
     with pytest.raises(RefusedError, match="without its state"):
-        split(url, fresh, session)
+        repartition_to(url, fresh, session)
     assert not fresh.exists()
-    split(url, fresh, session, clone=True)
-    assert len(session.splits) == 1
+    repartition_to(url, fresh, session, clone=True)
+    assert len(session.calls) == 1
 
 
 def test_a_location_that_spark_does_not_find_is_refused_before_anything_is_written(
     made: MadeLocation, url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Restoring needs our own access only; splitting needs Spark's."""
+    """Restoring needs our own access only; repartitioning needs Spark's."""
     capture(made, url, 0, 1, 2, 3)
 
     class NoFiles:
