@@ -9,8 +9,9 @@ from collections.abc import Callable, Mapping
 
 from pyspark.sql import SparkSession
 
+from pyspark_checkpoint.capture.location_status import FAIL
 from pyspark_checkpoint.listener.listener import QueryListener
-from pyspark_checkpoint.listener.policy import FAIL, INTERVAL_SECONDS
+from pyspark_checkpoint.listener.worker import INTERVAL_SECONDS
 from pyspark_checkpoint.restorer.replace_stale import LocationRestorer
 
 
@@ -60,6 +61,7 @@ def checkpoint(
 
     Raises:
         SettingsError: An argument, the URL or an option is not valid; nothing was registered.
+        Unsupported: ``spark`` is a session of Spark Connect; use the plugin on the server instead.
     """
     listener = CheckpointListener(
         spark,

@@ -16,24 +16,30 @@ import orjson
 from pyspark.sql import SparkSession
 from pyspark.sql.streaming.listener import StreamingQueryListener
 
+from pyspark_checkpoint.capture.location_status import FAIL, STALE_CHOICES
 from pyspark_checkpoint.capture.manifest_builder import QueryFacts, sink_store_url
-from pyspark_checkpoint.capture.server_copy import find_server_copier
+from pyspark_checkpoint.capture.upload import find_server_copier
 from pyspark_checkpoint.clock import SYSTEM_CLOCK, Clock
-from pyspark_checkpoint.errors import CheckpointError, FencedError, RefusedError, SettingsError
+from pyspark_checkpoint.errors import CheckpointError, FencedError, SettingsError, Unsupported
 from pyspark_checkpoint.format.manifest import CheckpointManifest, QueryInfo
 from pyspark_checkpoint.history.checkpoint_store import CheckpointStore
 from pyspark_checkpoint.history.head import Head
-from pyspark_checkpoint.listener.active_runs import RUNS
 from pyspark_checkpoint.listener.checkpointer import QueryCapture, claim_alone
-from pyspark_checkpoint.listener.health import Trouble, clear_trouble, put_trouble
-from pyspark_checkpoint.listener.policy import INTERVAL_SECONDS, STALE_CHOICES
+from pyspark_checkpoint.listener.health import HealthRecord, clear_health, put_health
 from pyspark_checkpoint.listener.sink_watcher import Captures, watch_query
-from pyspark_checkpoint.listener.startup_guard import QueryHold, Restorer, Start
-from pyspark_checkpoint.listener.worker import CaptureStatus, QueryWorker, WorkerSettings
+from pyspark_checkpoint.listener.startup_guard import QueryHold, Restorer, StartupGuard
+from pyspark_checkpoint.listener.worker import (
+    ACTIVE_RUNS,
+    INTERVAL_SECONDS,
+    CaptureStatus,
+    QueryWorker,
+    WorkerSettings,
+)
 from pyspark_checkpoint.registry.queries import QueryRoot, plain_options, register, root_url
 from pyspark_checkpoint.spark.hadoop_store import location_spec
-from pyspark_checkpoint.spark.hadoop_upload_jobs import HadoopUploader
+from pyspark_checkpoint.spark.jobs import ExecutorUploader, HadoopUploader
 from pyspark_checkpoint.spark.jvm import (
+    check_classic,
     find_last_progress,
     find_running_query,
     hadoop_settings,
@@ -41,7 +47,6 @@ from pyspark_checkpoint.spark.jvm import (
     plugin_watches,
     stop_query,
 )
-from pyspark_checkpoint.spark.upload_jobs import ExecutorUploader
 from pyspark_checkpoint.spark_files.location import LocationSpec, location_options
 from pyspark_checkpoint.store.open import open_object_store
 
@@ -60,7 +65,7 @@ class ListenerSettings:
     retain: int = 20
     poll_seconds: float = 10.0
     queries: Callable[[str], bool] | None = None
-    stale: str = "fail"
+    stale: str = FAIL
     stop_when_fenced: bool = False
     options: Mapping[str, str] = field(default_factory=dict, repr=False)
     location_options: Mapping[str, str] | None = field(default=None, repr=False)
@@ -69,8 +74,8 @@ class ListenerSettings:
     def prunes_at(self, number: int, before: int) -> bool:
         """Whether retention is due: now and then, so that most epochs pay nothing for it. Pure.
 
-        ``before`` is the last number at which it was looked at: a run may take several at a time. Up to
-        ``retain`` checkpoints there is nothing to remove.
+        ``number`` is the ``checkpoint_id`` just published, ``before`` the last one at which this was asked:
+        a run may publish several at a time. Up to ``retain`` checkpoints there is nothing to remove.
         """
         step = max(1, self.retain // 2)
         return number > self.retain and number // step > before // step
@@ -94,7 +99,7 @@ class QueryListener(StreamingQueryListener):
         interval_seconds: float = INTERVAL_SECONDS,
         retain: int = 20,
         queries: Callable[[str], bool] | None = None,
-        stale: str = "fail",
+        stale: str = FAIL,
         stop_when_fenced: bool = False,
         options: Mapping[str, str] | None = None,
         location_options: Mapping[str, str] | None = None,
@@ -109,11 +114,9 @@ class QueryListener(StreamingQueryListener):
         ``producer`` is written into every manifest: of two in one run the second steps aside. ``hold`` is
         for callbacks that do not come from Spark itself, whose queries wait for them a limited time.
         """
+        check_classic(spark)
         if stale not in STALE_CHOICES:
-            raise SettingsError(
-                f"stale is {stale!r}",
-                hint="choose fail, warn or restore",
-            )
+            raise SettingsError(f"stale is {stale!r}", hint="choose fail, warn or restore")
         if retain < 1:
             raise SettingsError(f"retain is {retain}", hint="keep at least one epoch")
         if concurrency < 1:
@@ -237,7 +240,7 @@ class QueryListener(StreamingQueryListener):
             self._leave(query_id, name, PLUGIN)
             return
         if not running.is_micro_batch:
-            raise RefusedError(
+            raise Unsupported(
                 "only micro-batch queries write the logs that a checkpoint needs",
                 hint="use a processing-time or available-now trigger",
             )
@@ -251,7 +254,7 @@ class QueryListener(StreamingQueryListener):
         facts = QueryFacts(query, run_id, (), running.sink, running.output_mode)
         location = self._location(running.checkpoint_location)
         url = root_url(self._url, query_id)
-        start = Start(
+        guard = StartupGuard(
             self._spark,
             facts,
             location,
@@ -262,9 +265,11 @@ class QueryListener(StreamingQueryListener):
             restorer=self.restorer,
             hold=self._hold,
         )
-        if not start.allow(lambda: self._history(facts)):
+        if not guard.allow(lambda: self._history(facts)):
             return
-        worker = RUNS.begin(url, run_id, lambda before: self._make_worker(facts, location, start, before))
+        worker = ACTIVE_RUNS.begin(
+            url, run_id, lambda before: self._make_worker(facts, location, guard, before)
+        )
         if worker is None:
             self._leave(query_id, name, "another listener of this application")
             return
@@ -285,12 +290,12 @@ class QueryListener(StreamingQueryListener):
         return location_spec(self._spark, url, options)
 
     def _make_worker(
-        self, facts: QueryFacts, location: LocationSpec, start: Start, before: QueryWorker | None
+        self, facts: QueryFacts, location: LocationSpec, guard: StartupGuard, before: QueryWorker | None
     ) -> QueryWorker:
         query_id, began_ms = facts.query.id, self._clock.now_ms()
         return QueryWorker(
             facts,
-            lambda: self._begin(facts, location, start, began_ms),
+            lambda: self._begin(facts, location, guard, began_ms),
             settings=WorkerSettings(self._settings.interval_seconds, self._settings.poll_seconds),
             clock=self._clock,
             on_captured=lambda manifest: self._captured(query_id, manifest),
@@ -313,7 +318,9 @@ class QueryListener(StreamingQueryListener):
         with self._lock:
             self._left[query_id] = CaptureStatus(query_id, name, last_error=reason, aside=True)
 
-    def _begin(self, facts: QueryFacts, location: LocationSpec, start: Start, began_ms: int) -> Captures:
+    def _begin(
+        self, facts: QueryFacts, location: LocationSpec, guard: StartupGuard, began_ms: int
+    ) -> Captures:
         """Register the query, and find out who makes its checkpoints: its own sink, or we."""
         query, table = facts.query, sink_store_url(facts.sink) or ""
         parent = open_object_store(self._url, plain_options(self._settings.options))
@@ -323,17 +330,19 @@ class QueryListener(StreamingQueryListener):
             facts,
             location.open(),
             self._settings.options,
-            lambda: self._begin_capture(facts, location, start),
+            lambda: self._begin_capture(facts, location, guard),
         )
 
-    def _begin_capture(self, facts: QueryFacts, location: LocationSpec, start: Start) -> QueryCapture:
+    def _begin_capture(
+        self, facts: QueryFacts, location: LocationSpec, guard: StartupGuard
+    ) -> QueryCapture:
         history = self._history(facts)
         run = history.writer()
         if run.refresh() is None:
-            start.check_again(history, None)
+            guard.check_again(history, None)
 
         def check(head: Head) -> None:
-            start.check_again(history, head.manifest)
+            guard.check_again(history, head.manifest)
 
         claim_alone(run, check)
         self._histories[facts.query.id] = history
@@ -349,9 +358,9 @@ class QueryListener(StreamingQueryListener):
             options = {**plain_options(self._settings.options), "retrySeconds": "2"}
             parent = open_object_store(self._url, options)
             if problem is None:
-                clear_trouble(parent, query_id)
+                clear_health(parent, query_id)
             else:
-                put_trouble(parent, Trouble(query_id, problem, self._clock.now_ms()))
+                put_health(parent, HealthRecord(query_id, problem, self._clock.now_ms()))
         except CheckpointError as error:
             _LOG.info("query %s: the store was not told: %s", query_id, error)
 
@@ -366,7 +375,7 @@ class QueryListener(StreamingQueryListener):
         )
 
     def _captured(self, query_id: str, manifest: CheckpointManifest) -> None:
-        """Retention. A run takes a number for its claim before it takes one for its first batch."""
+        """Prune when it is due. The first ``checkpoint_id`` of a run is its claim, not a batch."""
         before = self._looked.get(query_id, manifest.checkpoint_id - 2)
         self._looked[query_id] = manifest.checkpoint_id
         history = self._histories.get(query_id)

@@ -1,6 +1,6 @@
-"""A query that starts from a location that must not go on: noticed, and stopped before its first batch.
+"""Stops a query that starts from a stale or diverged location before its first batch.
 
-What cannot be looked at stops no query. It is looked at again before the first capture, with what the
+A store that does not answer stops no query. It is asked once more before the first capture, with what the
 location had when the query started.
 
 A location is replaced only while its query waits for us. ``QueryHold`` answers for that: a query that did
@@ -15,13 +15,12 @@ from typing import Protocol
 
 from pyspark.sql import SparkSession
 
-from pyspark_checkpoint.capture.location_status import Standing
+from pyspark_checkpoint.capture.location_status import RESTORE, WARN, LocationStatus
 from pyspark_checkpoint.capture.manifest_builder import QueryFacts, sink_store_url
 from pyspark_checkpoint.clock import Clock
-from pyspark_checkpoint.errors import CheckpointError, FormatError, RefusedError, StoreError
+from pyspark_checkpoint.errors import CheckpointError, Diverged, FormatError, StoreError
 from pyspark_checkpoint.format.manifest import CheckpointManifest
 from pyspark_checkpoint.history.checkpoint_store import CheckpointStore
-from pyspark_checkpoint.listener.policy import RESTORE, WARN
 from pyspark_checkpoint.listener.sink_watcher import find_table_checkpoint
 from pyspark_checkpoint.spark.jvm import stop_query, stop_starting_query
 from pyspark_checkpoint.spark_files.location import CheckpointLocation, LocationSpec
@@ -81,8 +80,8 @@ class CallbackHold:
         return True
 
 
-class Start:
-    """One start of a query. ``stale`` says what happens if its location is behind its history."""
+class StartupGuard:
+    """Guards one start of a query. ``stale`` says what happens if its location must not go on."""
 
     def __init__(
         self,
@@ -107,7 +106,7 @@ class Start:
         self._clock = clock
         self._restorer = restorer
         self._hold = hold or CallbackHold()
-        self._standing: Standing | None = None
+        self._status: LocationStatus | None = None
         self._is_settled = False
 
     def allow(self, open_history: Callable[[], CheckpointStore]) -> bool:
@@ -116,11 +115,11 @@ class Start:
             opened = self._location.open()
             if self._is_unfinished(opened):
                 return self._stop("a restore into its location was not finished: repeat it")
-            self._standing = Standing.of(opened)
+            self._status = LocationStatus.of(opened)
             problem = None
             if not self._has_state_in_table():
                 history = open_history()
-                problem = self._find_problem(self._standing, history, history.load_latest())
+                problem = self._find_problem(self._status, history, history.load_latest())
         except (StoreError, FormatError) as error:
             _LOG.warning("query %s: its history cannot be read yet: %s", self._facts.query.id, error)
             return True
@@ -135,19 +134,19 @@ class Start:
         return self._stop(f"{problem}. Run ckpt restore, or set stale=restore or stale=warn")
 
     def _find_problem(
-        self, standing: Standing, history: CheckpointStore, newest: CheckpointManifest | None
+        self, status: LocationStatus, history: CheckpointStore, newest: CheckpointManifest | None
     ) -> str | None:
         run_id = self._facts.run_id
-        return standing.find_problem(newest, run_id) or standing.find_rolled_back(history, newest, run_id)
+        return status.find_problem(newest, run_id) or status.find_rolled_back(history, newest, run_id)
 
     def check_again(self, history: CheckpointStore, newest: CheckpointManifest | None) -> None:
         """Before the first capture: somebody else may have gone on, or the start could not be looked at.
 
         Refused, and the query stopped, if its location was behind when it started.
         """
-        if self._standing is None or (self._is_settled and self._stale == WARN):
+        if self._status is None or (self._is_settled and self._stale == WARN):
             return
-        problem = self._find_problem(self._standing, history, newest)
+        problem = self._find_problem(self._status, history, newest)
         if problem is None:
             return
         if self._stale == WARN:
@@ -156,7 +155,7 @@ class Start:
             return
         _LOG.error("query %s is stopped: %s", self._facts.query.id, problem)
         stop_query(self._spark, self._facts.query.id)
-        raise RefusedError(problem, hint="run ckpt restore, or set stale=warn")
+        raise Diverged(problem, hint="run ckpt restore, or set stale=warn")
 
     def _has_state_in_table(self) -> bool:
         """Whether the sink itself refuses a batch that its table is ahead of."""
@@ -179,7 +178,7 @@ class Start:
                 may_replace=lambda: self._hold.replaces(run_id),
                 clock=self._clock,
             )
-            self._standing = Standing.of(self._location.open())
+            self._status = LocationStatus.of(self._location.open())
         except CheckpointError as error:
             return self._stop(f"{problem}. It could not be restored: {error}")
         except Exception as error:  # noqa: BLE001 - whatever it was: the query must not run from a stale location

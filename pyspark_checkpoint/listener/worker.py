@@ -20,6 +20,8 @@ from pyspark_checkpoint.format.manifest import CheckpointManifest
 from pyspark_checkpoint.listener.sink_watcher import Captures
 from pyspark_checkpoint.spark_files.location import LocationGone, LocationReplaced
 
+INTERVAL_SECONDS = 1.0
+"""How long captures of a query lie apart at least: batches that are shorter are captured together."""
 _LOG = logging.getLogger(__name__)
 GONE_SECONDS = 600.0
 """How long the location of a query that has ended may be away before it is taken for removed.
@@ -325,7 +327,7 @@ class QueryWorker:
     def _tell_health(self) -> None:
         on_health, now = self._on_health, (self.status.last_error,)
         if self._gone_since is not None:
-            return  # a query that has ended, and whose location was removed, is nobody's trouble
+            return  # a query that has ended, and whose location was removed, concerns nobody
         if on_health is not None and now != self._told and not self._has_lost:
             self._tell(partial(on_health, self.status.last_error))
         self._told = now
@@ -361,3 +363,31 @@ class QueryWorker:
         if text != self.status.last_error:
             _LOG.warning("query %s: capture failed, and is tried again: %s", self._facts.query.id, text)
         self.status = replace(self.status, failures=self.status.failures + 1, last_error=text)
+
+
+class ActiveRuns:
+    """The newest worker of each history in this process, whatever listeners there are. For many threads."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._workers: dict[str, QueryWorker] = {}
+
+    def begin(
+        self, url: str, run_id: str, make: Callable[[QueryWorker | None], QueryWorker]
+    ) -> QueryWorker | None:
+        """The worker that ``make`` returns, given the one before it; None if the run has one already.
+
+        A run that was restarted begins when the worker of the run before has ended: late captures of a run
+        that is over must neither fence nor stop the one that follows it.
+        """
+        with self._lock:
+            self._workers = {at: worker for at, worker in self._workers.items() if not worker.is_done}
+            before = self._workers.get(url)
+            if before is not None and before.run_id == run_id:
+                return None
+            self._workers[url] = worker = make(before)
+            return worker
+
+
+ACTIVE_RUNS = ActiveRuns()
+"""Those of this process."""

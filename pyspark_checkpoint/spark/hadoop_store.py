@@ -57,7 +57,11 @@ class HadoopStore(ObjectStore):
         """Write a file. ``if_absent`` is for small ones; there is no compare-and-swap."""
         check_conditions(if_absent, if_match)
         if if_match is not None:
-            raise Invalid("Hadoop's file systems cannot compare and swap", key=key)
+            raise Invalid(
+                "Hadoop's file systems cannot compare and swap",
+                key=key,
+                hint="keep checkpoints on S3, GCS, Azure or a local disk",
+            )
         where = self._url(key)
         if if_absent:
             self._files.create(where, data.read() if hasattr(data, "read") else bytes(data))

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from pyspark_checkpoint.capture import large_files
+from pyspark_checkpoint.capture import upload as uploading
 from pyspark_checkpoint.capture.upload import UploadTarget, upload_group
 from pyspark_checkpoint.capture.upload_plan import UploadItem
 from pyspark_checkpoint.errors import RefusedError
@@ -62,7 +62,7 @@ def test_a_large_file_is_never_in_memory_whole(tmp_path: Path) -> None:
 @pytest.fixture
 def small_limit(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """Files of 30 kB count as large."""
-    monkeypatch.setattr(large_files, "LARGE_BYTES", 30_000)
+    monkeypatch.setattr(uploading, "LARGE_BYTES", 30_000)
     yield
 
 
@@ -139,7 +139,7 @@ def test_temporary_files_are_on_the_disk_that_spark_works_on(
     if variables:
         monkeypatch.setenv(variables, str(tmp_path / "chosen"))
     monkeypatch.setenv("SPARK_LOCAL_DIRS", f"{tmp_path}/spark,/elsewhere")
-    with large_files._temporary() as file:
+    with uploading._temporary() as file:
         link = Path(f"/proc/self/fd/{file.fileno()}")
         assert not link.exists() or link.readlink().parent.name == place
 

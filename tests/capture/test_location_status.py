@@ -1,4 +1,4 @@
-"""Where a location stands beside its history, and how it is found. No Spark."""
+"""Whether a location fits its history, and how it is opened. No Spark."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from pyspark_checkpoint.capture.location_status import Standing
+from pyspark_checkpoint.capture.location_status import LocationStatus
 from pyspark_checkpoint.format.manifest import ConnectorCheckpoint
 from pyspark_checkpoint.listener.listener import ListenerSettings
 from pyspark_checkpoint.spark_files.location import LocationSpec, location_options
@@ -23,6 +23,7 @@ SPARKS = {
     "spark.hadoop.fs.s3a.access.key": "spark",
     "spark.hadoop.fs.s3a.secret.key": "spark",
 }
+DIVERGED = "checkpoint location has diverged: offsets of batch 2 differ from checkpoint {}"
 STORES = {"endpoint": "http://127.0.0.1:2", "accessKey": "store", "secretKey": "store"}
 
 
@@ -31,47 +32,45 @@ def made(tmp_path: Path) -> MadeLocation:
     return MadeLocation(tmp_path / "location").commit(0, 1, 2)
 
 
-def standing(path: Path) -> Standing:
-    return Standing.of(LocationSpec(str(path)).open())
+def status(path: Path) -> LocationStatus:
+    return LocationStatus.of(LocationSpec(str(path)).open())
 
 
 def test_a_location_may_be_ahead_of_its_history_and_not_behind(made: MadeLocation, tmp_path: Path) -> None:
     """Also one that is empty; and whatever it comes to later, what it was at the start counts."""
     first, second, third = capture(made, str(tmp_path / "store"), 0, 1, 2)
-    now = standing(made.path)
+    now = status(made.path)
     assert now.find_problem(None, "run") is None
     assert now.find_problem(first, "run") is None
     assert now.find_problem(third, "run") is None
     (made.path / "commits/2").unlink()
-    behind = standing(made.path)
+    behind = status(made.path)
     assert behind.find_problem(second, "run") is None
     assert "at batch 1, its history at 2" in (behind.find_problem(third, "run") or "")
     made.commit(2, 3, 4)
     assert "at batch 1, its history at 2" in (behind.find_problem(third, "run") or "")
-    assert "at batch None" in (standing(tmp_path / "none").find_problem(first, "run") or "")
+    assert "at batch None" in (status(tmp_path / "none").find_problem(first, "run") or "")
 
 
 def test_a_run_is_never_behind_itself(made: MadeLocation, tmp_path: Path) -> None:
     """A listener that was started again in the middle of a run finds what the run has captured."""
     (head,) = capture(made, str(tmp_path / "store"), 2)
     (made.path / "commits/2").unlink()
-    assert standing(made.path).find_problem(head, head.run_id) is None
+    assert status(made.path).find_problem(head, head.run_id) is None
 
 
-def test_a_location_that_went_another_way_is_told_by_its_offsets(
-    made: MadeLocation, tmp_path: Path
-) -> None:
+def test_a_location_whose_offsets_differ_has_diverged(made: MadeLocation, tmp_path: Path) -> None:
     """An old disk comes back: it is as far as the history, which has gone on elsewhere."""
     shutil.copytree(made.path, tmp_path / "old")
     head = capture(made, str(tmp_path / "store"), 2)[0]
     other = tmp_path / "old" / "offsets/2"
     lines = other.read_text().split("\n")
     other.write_text("\n".join([*lines[:2], json.dumps({"topic": {"0": 99}})]))
-    assert standing(made.path).find_problem(head, "run") is None
-    assert "went another way" in (standing(tmp_path / "old").find_problem(head, "run") or "")
+    assert status(made.path).find_problem(head, "run") is None
+    assert status(tmp_path / "old").find_problem(head, "run") == DIVERGED.format(head.checkpoint_id)
     other.unlink()
     MadeLocation(tmp_path / "old").commit(3)
-    assert standing(tmp_path / "old").find_problem(head, "run") is None, "purged: nothing can be said"
+    assert status(tmp_path / "old").find_problem(head, "run") is None, "purged: nothing can be said"
 
 
 def test_sources_without_an_offset_are_compared_too(made: MadeLocation, tmp_path: Path) -> None:
@@ -80,9 +79,9 @@ def test_sources_without_an_offset_are_compared_too(made: MadeLocation, tmp_path
     waiting = ConnectorCheckpoint({}, 2)
     two = replace(head, source_offsets={**head.source_offsets, "source-1": waiting})
     path = made.path / "offsets/2"
-    assert "went another way" in (standing(made.path).find_problem(two, "run") or "")
+    assert status(made.path).find_problem(two, "run") == DIVERGED.format(head.checkpoint_id)
     path.write_text(path.read_text() + "\n-")
-    assert standing(made.path).find_problem(two, "run") is None
+    assert status(made.path).find_problem(two, "run") is None
 
 
 def test_a_location_is_opened_as_spark_opens_it() -> None:

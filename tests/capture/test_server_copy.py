@@ -7,10 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from pyspark_checkpoint.capture import server_copy
 from pyspark_checkpoint.capture import upload as uploading
 from pyspark_checkpoint.capture.manifest_builder import QueryFacts
-from pyspark_checkpoint.capture.server_copy import find_server_copier
+from pyspark_checkpoint.capture.upload import find_server_copier
 from pyspark_checkpoint.errors import Denied
 from pyspark_checkpoint.format.manifest import CheckpointManifest, QueryInfo
 from pyspark_checkpoint.history.checkpoint_store import CheckpointStore
@@ -128,4 +127,4 @@ def test_two_services_two_buckets_and_disks_copy_nothing() -> None:
     )
     assert find_server_copier(LocationSpec("/disk/location"), "/disk/store", {}) is None
     assert find_server_copier(LocationSpec("hdfs://host/location"), "s3://bucket/store", options) is None
-    assert server_copy.COPY_BYTES >= 1024 * 1024
+    assert uploading.COPY_BYTES >= 1024 * 1024

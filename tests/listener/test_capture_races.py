@@ -175,7 +175,7 @@ def test_a_location_that_shows_no_batch_though_spark_has_finished_some_is_a_fail
     capturer = taker(MadeLocation(tmp_path / "elsewhere"), url)
     assert capturer.newest_committed() is None
     capturer.facts = replace(capturer.facts, finished_batch=4)
-    with pytest.raises(RefusedError, match="not the place that Spark writes to"):
+    with pytest.raises(RefusedError, match="not the location that Spark writes to"):
         capturer.newest_committed()
 
 

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from pyspark_checkpoint.capture.location_status import Standing
+from pyspark_checkpoint.capture.location_status import LocationStatus
 from pyspark_checkpoint.errors import FencedError, Invalid, RefusedError
 from pyspark_checkpoint.format.keys import manifest_key, parse_manifest_key
 from pyspark_checkpoint.format.manifest import ManifestKind
@@ -143,10 +143,10 @@ def test_the_first_capture_of_a_young_store_is_not_fenced_by_the_old_drivers_fir
 def test_a_slow_first_capture_asks_its_start_check_before_it_takes_a_later_run_over(tmp_path: Path) -> None:
     """Its location was behind what the later run has committed: that one is live, and goes on."""
     url, made = str(tmp_path / "store"), MadeLocation(tmp_path / "location").commit(0)
-    standing = Standing.of(LocationSpec(str(made.path)).open())
+    status = LocationStatus.of(LocationSpec(str(made.path)).open())
 
     def check(head: Head) -> None:
-        problem = standing.find_problem(head.manifest, "slow")
+        problem = status.find_problem(head.manifest, "slow")
         if problem is not None:
             raise RefusedError(problem)
 

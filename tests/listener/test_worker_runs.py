@@ -12,8 +12,7 @@ import pytest
 from pyspark_checkpoint.clock import SYSTEM_CLOCK
 from pyspark_checkpoint.format.manifest import CheckpointManifest
 from pyspark_checkpoint.listener import worker
-from pyspark_checkpoint.listener.active_runs import CapturedRuns
-from pyspark_checkpoint.listener.worker import CaptureStatus, QueryWorker, WorkerSettings
+from pyspark_checkpoint.listener.worker import ActiveRuns, CaptureStatus, QueryWorker, WorkerSettings
 from pyspark_checkpoint.plugin import process as sidecar
 from pyspark_checkpoint.plugin.plugin_settings import PluginSettings
 from pyspark_checkpoint.restorer.api import restore
@@ -97,7 +96,7 @@ def test_nothing_is_told_about_a_query_that_is_another_runs(tmp_path: Path) -> N
 def test_one_worker_a_run_and_one_run_a_history(tmp_path: Path) -> None:
     """A second listener steps aside; a later run follows; one that has ended is forgotten."""
     location, url = MadeLocation(tmp_path / "location").commit(0), str(tmp_path / "store")
-    runs, made = CapturedRuns(), []
+    runs, made = ActiveRuns(), []
 
     def make(after: QueryWorker | None) -> QueryWorker:
         made.append(Watch(location, url, WorkerSettings(0.0, LONG), after=after))

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from pyspark_checkpoint.capture.location_status import Standing
+from pyspark_checkpoint.capture.location_status import LocationStatus
 from pyspark_checkpoint.history.checkpoint_store import CheckpointStore
 from pyspark_checkpoint.restorer.api import restore
 from pyspark_checkpoint.spark_files.location import LocationSpec
@@ -26,8 +26,8 @@ def problem(path: Path, url: str, options: dict[str, str] | None = None) -> str 
     """What keeps a run from going on at ``path``."""
     history = CheckpointStore.open(url, options)
     newest = history.load_latest()
-    standing = Standing.of(LocationSpec(str(path)).open())
-    return standing.find_problem(newest, "run") or standing.find_rolled_back(history, newest, "run")
+    status = LocationStatus.of(LocationSpec(str(path)).open())
+    return status.find_problem(newest, "run") or status.find_rolled_back(history, newest, "run")
 
 
 def test_the_old_location_is_noticed_before_the_new_one_has_run(old: MadeLocation, tmp_path: Path) -> None:

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from pyspark_checkpoint.capture.server_copy import find_server_copier
+from pyspark_checkpoint.capture.upload import find_server_copier
 from pyspark_checkpoint.errors import RefusedError
 from pyspark_checkpoint.history.checkpoint_store import CheckpointStore
 from pyspark_checkpoint.restorer.api import restore

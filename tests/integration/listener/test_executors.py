@@ -22,7 +22,7 @@ from pyspark_checkpoint.listener.checkpointer import QueryCapture
 from pyspark_checkpoint.registry.queries import list_queries, root_url
 from pyspark_checkpoint.restorer import execute as restoring
 from pyspark_checkpoint.spark.hadoop_store import location_spec
-from pyspark_checkpoint.spark.hadoop_upload_jobs import HadoopUploader
+from pyspark_checkpoint.spark.jobs import HadoopUploader
 from pyspark_checkpoint.spark_files.location import FileGone, LocationSpec
 from pyspark_checkpoint.store.open import open_object_store
 from tests.integration.listener.lab import HDFS, ROCKSDB_CHANGELOG, Lab
@@ -167,9 +167,8 @@ from pathlib import Path
 from pyspark.sql import SparkSession
 
 from pyspark_checkpoint.capture import upload_plan as uploads
-from pyspark_checkpoint.spark.upload_jobs import ExecutorUploader
 from pyspark_checkpoint.spark.hadoop_store import location_spec
-from pyspark_checkpoint.spark.hadoop_upload_jobs import HadoopUploader
+from pyspark_checkpoint.spark.jobs import ExecutorUploader, HadoopUploader
 from tests.support.made_location import MadeLocation, taker
 
 uploads.plan_uploads.__kwdefaults__["group_bytes"] = 200

@@ -340,7 +340,7 @@ def test_a_stale_location_that_is_a_mount_point_stops_its_query(tmp_path: Path) 
         "was_behind": True,
         "aside": [],
     }
-    assert "is stopped: its checkpoint location is at batch" in done.stderr
+    assert "is stopped: checkpoint location is behind: it is at batch" in done.stderr
 
 
 def test_a_location_whose_restore_was_interrupted_stops_its_query(

@@ -18,7 +18,7 @@ from pyspark_checkpoint.clock import SYSTEM_CLOCK
 from pyspark_checkpoint.format.keys import manifest_key, parse_manifest_key
 from pyspark_checkpoint.format.manifest import ManifestKind
 from pyspark_checkpoint.history.checkpoint_store import CheckpointStore
-from pyspark_checkpoint.listener.health import find_trouble
+from pyspark_checkpoint.listener.health import find_health
 from pyspark_checkpoint.registry.queries import list_queries, resolve_root, root_url
 from pyspark_checkpoint.store.local import LocalStore
 from pyspark_checkpoint.store.open import open_object_store
@@ -198,12 +198,12 @@ def test_failures_are_counted_and_seen_by_whoever_watches_the_store(
         assert status.failures >= 1
         assert main(["watch", url, "--once"]) == exits.FOUND
         assert manifest_key(number) in capsys.readouterr().out
-        trouble = find_trouble(open_object_store(url), str(query.id))
-        assert trouble is not None
-        assert manifest_key(number) in trouble.message
+        health = find_health(open_object_store(url), str(query.id))
+        assert health is not None
+        assert manifest_key(number) in health.message
         path.write_bytes(whole)
         assert listener.flush(60), listener.statuses
-        assert find_trouble(open_object_store(url), str(query.id)) is None
+        assert find_health(open_object_store(url), str(query.id)) is None
         assert query.isActive
         query.stop()
     assert caplog.text.count("capture failed") == 1
