@@ -18,8 +18,7 @@ from pyspark_checkpoint.history.checkpoint_store import CheckpointStore
 from pyspark_checkpoint.history.manifest_reader import LoadedManifest, find_manifest
 from pyspark_checkpoint.history.seal import find_seal, write_seal
 from pyspark_checkpoint.history.sink_status import origins
-from pyspark_checkpoint.registry.queries import plain_options
-from pyspark_checkpoint.registry.trust import check_named_location
+from pyspark_checkpoint.registry.queries import check_named_location, plain_options
 from pyspark_checkpoint.spark_files.divergence import decisive_files, parsed_files
 from pyspark_checkpoint.spark_files.location import CheckpointLocation, FileGone, LocationSpec
 from pyspark_checkpoint.spark_files.logs import decode_commit_log, decode_query_id

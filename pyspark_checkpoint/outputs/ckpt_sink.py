@@ -14,7 +14,7 @@ from pyspark_checkpoint.errors import RefusedError
 from pyspark_checkpoint.format.manifest import CheckpointManifest
 from pyspark_checkpoint.history.checkpoint_store import CheckpointStore
 from pyspark_checkpoint.history.rules import source_positions
-from pyspark_checkpoint.registry.trust import check_named_table
+from pyspark_checkpoint.registry.queries import check_named_table
 
 
 class LinkedSink:

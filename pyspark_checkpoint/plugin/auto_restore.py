@@ -24,12 +24,13 @@ from pyspark_checkpoint.plugin.process_input import (
 )
 from pyspark_checkpoint.registry.queries import (
     QueryRoot,
+    check_named_location,
+    check_named_table,
     history_url,
     list_app_queries,
     plain_options,
     root_url,
 )
-from pyspark_checkpoint.registry.trust import check_named_location, check_named_table
 from pyspark_checkpoint.restorer import api as operations
 from pyspark_checkpoint.restorer.execute import RestoreReport, find_interrupted
 from pyspark_checkpoint.restorer.plan import IN_USE

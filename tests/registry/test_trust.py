@@ -12,8 +12,15 @@ import pytest
 from pyspark_checkpoint.errors import RefusedError
 from pyspark_checkpoint.plugin.auto_restore import auto_restore
 from pyspark_checkpoint.plugin.plugin_settings import PluginSettings, parse_plugin_settings
-from pyspark_checkpoint.registry.queries import QueryRoot, history_url, register, resolve_root, root_url
-from pyspark_checkpoint.registry.trust import check_named_location, check_named_table
+from pyspark_checkpoint.registry.queries import (
+    QueryRoot,
+    check_named_location,
+    check_named_table,
+    history_url,
+    register,
+    resolve_root,
+    root_url,
+)
 from pyspark_checkpoint.restorer.api import restore
 from pyspark_checkpoint.store.open import open_object_store
 from tests.support.made_location import QUERY_ID, MadeLocation, capture
