@@ -9,7 +9,6 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
 from typing import Any
 
 import orjson
@@ -57,28 +56,14 @@ PLUGIN = "the driver plugin"
 """How the plugin's side process is called in manifests, also when it is started again."""
 
 
-@dataclass(frozen=True, slots=True)
-class ListenerSettings:
-    """What a listener does. ``queries`` says by name which queries are meant; None means all."""
+def is_prune_due(checkpoint_id: int, before: int, retain: int) -> bool:
+    """Whether retention is due: now and then, so that most epochs pay nothing for it. Pure.
 
-    interval_seconds: float = INTERVAL_SECONDS
-    retain: int = 20
-    poll_seconds: float = 10.0
-    queries: Callable[[str], bool] | None = None
-    stale: str = FAIL
-    stop_when_fenced: bool = False
-    options: Mapping[str, str] = field(default_factory=dict, repr=False)
-    location_options: Mapping[str, str] | None = field(default=None, repr=False)
-    producer: str = ""
-
-    def prunes_at(self, number: int, before: int) -> bool:
-        """Whether retention is due: now and then, so that most epochs pay nothing for it. Pure.
-
-        ``number`` is the ``checkpoint_id`` just published, ``before`` the last one at which this was asked:
-        a run may publish several at a time. Up to ``retain`` checkpoints there is nothing to remove.
-        """
-        step = max(1, self.retain // 2)
-        return number > self.retain and number // step > before // step
+    ``checkpoint_id`` is the one just published, ``before`` the last one at which this was asked: a run may
+    publish several at a time. Up to ``retain`` checkpoints there is nothing to remove.
+    """
+    step = max(1, retain // 2)
+    return checkpoint_id > retain and checkpoint_id // step > before // step
 
 
 class QueryListener(StreamingQueryListener):
@@ -123,37 +108,35 @@ class QueryListener(StreamingQueryListener):
             raise SettingsError(
                 f"concurrency is {concurrency}", hint="capture at least one query at a time"
             )
-        given = dict(options or {})
-        plain = plain_options(given)
         self._spark = spark
         self._url = url.rstrip("/")
-        self._settings = ListenerSettings(
-            interval_seconds,
-            retain,
-            poll_seconds,
-            queries,
-            stale,
-            stop_when_fenced,
-            given,
-            location_options,
-            producer or f"listener {clock.uuid7()}",
-        )
+        self._timing = WorkerSettings(interval_seconds, poll_seconds)
+        self._retain = retain
+        self._queries = queries
+        self._stale = stale
+        self._stop_when_fenced = stop_when_fenced
+        self._options = dict(options or {})
+        self._store_options = plain_options(self._options)
+        self._location_options = location_options
+        self._producer = producer or f"listener {clock.uuid7()}"
         self._clock = clock
         self._hold = hold
         self._bridge: Any = None
         self._gate = threading.Semaphore(concurrency)
         self._workers: dict[str, QueryWorker] = {}
-        self._left: dict[str, CaptureStatus] = {}
-        self._looked: dict[str, int] = {}
+        self._left_alone: dict[str, CaptureStatus] = {}
+        self._prune_asked: dict[str, int] = {}
         self._histories: dict[str, CheckpointStore] = {}
         self._lock = threading.Lock()
-        open_object_store(self._url, plain)  # a bad URL or option fails here, where it was typed
+        open_object_store(
+            self._url, self._store_options
+        )  # a bad URL or option fails here, where it was typed
 
     @property
     def statuses(self) -> list[CaptureStatus]:
         """How far the captures of each query are; of one that is left to another producer, that it is."""
         with self._lock:
-            return [*(worker.status for worker in self._workers.values()), *self._left.values()]
+            return [*(worker.status for worker in self._workers.values()), *self._left_alone.values()]
 
     @property
     def is_done(self) -> bool:
@@ -175,7 +158,7 @@ class QueryListener(StreamingQueryListener):
             worker.flush(max(0.0, deadline - self._clock.monotonic_seconds())) for worker in self._watched()
         ]
         with self._lock:
-            return all(results) and not self._left
+            return all(results) and not self._left_alone
 
     def close(self, timeout_seconds: float = 30.0) -> None:
         """Capture what is left and end all threads."""
@@ -230,13 +213,12 @@ class QueryListener(StreamingQueryListener):
             worker.end()
 
     def _started(self, query_id: str, run_id: str, name: str) -> None:
-        wanted = self._settings.queries
-        if wanted is not None and not wanted(name):
+        if self._queries is not None and not self._queries(name):
             return
         running = find_running_query(self._spark, query_id)
         if running is None:
             return
-        if self._settings.producer != PLUGIN and plugin_watches(self._spark, run_id, self._url):
+        if self._producer != PLUGIN and plugin_watches(self._spark, run_id, self._url):
             self._leave(query_id, name, PLUGIN)
             return
         if not running.is_micro_batch:
@@ -259,8 +241,8 @@ class QueryListener(StreamingQueryListener):
             facts,
             location,
             url=url,
-            stale=self._settings.stale,
-            options=self._settings.options,
+            stale=self._stale,
+            options=self._options,
             clock=self._clock,
             restorer=self.restorer,
             hold=self._hold,
@@ -274,7 +256,7 @@ class QueryListener(StreamingQueryListener):
             self._leave(query_id, name, "another listener of this application")
             return
         with self._lock:
-            self._left.pop(query_id, None)
+            self._left_alone.pop(query_id, None)
             past = [run for run, other in self._workers.items() if other.status.query_id == query_id]
             ended = [run for run, other in self._workers.items() if other.is_done]
             for run in {*past, *ended[:-MAX_ENDED]}:
@@ -282,11 +264,8 @@ class QueryListener(StreamingQueryListener):
             self._workers[run_id] = worker
 
     def _location(self, url: str) -> LocationSpec:
-        found, given = hadoop_settings(self._spark), self._settings.location_options
-        if given is None:
-            options = location_options(url, found, plain_options(self._settings.options))
-        else:
-            options = {**found, **given}
+        found, given = hadoop_settings(self._spark), self._location_options
+        options = location_options(url, found, self._store_options) if given is None else {**found, **given}
         return location_spec(self._spark, url, options)
 
     def _make_worker(
@@ -296,7 +275,7 @@ class QueryListener(StreamingQueryListener):
         return QueryWorker(
             facts,
             lambda: self._begin(facts, location, guard, began_ms),
-            settings=WorkerSettings(self._settings.interval_seconds, self._settings.poll_seconds),
+            settings=self._timing,
             clock=self._clock,
             on_captured=lambda manifest: self._captured(query_id, manifest),
             on_fenced=lambda error: self._fenced(query_id, error),
@@ -316,20 +295,20 @@ class QueryListener(StreamingQueryListener):
         reason = f"its checkpoints are made by {producer} already"
         _LOG.warning("query %s is left alone: %s", query_id, reason)
         with self._lock:
-            self._left[query_id] = CaptureStatus(query_id, name, last_error=reason, aside=True)
+            self._left_alone[query_id] = CaptureStatus(query_id, name, last_error=reason, aside=True)
 
     def _begin(
         self, facts: QueryFacts, location: LocationSpec, guard: StartupGuard, began_ms: int
     ) -> Captures:
         """Register the query, and find out who makes its checkpoints: its own sink, or we."""
         query, table = facts.query, sink_store_url(facts.sink) or ""
-        parent = open_object_store(self._url, plain_options(self._settings.options))
+        parent = open_object_store(self._url, self._store_options)
         place = query.checkpoint_location
         register(parent, QueryRoot(query.name, query.id, query.app_name, began_ms, table, place))
         return watch_query(
             facts,
             location.open(),
-            self._settings.options,
+            self._options,
             lambda: self._begin_capture(facts, location, guard),
         )
 
@@ -346,16 +325,16 @@ class QueryListener(StreamingQueryListener):
 
         claim_alone(run, check)
         self._histories[facts.query.id] = history
-        url, plain = root_url(self._url, facts.query.id), plain_options(self._settings.options)
+        url, options = root_url(self._url, facts.query.id), self._store_options
         kind = HadoopUploader if location.is_foreign else ExecutorUploader
-        copier = find_server_copier(location, url, plain)
-        uploader = kind(self._spark, location, url, plain)
+        copier = find_server_copier(location, url, options)
+        uploader = kind(self._spark, location, url, options)
         return QueryCapture(location.open(), run, facts, uploader, copier, check=check)
 
     def _note_health(self, query_id: str, problem: str | None) -> None:
         """Let those who watch the store know whether captures work."""
         try:
-            options = {**plain_options(self._settings.options), "retrySeconds": "2"}
+            options = {**self._store_options, "retrySeconds": "2"}
             parent = open_object_store(self._url, options)
             if problem is None:
                 clear_health(parent, query_id)
@@ -367,35 +346,35 @@ class QueryListener(StreamingQueryListener):
     def _history(self, facts: QueryFacts) -> CheckpointStore:
         return CheckpointStore.open(
             root_url(self._url, facts.query.id),
-            self._settings.options,
+            self._options,
             run_id=facts.run_id,
-            instance_id=self._settings.producer,
+            instance_id=self._producer,
             query=facts.query,
             clock=self._clock,
         )
 
     def _captured(self, query_id: str, manifest: CheckpointManifest) -> None:
         """Prune when it is due. The first ``checkpoint_id`` of a run is its claim, not a batch."""
-        before = self._looked.get(query_id, manifest.checkpoint_id - 2)
-        self._looked[query_id] = manifest.checkpoint_id
+        before = self._prune_asked.get(query_id, manifest.checkpoint_id - 2)
+        self._prune_asked[query_id] = manifest.checkpoint_id
         history = self._histories.get(query_id)
         if manifest.table is not None or history is None:
             return  # a table's checkpoints are its sink's to prune
         history.remember(manifest)
-        if not self._settings.prunes_at(manifest.checkpoint_id, before):
+        if not is_prune_due(manifest.checkpoint_id, before, self._retain):
             return
         try:
-            history.prune(self._settings.retain)
+            history.prune(self._retain)
         except CheckpointError as error:
             _LOG.warning("query %s is captured, but pruning failed: %s", query_id, error)
 
     def _forget(self, query_id: str) -> None:
         """A run has ended; the next one of its query begins afterwards."""
         self._histories.pop(query_id, None)
-        self._looked.pop(query_id, None)
+        self._prune_asked.pop(query_id, None)
 
     def _fenced(self, query_id: str, error: FencedError) -> None:
-        if self._settings.stop_when_fenced:
+        if self._stop_when_fenced:
             _LOG.error("query %s is stopped: %s", query_id, error)
             stop_query(self._spark, query_id)
 

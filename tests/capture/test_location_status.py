@@ -12,7 +12,7 @@ import pytest
 
 from pyspark_checkpoint.capture.location_status import LocationStatus
 from pyspark_checkpoint.format.manifest import ConnectorCheckpoint
-from pyspark_checkpoint.listener.listener import ListenerSettings
+from pyspark_checkpoint.listener.listener import is_prune_due
 from pyspark_checkpoint.spark_files.location import LocationSpec, location_options
 from pyspark_checkpoint.store.open import parse_store_settings
 from pyspark_checkpoint.store.settings import AzureSettings, GcsSettings, S3Settings, ServerEncryption
@@ -218,12 +218,11 @@ def test_spark_finds_a_restored_location_under_the_name_that_it_has_for_it(url: 
 @pytest.mark.parametrize("numbers_a_run", [1, 2, 3])
 def test_retention_comes_round_however_many_numbers_a_run_takes(retain: int, numbers_a_run: int) -> None:
     """A scheduled query takes two a start, its claim and its batch: an even step would never be met."""
-    settings = ListenerSettings(retain=retain)
     captured = range(1, 400, numbers_a_run)
-    pruned = [number for number in captured if settings.prunes_at(number, number - 2)]
+    pruned = [number for number in captured if is_prune_due(number, number - 2, retain)]
     gaps = [later - earlier for earlier, later in pairwise(pruned)]
     assert pruned
     assert max(gaps) <= 3 * max(1, retain // 2) + numbers_a_run
-    running = [number for number in range(2, 400) if settings.prunes_at(number, number - 1)]
+    running = [number for number in range(2, 400) if is_prune_due(number, number - 1, retain)]
     assert len(running) <= 400 // max(1, retain // 2), "most epochs pay nothing"
     assert min(running) > retain, "so long there is nothing to remove"

@@ -87,7 +87,7 @@ def test_a_history_is_pruned_by_the_run_that_captures_it(queries: Queries) -> No
     assert epochs[-1] == 11
     assert 4 <= len(epochs) <= 6
     assert list(history.verify()) == []
-    assert (listener._histories, listener._looked) == ({}, {})
+    assert (listener._histories, listener._prune_asked) == ({}, {})
     assert [status.captured_epoch for status in listener.statuses] == [11]
 
 
