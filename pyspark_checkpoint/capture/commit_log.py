@@ -1,4 +1,4 @@
-"""What Spark wrote to ``commits/N`` after the sink had committed N: finding it, and keeping it by a seal.
+"""Spark's ``commits/N``, which is written after the sink has committed N: finding it, and sealing with it.
 
 The next batch's manifest carries it. A checkpoint that has no next one, because the query idles or
 stopped, or whose next one may be pruned, because it is a savepoint, is sealed with it. Needs no Spark.
@@ -29,21 +29,21 @@ from pyspark_checkpoint.spark_files.state_record import StateRecord, find_state_
 
 _LOG = logging.getLogger(__name__)
 _MAX_STARTS = 50
-"""How many starts that died before they had carried a seal over are looked behind."""
+"""How many starts that died before they had copied a seal are skipped."""
 
 
 def commit_name(record: StateRecord) -> str:
-    """The file that says that the record's batch is done."""
+    """The file by which Spark marks the record's batch as done."""
     return f"commits/{record.batch}"
 
 
 def find_commit(history: CheckpointStore, manifest: CheckpointManifest) -> bytes | None:
     """What Spark wrote to ``commits/N`` of a checkpoint of rows and state; None if that is not known.
 
-    From its seal, or from the manifest of the next batch. A claim or a rollback that died before its seal
-    was carried over knows what the checkpoint knows that it says again: without that a restore which died
-    there would be another one when it is repeated. A batch that ran again gave other rows and state, and
-    its log is not this checkpoint's. A record that is damaged says nothing.
+    From its seal, or from the manifest of the next batch. A claim or a rollback whose writer died before it
+    had copied the seal has the commit log of the checkpoint that it repeats: without that, a restore which
+    died there would restore something else when it is repeated. A rerun of the batch gave other rows and
+    state, and its log is not this checkpoint's. A damaged record counts as absent.
     """
     record = find_state_record(manifest)
     if record is None:
@@ -61,7 +61,7 @@ def find_commit(history: CheckpointStore, manifest: CheckpointManifest) -> bytes
 def _find_commit(
     history: CheckpointStore, manifest: CheckpointManifest, record: StateRecord, seen: set[int]
 ) -> bytes | None:
-    """From the checkpoint on through its claims; those that were ``seen`` are not looked at again."""
+    """From the checkpoint on through its claims; those that were ``seen`` are skipped."""
     name, store = commit_name(record), history.store
     current = find_manifest(store, manifest.checkpoint_id, mac=history.authenticator())
     while current is not None and current.number not in seen:
@@ -102,7 +102,7 @@ def seal_head(
 ) -> Seal | None:
     """Seal the newest checkpoint if Spark has finished its batch; None if it has not, or has no state.
 
-    The log is read before the head is looked at again: if the head is still the same, no later attempt
+    The log is read before the head is read once more: if the head is still the same, no later attempt
     of the batch can have written it. Refused (rule 12) if the location's state is not the manifest's.
     """
     head = history.load_latest()
@@ -118,8 +118,8 @@ def seal_head(
         problem = _other_location(history, head, record, location)
     except FileGone:
         return None
-    again = history.load_latest()
-    if problem is not None or again is None or again.checkpoint_id != head.checkpoint_id:
+    newest = history.load_latest()
+    if problem is not None or newest is None or newest.checkpoint_id != head.checkpoint_id:
         _LOG.info("checkpoint %d is not sealed: %s", head.checkpoint_id, problem or "it has a successor")
         return None
     return write_seal(
@@ -152,7 +152,7 @@ def seal_known(
             seal_head(history, location.open())
         except CheckpointError as error:
             _LOG.info("checkpoint %d is not sealed: %s", number, error)
-        commit = find_commit(history, manifest)  # of what has a successor by now, that one knows
+        commit = find_commit(history, manifest)  # its successor, if it has one by now, carries it
     if commit is not None and not _is_sealed(history, manifest, record):
         keep_commit(history, manifest, commit)
 

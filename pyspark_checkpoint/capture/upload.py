@@ -48,10 +48,11 @@ COPY_BYTES = 8 * 1024 * 1024
 """From here on a copy by the server is worth its requests."""
 NO_ROOM = "a large file cannot be kept in a temporary one"
 NO_ROOM_HINT = "set TMPDIR, of driver and executors, to a directory with room for the largest state files"
+GONE_HINT = "the next capture lists it once more; let Spark keep more batches if this repeats"
 _PIECE_BYTES = 4 * 1024 * 1024
 """A request each where the location is an object store."""
 _LOCAL_DIRECTORIES = "SPARK_LOCAL_DIRS"
-"""Where Spark tells its Python workers which disks are theirs."""
+"""Where Spark names the disks of its Python workers."""
 _LOG = logging.getLogger(__name__)
 
 
@@ -192,7 +193,7 @@ def staged_item(item: UploadItem, data: bytes) -> StagedItem:
 
 def _check_unchanged(item: UploadItem, size_bytes: int, sha256: str) -> None:
     if size_bytes != item.file.facts.size_bytes or item.sha256 not in ("", sha256):
-        raise FileGone(f"{item.file.path} was written again")
+        raise FileGone(f"{item.file.path} has changed since it was listed", hint=GONE_HINT)
 
 
 def _file_ref(item: UploadItem, path: str, sha256: str) -> ArtifactRef:
@@ -252,9 +253,9 @@ def _fetch(location: CheckpointLocation, item: UploadItem, file: IO[bytes]) -> s
             size_bytes += len(piece)
             file.write(piece)
     except NotFound:
-        raise FileGone(f"{path} is gone from the checkpoint location") from None
+        raise FileGone(f"{path} is gone from the checkpoint location", hint=GONE_HINT) from None
     except Conflict:
-        raise FileGone(f"{path} was written again") from None
+        raise FileGone(f"{path} has changed since it was listed", hint=GONE_HINT) from None
     _check_unchanged(item, size_bytes, digest.hexdigest())
     return digest.hexdigest()
 
@@ -300,7 +301,7 @@ class ServerCopier:
         try:
             self.bucket.copy(_join(self.location_prefix, path), target)
         except NotFound:
-            raise FileGone(f"{path} is gone from the checkpoint location") from None
+            raise FileGone(f"{path} is gone from the checkpoint location", hint=GONE_HINT) from None
         except Denied:
             self._remember_denial()
             return None

@@ -38,7 +38,7 @@ class UploadItem:
     name: str
     earlier: ArtifactRef | None = None
     sha256: str = ""
-    """What its bytes must be, if it was looked into already; a file that was written again is another."""
+    """What its bytes must be, if it was read already; a file that has changed is another."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,7 +144,7 @@ class StagedFiles:
         self._objects: set[str] = set()
 
     def begin(self, number: int, once: Set[str]) -> Mapping[str, ArtifactRef]:
-        """What can be used again for ``number``, by path; ``once`` are the files that it now needs.
+        """What can be reused for ``number``, by path; ``once`` are the files that it now needs.
 
         What was staged for another number is that number's.
         """
@@ -170,7 +170,7 @@ class StagedFiles:
         self._objects = set()
 
     def pop_unused(self) -> tuple[int, list[str]]:
-        """The number, and the objects that will not be used again. Each is told once."""
+        """The number, and the objects that will not be used. Each is returned once."""
         used = {ref.path for ref in self._refs.values()}
         unused = sorted(self._objects - used)
         self._objects &= used

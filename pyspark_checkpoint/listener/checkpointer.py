@@ -157,7 +157,7 @@ class QueryCapture:
         raise AssertionError("unreachable")
 
     def _overtaken_error(self, error: RefusedError) -> RefusedError:
-        """The error of a capture during which files went away: after some of them, with what helps."""
+        """The error of a capture whose files were purged meanwhile; after some of them, with what helps."""
         self._overtaken += 1
         if self._overtaken < _OVERTAKEN_ROUNDS:
             return error

@@ -1,7 +1,7 @@
 """Captures that fail, recorded in the store itself, so that whoever watches it from elsewhere sees them.
 
-Best effort: a store that takes no checkpoint may take no such record either; then the age of the newest
-checkpoint tells. A record is removed by the next capture that works.
+Best effort: a store that accepts no checkpoint may accept no such record either; then the age of the newest
+checkpoint shows it. A record is removed by the next capture that works.
 """
 
 from __future__ import annotations
@@ -58,5 +58,5 @@ def find_health(parent: ObjectStore, query_id: str) -> HealthRecord | None:
     except (KeyError, TypeError, ValueError):
         raise FormatError(
             f"{key} lacks a field, or has one of another type",
-            hint="remove it: the next capture that fails writes it anew",
+            hint="remove it: the next capture that fails writes a new one",
         ) from None

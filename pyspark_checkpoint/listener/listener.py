@@ -53,7 +53,7 @@ _LOG = logging.getLogger(__name__)
 MAX_ENDED = 100
 """How many queries that have ended, and are captured, ``statuses`` goes on to show."""
 PLUGIN = "the driver plugin"
-"""How the plugin's side process is called in manifests, also when it is started again."""
+"""How the plugin's side process is called in manifests, also after a restart."""
 
 
 def is_prune_due(checkpoint_id: int, before: int, retain: int) -> bool:
@@ -70,7 +70,7 @@ class QueryListener(StreamingQueryListener):
     """Register it with ``spark.streams.addListener``; every query started afterwards is checkpointed.
 
     Checkpoints of a query go to ``{url}/{query id}``. The newest ``retain`` epochs are kept, and every
-    savepoint. A capture that fails is logged once, counted in ``statuses`` and tried again.
+    savepoint. A capture that fails is logged once, counted in ``statuses`` and retried.
     """
 
     restorer: Restorer
@@ -134,7 +134,7 @@ class QueryListener(StreamingQueryListener):
 
     @property
     def statuses(self) -> list[CaptureStatus]:
-        """How far the captures of each query are; of one that is left to another producer, that it is."""
+        """How far the captures of each query are, and which queries are left to another producer."""
         with self._lock:
             return [*(worker.status for worker in self._workers.values()), *self._left_alone.values()]
 
@@ -332,7 +332,7 @@ class QueryListener(StreamingQueryListener):
         return QueryCapture(location.open(), run, facts, uploader, copier, check=check)
 
     def _note_health(self, query_id: str, problem: str | None) -> None:
-        """Let those who watch the store know whether captures work."""
+        """Record in the store whether captures work, for those who watch it from elsewhere."""
         try:
             options = {**self._store_options, "retrySeconds": "2"}
             parent = open_object_store(self._url, options)
@@ -341,7 +341,7 @@ class QueryListener(StreamingQueryListener):
             else:
                 put_health(parent, HealthRecord(query_id, problem, self._clock.now_ms()))
         except CheckpointError as error:
-            _LOG.info("query %s: the store was not told: %s", query_id, error)
+            _LOG.info("query %s: its health was not recorded: %s", query_id, error)
 
     def _history(self, facts: QueryFacts) -> CheckpointStore:
         return CheckpointStore.open(

@@ -35,7 +35,7 @@ class HistoryCopy:
     target_url: str
     root: QueryRoot | None = None
     problem: CheckpointError | None = None
-    """Why it cannot be told where the history is, which is one of several."""
+    """Why the history, which is one of several, was not found."""
 
     @property
     def label(self) -> str:

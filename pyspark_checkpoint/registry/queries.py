@@ -48,7 +48,7 @@ HISTORY_OPTIONS = ("encryptionKeyFile",)
 _UUID = re.compile(r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}\Z")
 DAMAGED_HINT = (
     "the history itself is at {URL}/{query id}, and can be given by that URL; the next start of the query "
-    "writes the record anew"
+    "writes a new record"
 )
 NO_CHECKPOINTS_HINT = "check the URL; ckpt list shows the queries below one"
 _MAX_NAME = 150
@@ -71,7 +71,7 @@ class QueryRoot:
 
 @dataclass(frozen=True, slots=True)
 class DamagedName:
-    """A name whose record cannot be read. The history that it led to may be there, and whole."""
+    """A name whose record cannot be read. The history that it points to may be intact."""
 
     key: str
     name: str
@@ -84,7 +84,7 @@ class DamagedName:
 
 @dataclass(frozen=True, slots=True)
 class QueryNames:
-    """All names below a URL: the queries that they lead to, and those that lead nowhere now."""
+    """All names below a URL: the queries that they point to, and the damaged ones."""
 
     roots: tuple[QueryRoot, ...] = ()
     damaged: tuple[DamagedName, ...] = ()
@@ -130,7 +130,7 @@ def _spelled(name: str) -> str:
 def register(parent: ObjectStore, root: QueryRoot) -> None:
     """Point a query's name, or its id if it has none, at its newest history; list it by application.
 
-    A query that began later keeps its name, however late this one is registered.
+    A query that began later keeps the name, however late this one is registered.
     """
     fields = {
         "name": root.name,
@@ -193,7 +193,7 @@ def read_names(parent: ObjectStore) -> QueryNames:
 
 
 def list_queries(parent: ObjectStore) -> list[QueryRoot]:
-    """All queries that have a history below a URL, by name; an error if one of them cannot be told."""
+    """All queries that have a history below a URL, by name; an error if one of them is damaged."""
     names = read_names(parent)
     for damaged in names.damaged:
         raise damaged.error()
@@ -210,7 +210,7 @@ def find_query(parent: ObjectStore, name: str) -> QueryRoot | None:
 def list_app_queries(parent: ObjectStore, app_name: str) -> list[QueryRoot]:
     """The queries that an application of this name has run with checkpoints below a URL.
 
-    One that cannot be told is an error: whoever restores by itself must not leave it out.
+    A damaged one is an error: an automatic restore must not leave it out.
     """
     return [_decode(read_record(parent, info.key), info.key) for info in parent.list(app_prefix(app_name))]
 
@@ -231,7 +231,7 @@ def resolve_root(url: str, query: str | None, options: Options | None = None) ->
 
 
 def _resolve_unnamed(url: str, query: str | None, names: QueryNames, where: str) -> str:
-    """The history of an id that no name leads to. What is damaged is never taken for absent."""
+    """The history of an id that no name leads to. A damaged record never counts as absent."""
     is_id = query is not None and _UUID.match(query) is not None
     is_lost = is_id and all(root.query_id != query for root in names.roots)
     for damaged in names.damaged:
@@ -268,7 +268,7 @@ def _has_state(root: QueryRoot, options: Options | None) -> bool:
         try:
             manifest = table.load_by_id(number)
         except FormatError:
-            continue  # what is damaged is told by whoever reads it
+            continue  # verify reports what is damaged
         if manifest is not None:
             return manifest.query.id == root.query_id and find_state_record(manifest) is not None
     return False

@@ -88,7 +88,9 @@ class HadoopStore(ObjectStore):
         where = self._url(key)
         size_bytes, _ = self._files.facts(where)
         if begin > size_bytes:
-            raise Invalid(f"{key} is shorter than {begin}", key=key)
+            raise Invalid(
+                f"{key} is shorter than {begin}", key=key, hint="list it once more: it has changed"
+            )
         stop = size_bytes if stop is None else min(stop, size_bytes)
         if stop - begin <= _SMALL_BYTES:
             return self._files.read(where, begin, stop - begin) if stop > begin else b""

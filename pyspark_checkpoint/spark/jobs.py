@@ -20,6 +20,7 @@ import orjson
 from pyspark.sql import SparkSession
 
 from pyspark_checkpoint.capture.upload import (
+    GONE_HINT,
     NO_ROOM,
     NO_ROOM_HINT,
     UploadedGroup,
@@ -67,7 +68,7 @@ class TaskTarget:
     def of(
         target: UploadTarget, url: str, options: Mapping[str, str], items: Iterable[UploadItem] = ()
     ) -> TaskTarget:
-        """What a task is told of ``target``, which is at ``url``, to compare and upload ``items``."""
+        """What a task needs of ``target``, which is at ``url``, to compare and upload ``items``."""
         cipher = target.cipher
         if isinstance(cipher, StoreCipher):
             earlier = (item.earlier for item in items if item.earlier is not None)
@@ -159,7 +160,7 @@ class ExecutorUploader(_UploadJob):
 class HadoopUploader(_UploadJob):
     """Uploads files that only Hadoop can open; how they are spread over tasks is Spark's choice."""
 
-    _gone_hint = "let Spark keep more batches (spark.sql.streaming.minBatchesToRetain)"
+    _gone_hint = GONE_HINT
 
     def _run(self, groups: Groups, target: UploadTarget) -> list[tuple[UploadedGroup, str]]:
         items = {item.file.path: item for group in groups for item in group}

@@ -191,7 +191,7 @@ def plugin_watches(spark: SparkSession, run_id: str, url: str) -> bool:
         door = kind.current()
         return door is not None and bool(door.watches(run_id, url))
     except Py4JError:
-        return False  # the store tells, when both come to write there
+        return False  # then the second of them steps aside when it writes
 
 
 def _active_queries(spark: SparkSession) -> Any:
@@ -252,7 +252,7 @@ class HadoopFiles:
         with _translated(url):
             status = self._fs(url).getFileStatus(self._path(url))
             if status.isDirectory():
-                raise NotFound(f"{url} is a directory")
+                raise NotFound(f"{url} is a directory", hint="give the path of a file")
             return int(status.getLen()), int(status.getModificationTime())
 
     def read(self, url: str, start: int, size_bytes: int) -> bytes:
@@ -327,9 +327,9 @@ def _translated(url: str) -> Iterator[None]:
 
 def _hadoop_error(url: str, kind: str) -> StoreError:
     if kind in ("FileNotFoundException", "NoSuchFileException"):
-        return NotFound(f"{url} does not exist")
+        return NotFound(f"{url} does not exist", hint="check the path, and the file system in it")
     if kind in ("FileAlreadyExistsException",):
-        return AlreadyExists(f"{url} exists")
+        return AlreadyExists(f"{url} exists", hint="choose another path")
     if kind in ("AccessControlException", "AccessDeniedException"):
         return Denied(
             f"{url}: Hadoop does not allow it", hint="let the user of the driver read and write it"
