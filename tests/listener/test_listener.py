@@ -19,8 +19,9 @@ from pyspark_checkpoint.listener import startup_guard as starting
 from pyspark_checkpoint.registry.queries import root_url
 from pyspark_checkpoint.session import CheckpointListener
 from pyspark_checkpoint.spark.jvm import RunningQuery
-from tests.listener.test_worker import PATIENCE, wait_until
+from tests.listener.test_worker import PATIENCE
 from tests.support.made_location import MadeLocation
+from tests.support.waiting import wait_until
 
 SESSION = cast(
     "SparkSession", SimpleNamespace(version="4.3.0", sparkContext=SimpleNamespace(appName="app"))

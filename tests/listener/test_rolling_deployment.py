@@ -32,10 +32,11 @@ from pyspark_checkpoint.spark_files.location import LocationSpec
 from pyspark_checkpoint.store.local import LocalStore
 from pyspark_checkpoint.store.open import open_object_store
 from pyspark_checkpoint.testing.faulty_store import SimulatedCrash
-from tests.listener.test_worker import PATIENCE, Watch, wait_until
+from tests.listener.test_worker import PATIENCE, Watch
 from tests.outputs.test_ckpt_sink import save_rows
 from tests.restorer.test_restore_steps import Life, living
 from tests.support.made_location import QUERY_ID, MadeLocation, contents, needed, taker
+from tests.support.waiting import wait_until
 
 
 @contextmanager

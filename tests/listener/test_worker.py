@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -18,6 +18,7 @@ from pyspark_checkpoint.history.checkpoint_store import CheckpointStore
 from pyspark_checkpoint.listener.checkpointer import QueryCapture, claim_alone
 from pyspark_checkpoint.listener.worker import QueryWorker, WorkerSettings
 from tests.support.made_location import MadeLocation, taker
+from tests.support.waiting import wait_until
 
 LONG = 3600.0
 PATIENCE = 30.0
@@ -88,14 +89,6 @@ def watching(
         yield watch
     finally:
         watch.worker.finish(PATIENCE)
-
-
-def wait_until(holds: Callable[[], bool]) -> None:
-    """Wait for something that another thread does."""
-    deadline = SYSTEM_CLOCK.monotonic_seconds() + PATIENCE
-    while not holds():
-        assert SYSTEM_CLOCK.monotonic_seconds() < deadline, "it did not happen"
-        SYSTEM_CLOCK.sleep(0.01)
 
 
 def test_flush_returns_when_what_was_committed_is_durable(tmp_path: Path) -> None:

@@ -18,8 +18,9 @@ from pyspark_checkpoint.plugin.plugin_settings import PluginSettings
 from pyspark_checkpoint.restorer.api import restore
 from pyspark_checkpoint.session import CheckpointListener
 from pyspark_checkpoint.spark.jvm import SideDoor
-from tests.listener.test_worker import LONG, PATIENCE, Watch, wait_until, watching
+from tests.listener.test_worker import LONG, PATIENCE, Watch, watching
 from tests.support.made_location import MadeLocation, contents, taker
+from tests.support.waiting import wait_until
 
 
 class Slow:

@@ -25,9 +25,10 @@ from pyspark_checkpoint.spark.hadoop_store import location_spec
 from pyspark_checkpoint.spark.jobs import HadoopUploader
 from pyspark_checkpoint.spark_files.location import FileGone, LocationSpec
 from pyspark_checkpoint.store.open import open_object_store
-from tests.integration.listener.lab import HDFS, ROCKSDB_CHANGELOG, Lab
+from tests.integration.listener.lab import Lab
 from tests.integration.listener.test_listener import listening
 from tests.restorer.test_restore_rules import damage
+from tests.support.drivers.queries import HDFS, ROCKSDB_CHANGELOG
 from tests.support.made_location import MadeLocation, capture, contents, needed, taker
 from tests.support.servers.hadoop import ROOT
 

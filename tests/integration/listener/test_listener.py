@@ -21,7 +21,6 @@ from pyspark.sql.streaming.query import StreamingQuery
 from pyspark_checkpoint import CheckpointListener, checkpoint, restore, savepoint
 from pyspark_checkpoint.capture import upload_plan as uploads
 from pyspark_checkpoint.capture.manifest_builder import QueryFacts
-from pyspark_checkpoint.clock import SYSTEM_CLOCK
 from pyspark_checkpoint.errors import RefusedError, SettingsError
 from pyspark_checkpoint.format.manifest import QueryInfo
 from pyspark_checkpoint.history.checkpoint_store import CheckpointStore
@@ -32,10 +31,12 @@ from pyspark_checkpoint.spark_files.location import CheckpointLocation, Location
 from pyspark_checkpoint.spark_files.names import parse_state_file
 from pyspark_checkpoint.spark_files.versions import FileFacts
 from pyspark_checkpoint.store.open import open_object_store
-from tests.integration.listener.lab import HDFS, Lab
+from tests.integration.listener.lab import Lab
 from tests.support.drivers.driver import ROOT
+from tests.support.drivers.queries import HDFS
 from tests.support.made_location import contents
 from tests.support.mounts import IN_NAMESPACE, has_namespaces
+from tests.support.waiting import wait_until
 
 
 @contextmanager
@@ -51,8 +52,7 @@ def listening(spark: SparkSession, url: str, **settings: Any) -> Iterator[Checkp
 
 def counted(lab: Lab, location: Path, name: str, result: str = "count(*)") -> StreamingQuery:
     """A query that counts for ever, a batch as often as it can."""
-    for key, value in HDFS.items():
-        lab.spark.conf.set(key, value)
+    lab.set_confs(HDFS)
     source = lab.spark.readStream.format("rate-micro-batch").option("rowsPerBatch", 50).load()
     frame = source.groupBy((source.value % 7).alias("k")).agg(F.expr(result).alias("result"))
     writer = frame.writeStream.outputMode("update").format("noop").queryName(name)
@@ -65,11 +65,12 @@ def counted(lab: Lab, location: Path, name: str, result: str = "count(*)") -> St
 
 def wait_for_batch(query: StreamingQuery, batch: int) -> None:
     """Wait until a batch is done."""
-    deadline = SYSTEM_CLOCK.monotonic_seconds() + 120
-    while query.lastProgress is None or query.lastProgress["batchId"] < batch:
+
+    def is_done() -> bool:
         assert query.isActive, query.exception()
-        assert SYSTEM_CLOCK.monotonic_seconds() < deadline, "too slow"
-        SYSTEM_CLOCK.sleep(0.05)
+        return query.lastProgress is not None and query.lastProgress["batchId"] >= batch
+
+    wait_until(is_done, f"batch {batch}")
 
 
 @pytest.mark.promise
@@ -272,10 +273,7 @@ class SlowLocation(CheckpointLocation):
         file = parse_state_file(path)
         if file is not None and file.owner.partition == 0:
             other = Path(self.url, file.path.replace("state/0/0/", "state/0/1/"))
-            deadline = SYSTEM_CLOCK.monotonic_seconds() + 120
-            while other.exists():
-                assert SYSTEM_CLOCK.monotonic_seconds() < deadline, "it was not purged"
-                SYSTEM_CLOCK.sleep(0.05)
+            wait_until(lambda: not other.exists(), "the purge")
         return data
 
 

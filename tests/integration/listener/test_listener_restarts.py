@@ -14,7 +14,6 @@ import pytest
 from pyspark_checkpoint import restore
 from pyspark_checkpoint.cli import exits
 from pyspark_checkpoint.cli.main import main
-from pyspark_checkpoint.clock import SYSTEM_CLOCK
 from pyspark_checkpoint.format.keys import manifest_key, parse_manifest_key
 from pyspark_checkpoint.format.manifest import ManifestKind
 from pyspark_checkpoint.history.checkpoint_store import CheckpointStore
@@ -22,10 +21,12 @@ from pyspark_checkpoint.listener.health import find_health
 from pyspark_checkpoint.registry.queries import list_queries, resolve_root, root_url
 from pyspark_checkpoint.store.local import LocalStore
 from pyspark_checkpoint.store.open import open_object_store
-from tests.integration.listener.lab import HDFS, ROCKSDB_CHANGELOG, Lab, write_inputs
+from tests.integration.listener.lab import Lab
 from tests.integration.listener.test_listener import counted, listening, set_back, wait_for_batch
 from tests.support.drivers.driver import Driver
-from tests.support.drivers.queries import KINDS, QuerySpec
+from tests.support.drivers.queries import HDFS, KINDS, ROCKSDB_CHANGELOG, QuerySpec
+from tests.support.lab import write_inputs
+from tests.support.waiting import wait_until
 
 
 def test_a_query_that_is_stopped_and_started_again_stays_one_history(lab: Lab) -> None:
@@ -280,10 +281,8 @@ class OldDriver:
 
     def wait_until_behind(self) -> None:
         """Until it has finished a batch that it has not captured; its next one comes in a minute."""
-        deadline = SYSTEM_CLOCK.monotonic_seconds() + 300
-        while (self.location / "commits").is_dir() is False or newest_commit(self.location) < 1:
-            assert SYSTEM_CLOCK.monotonic_seconds() < deadline, "too slow"
-            SYSTEM_CLOCK.sleep(0.1)
+        commits = self.location / "commits"
+        wait_until(lambda: commits.is_dir() and newest_commit(self.location) >= 1, "two batches", 300)
 
     @contextmanager
     def is_faster(self) -> Iterator[None]:

@@ -6,7 +6,8 @@ import pytest
 
 from pyspark_checkpoint import preflight, restore
 from pyspark_checkpoint.errors import RefusedError, SettingsError
-from tests.integration.listener.lab import HDFS, ROCKSDB_CHANGELOG, Lab
+from tests.integration.listener.lab import Lab
+from tests.support.drivers.queries import HDFS, ROCKSDB_CHANGELOG
 
 
 @pytest.mark.timeout(600)

@@ -12,8 +12,9 @@ import pytest
 from pyspark_checkpoint.history.checkpoint_store import CheckpointStore
 from pyspark_checkpoint.registry.queries import resolve_root
 from pyspark_checkpoint.spark_files.state_record import find_state_record
-from tests.integration.plugin.lab import COORDINATES, Submitter, wait_until, write_input
+from tests.integration.plugin.lab import COORDINATES, Submitter, write_input
 from tests.support.servers.hadoop import ROOT, run_maven
+from tests.support.waiting import wait_until
 
 EXAMPLE = Path(__file__).resolve().parents[3] / "examples" / "word_count.scala"
 
