@@ -67,7 +67,7 @@ def small_limit(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
 
 @pytest.mark.usefixtures("small_limit")
-def test_a_large_file_that_the_store_has_is_named_again(tmp_path: Path) -> None:
+def test_a_large_file_that_the_store_has_is_referenced(tmp_path: Path) -> None:
     """By another process, which has to read it to know; and what was written again goes up again."""
     made = MadeLocation(tmp_path / "location").commit(0, 1)
     url = str(tmp_path / "store")
@@ -86,7 +86,7 @@ def test_a_large_file_that_the_store_has_is_named_again(tmp_path: Path) -> None:
 
 @pytest.mark.usefixtures("small_limit")
 @pytest.mark.parametrize(("size_bytes", "sha256"), [(39_999, ""), (40_000, "0" * 64), (None, "")])
-def test_a_large_file_that_is_gone_or_another_is_noticed(
+def test_a_large_file_that_is_gone_or_has_changed_is_file_gone(
     tmp_path: Path, size_bytes: int | None, sha256: str
 ) -> None:
     """Of another size than was listed, of another digest than was looked into, or not there any more."""
@@ -104,7 +104,7 @@ def test_a_large_file_that_is_gone_or_another_is_noticed(
 
 @pytest.mark.usefixtures("small_limit")
 @pytest.mark.parametrize("late", [False, True])
-def test_a_full_disk_is_told_with_the_cure(
+def test_a_full_disk_is_an_error_with_a_hint(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, late: bool
 ) -> None:
     """Of the temporary directory; the capture is tried again, as after every failure."""

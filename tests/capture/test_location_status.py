@@ -92,7 +92,7 @@ def test_a_location_is_opened_as_spark_opens_it() -> None:
     assert (settings.endpoint, settings.access_key) == ("http://127.0.0.1:1", "spark")
 
 
-def test_where_spark_says_nothing_the_stores_options_serve() -> None:
+def test_the_stores_options_apply_where_spark_has_none() -> None:
     """One set of options for both is what most people have."""
     options = location_options("s3a://bucket/location", {"spark.hadoop.fs.gs.project.id": "x"}, STORES)
     settings = parse_store_settings("s3a://bucket/location", options, env={}).backend
@@ -120,7 +120,7 @@ MINIO = {"endpoint": "https://minio.example:9000", "accessKey": "store", "secret
         {"fs.s3a.endpoint": "minio.example:9000"},
     ],
 )
-def test_settings_of_spark_without_credentials_leave_the_stores_in_force(site: dict[str, str]) -> None:
+def test_the_stores_credentials_apply_where_spark_has_none(site: dict[str, str]) -> None:
     """Files of Hadoop often have a flag or the endpoint alone, and Spark's keys come from elsewhere."""
     spark = {f"spark.hadoop.{name}": value for name, value in site.items()}
     options = location_options("s3a://bucket/location", spark, MINIO)
@@ -152,7 +152,7 @@ def test_keys_of_spark_do_not_go_to_the_endpoint_of_the_store() -> None:
     assert (settings.endpoint, settings.access_key) == (None, "spark")
 
 
-def test_typed_keys_serve_at_amazon_whichever_of_its_endpoints_spark_names() -> None:
+def test_typed_keys_apply_at_every_amazon_endpoint_that_spark_names() -> None:
     """A store without an endpoint is at Amazon too."""
     spark = {"spark.hadoop.fs.s3a.endpoint": "s3.eu-west-1.amazonaws.com"}
     options = location_options("s3a://bucket/location", spark, {"accessKey": "store", "secretKey": "store"})
@@ -180,7 +180,7 @@ def test_encryption_that_spark_chose_is_the_locations() -> None:
         ("shop.dfs.core.windows.net", {}, None),
     ],
 )
-def test_a_typed_azure_key_serves_for_its_own_account(
+def test_a_typed_azure_key_applies_to_its_own_account(
     host: str, typed: dict[str, str], key: str | None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Which one that is must be typed too."""
@@ -216,7 +216,7 @@ def test_spark_finds_a_restored_location_under_the_name_that_it_has_for_it(url: 
 
 @pytest.mark.parametrize("retain", [1, 2, 3, 4, 20, 21])
 @pytest.mark.parametrize("numbers_a_run", [1, 2, 3])
-def test_retention_comes_round_however_many_numbers_a_run_takes(retain: int, numbers_a_run: int) -> None:
+def test_retention_is_due_however_many_checkpoint_ids_a_run_uses(retain: int, numbers_a_run: int) -> None:
     """A scheduled query takes two a start, its claim and its batch: an even step would never be met."""
     captured = range(1, 400, numbers_a_run)
     pruned = [number for number in captured if is_prune_due(number, number - 2, retain)]

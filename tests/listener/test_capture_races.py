@@ -61,7 +61,7 @@ def snapshot(made: MadeLocation, version: int) -> None:
             (place / f"{old}.delta").unlink()
 
 
-def test_files_that_are_purged_between_plan_and_upload_are_planned_anew(
+def test_files_purged_between_plan_and_upload_start_the_capture_over(
     made: MadeLocation, url: str, tmp_path: Path
 ) -> None:
     """Maintenance has made a snapshot and removed what the plan wanted: the snapshot is taken."""
@@ -78,7 +78,7 @@ def test_files_that_are_purged_between_plan_and_upload_are_planned_anew(
         assert (tmp_path / "fresh" / path).read_bytes() == (made.path / path).read_bytes()
 
 
-def test_a_file_that_is_written_again_between_plan_and_upload_is_taken_as_it_is_then(
+def test_a_file_rewritten_between_plan_and_upload_is_captured_as_rewritten(
     made: MadeLocation, url: str, tmp_path: Path
 ) -> None:
     """Format version 1 uses names again. A speculative task was late: its bytes are the ones that count."""
@@ -168,7 +168,7 @@ def test_an_epoch_without_its_commit_is_not_captured(made: MadeLocation, url: st
     assert CheckpointStore.open(url).load_latest() is None
 
 
-def test_a_location_that_shows_no_batch_though_spark_has_finished_some_is_a_failure(
+def test_a_location_without_batches_is_a_failure_once_spark_has_finished_some(
     tmp_path: Path, url: str
 ) -> None:
     """Another endpoint, another disk: nothing would ever be captured, and nobody would know."""
@@ -185,7 +185,7 @@ def undescribed(capturer: QueryCapture) -> QueryCapture:
     return capturer
 
 
-def test_a_restart_that_has_nothing_to_do_says_nothing_new(made: MadeLocation, url: str) -> None:
+def test_a_restart_without_new_batches_keeps_the_description(made: MadeLocation, url: str) -> None:
     """Its first look comes before the first event: what the run before knew of the sources still holds."""
     first = taker(made, url).capture(2)
     assert first is not None
@@ -215,7 +215,7 @@ def test_a_name_keeps_pointing_at_the_query_that_began_last(tmp_path: Path) -> N
     )
 
 
-def test_a_damaged_name_is_written_anew(tmp_path: Path) -> None:
+def test_a_damaged_name_record_is_replaced(tmp_path: Path) -> None:
     """It is only a pointer: a new start sets it right, and captures do not fail for it."""
     parent = open_object_store(str(tmp_path))
     parent.put(name_key("orders"), b"torn")
@@ -224,7 +224,7 @@ def test_a_damaged_name_is_written_anew(tmp_path: Path) -> None:
     assert find_query(parent, "orders") == root
 
 
-def test_of_two_that_register_at_once_the_later_one_stays(
+def test_of_two_concurrent_registrations_the_later_query_wins(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The other comes in between this one's look and its write."""

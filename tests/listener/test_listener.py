@@ -112,7 +112,7 @@ def test_the_location_of_before_a_rollback_is_stopped_before_its_first_batch(
     assert "rolled back to batch 0: running on would undo that" in caplog.text
 
 
-def test_a_bounded_number_of_queries_that_have_ended_is_shown(
+def test_statuses_shows_a_bounded_number_of_ended_queries(
     queries: Queries, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """An application may start one after the other for months."""

@@ -134,7 +134,7 @@ def objects(url: str) -> int:
     return sum(path.is_file() for path in Path(url, "checkpoints").rglob("*"))
 
 
-def test_what_was_staged_and_cannot_change_is_used_again(url: str, tmp_path: Path) -> None:
+def test_staged_files_that_cannot_change_are_reused(url: str, tmp_path: Path) -> None:
     """A first capture that Spark overtakes goes on where it was, and ends; each large file is sent once."""
     query = RunningQuery(tmp_path / "location", tables=True)
     history, capture = capturing(query, url)
@@ -151,7 +151,7 @@ def test_what_was_staged_and_cannot_change_is_used_again(url: str, tmp_path: Pat
     assert all(path.read_bytes() == bytes([int(path.parents[1].name)]) * 3000 for path in tables)
 
 
-def test_a_capture_that_spark_always_overtakes_says_what_to_set(url: str, tmp_path: Path) -> None:
+def test_a_capture_slower_than_sparks_purge_says_what_to_set(url: str, tmp_path: Path) -> None:
     """Nothing of one batch serves another: it cannot end, and the same words say so each time."""
     query = RunningQuery(tmp_path / "location", tables=False)
     history, capture = capturing(query, url)

@@ -160,7 +160,7 @@ def test_a_notice_returns_at_once(tmp_path: Path) -> None:
         go.set()
 
 
-def test_events_that_spark_dropped_are_healed_by_looking(tmp_path: Path) -> None:
+def test_dropped_events_are_replaced_by_polling(tmp_path: Path) -> None:
     """No event at all comes after the first batch, and the second is captured all the same."""
     with watching(tmp_path, 0, poll_seconds=0.05) as watch:
         wait_until(lambda: watch.epochs() == [0])
@@ -180,7 +180,7 @@ def test_an_interval_is_kept_and_flush_does_not_wait_for_it(tmp_path: Path) -> N
         assert watch.epochs() == [0, 1]
 
 
-def test_a_look_that_finds_nothing_does_not_put_off_the_next_capture(tmp_path: Path) -> None:
+def test_a_poll_that_finds_nothing_does_not_delay_the_next_capture(tmp_path: Path) -> None:
     """The interval is between captures: what comes after a long silence is captured at once."""
     with watching(tmp_path, interval_seconds=LONG, poll_seconds=0.05) as watch:
         assert watch.worker.flush(PATIENCE)
@@ -189,7 +189,7 @@ def test_a_look_that_finds_nothing_does_not_put_off_the_next_capture(tmp_path: P
         wait_until(lambda: watch.epochs() == [0])
 
 
-def test_a_failure_is_counted_logged_once_and_tried_again(
+def test_a_failure_is_counted_logged_once_and_retried(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     """The query never hears of it; the status shows it; when the store is back, so are captures."""
@@ -214,7 +214,7 @@ def test_a_failure_is_counted_logged_once_and_tried_again(
         assert watch.health == [None, "the store is away", None]
 
 
-def test_a_foreign_error_is_a_failure_too_and_its_text_is_kept_back(
+def test_a_foreign_error_is_a_failure_whose_text_is_not_shown(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     """Whatever goes wrong goes wrong in the capture alone; foreign texts may hold secrets."""
@@ -231,9 +231,7 @@ def test_a_foreign_error_is_a_failure_too_and_its_text_is_kept_back(
         assert "secret" not in caplog.text
 
 
-def test_a_run_that_was_taken_over_stops_its_captures_for_good(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_a_fenced_run_stops_its_captures_for_good(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     """The other run's history is left alone, and whoever asked is told once."""
     with caplog.at_level(logging.ERROR), watching(tmp_path, 0) as watch:
         assert watch.worker.flush(PATIENCE)
@@ -309,7 +307,7 @@ class Away:
         return self.capture(epoch)
 
 
-def test_a_query_that_ended_while_the_store_was_away_is_captured_when_it_is_back(tmp_path: Path) -> None:
+def test_a_query_that_ended_during_a_store_outage_is_captured_afterwards(tmp_path: Path) -> None:
     """There is no later epoch by which to try again: its last batch would never be durable."""
     with watching(tmp_path, 0, poll_seconds=0.05) as watch:
         assert watch.worker.flush(PATIENCE)
@@ -324,7 +322,7 @@ def test_a_query_that_ended_while_the_store_was_away_is_captured_when_it_is_back
         assert watch.worker.flush(PATIENCE)
 
 
-def test_closing_does_not_wait_for_a_store_that_stays_away(tmp_path: Path) -> None:
+def test_closing_does_not_wait_for_a_store_outage_to_end(tmp_path: Path) -> None:
     """One more try, and the thread ends."""
     with watching(tmp_path, 0) as watch:
         assert watch.worker.flush(PATIENCE)
@@ -337,7 +335,7 @@ def test_closing_does_not_wait_for_a_store_that_stays_away(tmp_path: Path) -> No
         assert not watch.worker.flush(1.0)
 
 
-def test_spark_is_asked_for_the_sources_until_an_event_tells_them(tmp_path: Path) -> None:
+def test_spark_is_asked_for_the_sources_until_an_event_names_them(tmp_path: Path) -> None:
     """A flush may come before the first event; the checkpoint is the same as one after it."""
     with watching(tmp_path, 0) as watch:
         assert watch.worker.flush(PATIENCE)
@@ -348,7 +346,7 @@ def test_spark_is_asked_for_the_sources_until_an_event_tells_them(tmp_path: Path
         assert told == ["told by Spark", "told by an event"]
 
 
-def test_whoever_is_told_of_a_fence_cannot_end_the_thread_badly(
+def test_an_error_in_on_fenced_does_not_break_the_worker(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     """Stopping the query may fail: the JVM may be gone."""

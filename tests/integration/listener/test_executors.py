@@ -123,9 +123,7 @@ def test_a_location_on_a_hadoop_file_system_is_captured_and_restored(lab: Lab, m
 
 
 @pytest.mark.usefixtures("large")
-def test_a_file_of_a_hadoop_location_that_goes_meanwhile_is_looked_for_again(
-    lab: Lab, mounted: str
-) -> None:
+def test_a_file_purged_from_a_hadoop_location_starts_the_capture_over(lab: Lab, mounted: str) -> None:
     """Spark purges while its own job reads: the capture begins anew, and is no failure."""
     made, url = (
         MadeLocation(lab.directory / "mounted" / "location").commit(0, 1),
@@ -187,7 +185,7 @@ for name, kind in (("disk", ExecutorUploader), ("hadoop", HadoopUploader)):
 
 
 @pytest.mark.spark
-def test_what_executors_cannot_upload_any_more_goes_up_from_the_process_itself(tmp_path: Path) -> None:
+def test_the_driver_uploads_what_a_stopping_spark_cannot(tmp_path: Path) -> None:
     """The last checkpoint of a Spark that stops: it runs no job, whatever the size of the state."""
     done = subprocess.run(
         [sys.executable, "-c", _LAST_CAPTURE, str(tmp_path)],

@@ -22,7 +22,7 @@ from pyspark_checkpoint import CheckpointListener, checkpoint, restore, savepoin
 from pyspark_checkpoint.capture import upload_plan as uploads
 from pyspark_checkpoint.capture.manifest_builder import QueryFacts
 from pyspark_checkpoint.errors import RefusedError, SettingsError
-from pyspark_checkpoint.format.manifest import QueryInfo
+from pyspark_checkpoint.format.manifest import CheckpointManifest, QueryInfo
 from pyspark_checkpoint.history.checkpoint_store import CheckpointStore
 from pyspark_checkpoint.listener.checkpointer import QueryCapture
 from pyspark_checkpoint.registry.queries import list_queries, root_url
@@ -73,6 +73,23 @@ def wait_for_batch(query: StreamingQuery, batch: int) -> None:
     wait_until(is_done, f"batch {batch}")
 
 
+def capture_batches(lab: Lab, url: str, location: Path, batch: int) -> StreamingQuery:
+    """Run a query with a listener until a batch is captured, and stop it."""
+    with listening(lab.spark, url) as listener:
+        query = counted(lab, location, "stale")
+        wait_for_batch(query, batch)
+        assert listener.flush(120), listener.statuses
+        query.stop()
+    return query
+
+
+def newest_of(url: str, query: StreamingQuery) -> CheckpointManifest:
+    """The newest checkpoint of a query."""
+    newest = CheckpointStore.open(root_url(url, str(query.id))).load_latest()
+    assert newest is not None
+    return newest
+
+
 @pytest.mark.promise
 def test_every_query_of_a_session_is_checkpointed_and_found_by_name(lab: Lab) -> None:
     """Two queries, each with a history of its own; flush makes them durable; both can be restored."""
@@ -89,8 +106,7 @@ def test_every_query_of_a_session_is_checkpointed_and_found_by_name(lab: Lab) ->
     registered = list_queries(open_object_store(url))
     assert {root.name: root.query_id for root in registered} == {n: str(q.id) for n, q in queries.items()}
     for name, query in queries.items():
-        manifest = CheckpointStore.open(root_url(url, str(query.id))).load_latest()
-        assert manifest is not None
+        manifest = newest_of(url, query)
         commits = [int(path.name) for path in (lab.directory / name / "commits").glob("[0-9]*")]
         assert manifest.epoch == max(commits), "a query that ended has its last batch captured"
         assert manifest.query.name == name
@@ -117,8 +133,7 @@ def test_a_pipeline_has_one_hash_across_restarts_and_another_when_it_changes(lab
             wait_for_batch(query, 0)
             assert listener.flush(120)
             query.stop()
-        manifest = CheckpointStore.open(root_url(url, str(query.id))).load_latest()
-        assert manifest is not None
+        manifest = newest_of(url, query)
         hashes.append(manifest.pipeline_hash)
     assert hashes[0] == hashes[1] != hashes[2]
 
@@ -182,13 +197,8 @@ def test_a_location_behind_its_history_is_brought_up_to_date_on_request(
 ) -> None:
     """The query goes on after the newest checkpoint; what was there is kept beside it."""
     url, location = str(lab.directory / "store"), lab.directory / "location"
-    with listening(lab.spark, url) as listener:
-        query = counted(lab, location, "stale")
-        wait_for_batch(query, 3)
-        assert listener.flush(120)
-        query.stop()
-    newest = CheckpointStore.open(root_url(url, str(query.id))).load_latest()
-    assert newest is not None
+    query = capture_batches(lab, url, location, 3)
+    newest = newest_of(url, query)
     old = set_back(lab, url, query, lab.directory / "old")
     before = contents(old)
     with caplog.at_level(logging.WARNING), listening(lab.spark, url, stale="restore") as listener:
@@ -202,8 +212,7 @@ def test_a_location_behind_its_history_is_brought_up_to_date_on_request(
     (aside,) = lab.directory.glob("old.stale-*")
     assert contents(aside) == before
     assert list(lab.directory.glob("old.restored-*")) == []
-    later = CheckpointStore.open(root_url(url, str(query.id))).load_latest()
-    assert later is not None
+    later = newest_of(url, query)
     assert later.epoch > newest.epoch
 
 
@@ -227,11 +236,7 @@ def test_a_location_is_not_replaced_under_a_query_that_does_not_wait(
 ) -> None:
     """It is stopped instead, and the location is its own."""
     url, location = str(lab.directory / "store"), lab.directory / "location"
-    with listening(lab.spark, url) as listener:
-        query = counted(lab, location, "stale")
-        wait_for_batch(query, 2)
-        assert listener.flush(120)
-        query.stop()
+    query = capture_batches(lab, url, location, 2)
     old = set_back(lab, url, query, lab.directory / "old")
     before = contents(old)
     with caplog.at_level(logging.ERROR), listening(lab.spark, url, stale="restore", hold=hold):
@@ -248,11 +253,7 @@ def test_a_location_that_cannot_be_brought_up_to_date_stops_its_query(
     """The state of every checkpoint is gone from the store: nothing is changed, and nothing runs."""
     monkeypatch.setattr(uploads.plan_uploads, "__kwdefaults__", {"group_bytes": 200})
     url, location = str(lab.directory / "store"), lab.directory / "location"
-    with listening(lab.spark, url) as listener:
-        query = counted(lab, location, "stale")
-        wait_for_batch(query, 2)
-        assert listener.flush(120)
-        query.stop()
+    query = capture_batches(lab, url, location, 2)
     old = set_back(lab, url, query, lab.directory / "old")
     before = contents(old)
     for pack in Path(root_url(url, str(query.id))).glob("checkpoints/*/*"):
@@ -277,7 +278,7 @@ class SlowLocation(CheckpointLocation):
         return data
 
 
-def test_a_capture_that_spark_overtakes_says_what_to_set_and_leaves_nothing(
+def test_a_capture_slower_than_sparks_purge_says_what_to_set_and_leaves_nothing(
     lab: Lab, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Spark keeps two batches, and purges them while they are uploaded; gc removes what that has left."""
@@ -366,7 +367,7 @@ def _oldest(url: str, query_id: str) -> int:
     return min(epoch for _, epoch in CheckpointStore.open(root_url(url, query_id)).list())
 
 
-def test_a_run_that_was_taken_over_stops_its_query_if_told_to(lab: Lab) -> None:
+def test_a_fenced_run_stops_its_query_with_stop_when_fenced(lab: Lab) -> None:
     """Another driver has claimed the history: this one's captures stop, and its query."""
     url = str(lab.directory / "store")
     with listening(lab.spark, url, stop_when_fenced=True) as listener:
@@ -404,7 +405,7 @@ def test_of_two_listeners_on_one_url_one_steps_aside(lab: Lab, caplog: pytest.Lo
     )
 
 
-def test_a_store_that_is_away_fails_no_query(lab: Lab, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_store_outage_fails_no_query(lab: Lab, caplog: pytest.LogCaptureFixture) -> None:
     """The query runs on; what failed is counted; when the store is back the newest batch is captured."""
     parent = lab.directory / "store"
     parent.write_text("in the way")
@@ -421,7 +422,7 @@ def test_a_store_that_is_away_fails_no_query(lab: Lab, caplog: pytest.LogCapture
     assert caplog.text.count("capture failed") == 1
 
 
-def test_what_cannot_work_is_refused_where_it_is_typed(lab: Lab) -> None:
+def test_bad_settings_are_refused_where_they_are_typed(lab: Lab) -> None:
     """Not at the first batch, and not in a log."""
     with pytest.raises(SettingsError, match="stale"):
         CheckpointListener(lab.spark, str(lab.directory), stale="never")
