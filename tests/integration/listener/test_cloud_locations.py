@@ -13,7 +13,7 @@ from pyspark_checkpoint.restorer.api import restore
 from pyspark_checkpoint.restorer.preflight import preflight
 from pyspark_checkpoint.spark_files.location import LocationSpec, location_options
 from pyspark_checkpoint.store.open import open_object_store
-from tests.capture.test_server_copy import captured, moved
+from tests.capture.test_upload_copy import captured, moved
 from tests.support.made_location import MadeLocation, contents, needed
 from tests.support.servers.azurite import ACCOUNT, ACCOUNT_KEY, AzureServer
 from tests.support.servers.gcs import GcsServer

@@ -16,11 +16,9 @@ from pyspark_checkpoint.errors import FencedError, RefusedError
 from pyspark_checkpoint.format.manifest import ManifestKind
 from pyspark_checkpoint.history.checkpoint_store import CheckpointStore
 from pyspark_checkpoint.listener.checkpointer import QueryCapture
-from pyspark_checkpoint.registry.queries import QueryRoot, find_query, list_app_queries, name_key, register
 from pyspark_checkpoint.restorer.api import restore
 from pyspark_checkpoint.spark_files.location import CheckpointLocation, LocationSpec
 from pyspark_checkpoint.spark_files.versions import FileFacts
-from pyspark_checkpoint.store.open import open_object_store
 from tests.support.made_location import MadeLocation, contents, needed, taker
 
 
@@ -198,49 +196,6 @@ def test_a_restart_without_new_batches_keeps_the_description(made: MadeLocation,
     assert later is not None
     assert later.pipeline_hash == first.pipeline_hash
     assert later.source_offsets["source-0"].metadata == {"description": "source"}
-
-
-def test_a_name_keeps_pointing_at_the_query_that_began_last(tmp_path: Path) -> None:
-    """A query that began earlier, and whose store was away until now, does not take the name back."""
-    parent = open_object_store(str(tmp_path))
-    old = QueryRoot("orders", "6c1b0d9e-3b52-4c7a-9f0e-0a5d0c6f1e11", "shop", 1_000)
-    new = QueryRoot("orders", "0f6a5f0e-91a7-4c0c-8d3e-5b7b6a1f2c22", "shop", 2_000)
-    register(parent, new)
-    register(parent, old)
-    assert find_query(parent, "orders") == new
-    assert {root.query_id for root in list_app_queries(parent, "shop")} == {old.query_id, new.query_id}
-    register(parent, replace(new, timestamp_ms=3_000, checkpoint_location="/elsewhere"))
-    assert find_query(parent, "orders") == replace(
-        new, timestamp_ms=3_000, checkpoint_location="/elsewhere"
-    )
-
-
-def test_a_damaged_name_record_is_replaced(tmp_path: Path) -> None:
-    """It is only a pointer: a new start sets it right, and captures do not fail for it."""
-    parent = open_object_store(str(tmp_path))
-    parent.put(name_key("orders"), b"torn")
-    root = QueryRoot("orders", "6c1b0d9e-3b52-4c7a-9f0e-0a5d0c6f1e11", "shop", 1_000)
-    register(parent, root)
-    assert find_query(parent, "orders") == root
-
-
-def test_of_two_concurrent_registrations_the_later_query_wins(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """The other comes in between this one's look and its write."""
-    parent, late = open_object_store(str(tmp_path)), open_object_store(str(tmp_path))
-    old = QueryRoot("orders", "6c1b0d9e-3b52-4c7a-9f0e-0a5d0c6f1e11", "", 1_000)
-    new = QueryRoot("orders", "0f6a5f0e-91a7-4c0c-8d3e-5b7b6a1f2c22", "", 2_000)
-    put = late.put
-
-    def other_first(key: str, data: bytes, **conditions: object) -> object:
-        monkeypatch.setattr(late, "put", put)
-        register(parent, new)
-        return put(key, data, **conditions)  # type: ignore[arg-type]
-
-    monkeypatch.setattr(late, "put", other_first)
-    register(late, old)
-    assert find_query(parent, "orders") == new
 
 
 def test_a_fork_has_a_history_of_its_own(made: MadeLocation, url: str, tmp_path: Path) -> None:
