@@ -13,9 +13,8 @@ and cannot change is reused, so that a capture that is slower than Spark's purge
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator, Mapping, Sequence, Set
+from collections.abc import Callable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass
-from typing import Protocol
 
 from pyspark_checkpoint.capture.manifest_builder import (
     CapturedLogs,
@@ -59,19 +58,12 @@ from pyspark_checkpoint.spark_files.logs import decode_query_id
 from pyspark_checkpoint.spark_files.names import METADATA
 from pyspark_checkpoint.spark_files.requirements import PARTITIONS
 
+Uploader = Callable[[Sequence[tuple[UploadItem, ...]], UploadTarget], list[UploadedGroup]]
+"""Uploads groups of files somewhere else than in this process: on the executors."""
 _ATTEMPTS = 5
 _OVERTAKEN_ROUNDS = 3
 """After how many captures in a row that were slower than Spark's purge the message says so."""
 _LOG = logging.getLogger(__name__)
-
-
-class Uploader(Protocol):
-    """Uploads groups of files somewhere else than in this process: on the executors."""
-
-    def __call__(
-        self, groups: Sequence[tuple[UploadItem, ...]], target: UploadTarget
-    ) -> list[UploadedGroup]:
-        """Upload every group, and return one answer a group."""
 
 
 @dataclass(frozen=True, slots=True)

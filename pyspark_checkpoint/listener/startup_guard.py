@@ -68,18 +68,6 @@ class Restorer(Protocol):
         """Put the newest checkpoint of the history at ``url`` in the place of the location ``spec``."""
 
 
-class CallbackHold:
-    """Spark itself: a query waits for the callback of a listener, however long that takes."""
-
-    def restores(self, run_id: str) -> bool:  # noqa: ARG002 - holds for every run
-        """Yes."""
-        return True
-
-    def replaces(self, run_id: str) -> bool:  # noqa: ARG002 - holds for every run
-        """Yes."""
-        return True
-
-
 class StartupGuard:
     """Guards one start of a query. ``stale`` says what happens if its location must not go on."""
 
@@ -96,7 +84,10 @@ class StartupGuard:
         restorer: Restorer,
         hold: QueryHold | None = None,
     ) -> None:
-        """``url`` is the query's own store. ``hold`` says whether the query waits for us."""
+        """``url`` is the query's own store. ``hold`` says whether the query waits for us.
+
+        Without one it does: Spark waits for the callback of a listener, however long that takes.
+        """
         self._spark = spark
         self._facts = facts
         self._location = location
@@ -105,7 +96,7 @@ class StartupGuard:
         self._options = options
         self._clock = clock
         self._restorer = restorer
-        self._hold = hold or CallbackHold()
+        self._hold = hold
         self._status: LocationStatus | None = None
         self._is_settled = False
 
@@ -166,7 +157,7 @@ class StartupGuard:
         """Bring the location up to date while its query waits for this callback and has read nothing."""
         run_id = self._facts.run_id
         try:
-            if not self._hold.restores(run_id):
+            if self._hold is not None and not self._hold.restores(run_id):
                 return self._stop(
                     f"{problem}. It began before that was known, and its location is not replaced under "
                     "it. Start it again, or run ckpt restore"
@@ -175,7 +166,7 @@ class StartupGuard:
                 self._url,
                 self._location,
                 self._options,
-                may_replace=lambda: self._hold.replaces(run_id),
+                may_replace=lambda: self._hold is None or self._hold.replaces(run_id),
                 clock=self._clock,
             )
             self._status = LocationStatus.of(self._location.open())

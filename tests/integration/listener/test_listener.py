@@ -25,6 +25,7 @@ from pyspark_checkpoint.errors import RefusedError, SettingsError
 from pyspark_checkpoint.format.manifest import CheckpointManifest, QueryInfo
 from pyspark_checkpoint.history.checkpoint_store import CheckpointStore
 from pyspark_checkpoint.listener.checkpointer import QueryCapture
+from pyspark_checkpoint.listener.startup_guard import QueryHold
 from pyspark_checkpoint.registry.queries import list_queries, root_url
 from pyspark_checkpoint.restorer.plan import RESTORE_MARKER
 from pyspark_checkpoint.spark_files.location import CheckpointLocation, LocationSpec
@@ -40,9 +41,15 @@ from tests.support.waiting import wait_until
 
 
 @contextmanager
-def listening(spark: SparkSession, url: str, **settings: Any) -> Iterator[CheckpointListener]:
-    """A registered listener, for the length of a block."""
-    listener = checkpoint(spark, url, **settings)
+def listening(
+    spark: SparkSession, url: str, *, hold: QueryHold | None = None, **settings: Any
+) -> Iterator[CheckpointListener]:
+    """A registered listener, for the length of a block. ``hold`` is the plugin's alone."""
+    if hold is None:
+        listener = checkpoint(spark, url, **settings)
+    else:
+        listener = CheckpointListener(spark, url, hold=hold, **settings)
+        spark.streams.addListener(listener)
     try:
         yield listener
     finally:
