@@ -19,7 +19,7 @@ from pyspark_checkpoint.listener.checkpointer import QueryCapture
 from pyspark_checkpoint.restorer.api import restore
 from pyspark_checkpoint.spark_files.location import CheckpointLocation, LocationSpec
 from pyspark_checkpoint.spark_files.versions import FileFacts
-from tests.support.made_location import MadeLocation, contents, needed, taker
+from tests.support.made_location import MadeLocation, contents, needed, open_capture
 
 
 class Changing(CheckpointLocation):
@@ -63,7 +63,7 @@ def test_files_purged_between_plan_and_upload_start_the_capture_over(
     made: MadeLocation, url: str, tmp_path: Path
 ) -> None:
     """Maintenance has made a snapshot and removed what the plan wanted: the snapshot is taken."""
-    capturer = changing(taker(made, url), "state/0/1/2.delta", lambda: snapshot(made, 2))
+    capturer = changing(open_capture(made, url), "state/0/1/2.delta", lambda: snapshot(made, 2))
     manifest = capturer.capture(2)
     assert manifest is not None
     names = {
@@ -85,7 +85,7 @@ def test_a_file_rewritten_between_plan_and_upload_is_captured_as_rewritten(
     def again() -> None:
         path.write_bytes(made.chance.randbytes(40_001))
 
-    assert changing(taker(made, url), "state/0/0/3.delta", again).capture(2) is not None
+    assert changing(open_capture(made, url), "state/0/0/3.delta", again).capture(2) is not None
     restore(url, str(tmp_path / "fresh"))
     assert contents(tmp_path / "fresh") == needed(made, 2)
 
@@ -133,7 +133,7 @@ def test_a_snapshot_of_rocksdb_and_the_files_it_names_are_of_one_upload(
         if keeps_time:
             os.utime(path, ns=(before.st_mtime_ns, before.st_mtime_ns))
 
-    assert changing(taker(made, url), "state/0/1/1.zip", again, nth=2).capture(0) is not None
+    assert changing(open_capture(made, url), "state/0/1/1.zip", again, nth=2).capture(0) is not None
     restore(url, str(tmp_path / "fresh"))
     found = contents(tmp_path / "fresh" / "state/0/1")
     with zipfile.ZipFile(io.BytesIO(found["1.zip"])) as archive:
@@ -143,7 +143,7 @@ def test_a_snapshot_of_rocksdb_and_the_files_it_names_are_of_one_upload(
 
 def test_two_listeners_of_one_run_make_one_history(made: MadeLocation, url: str, tmp_path: Path) -> None:
     """Both have the run's own right to write; whoever is second plans again, and nothing is there twice."""
-    one, two = taker(made, url, run_id="run"), taker(made, url, run_id="run")
+    one, two = open_capture(made, url, run_id="run"), open_capture(made, url, run_id="run")
     assert one.capture(0) is not None
     assert two.capture(1) is not None
     assert one.capture(1) is not None
@@ -159,7 +159,7 @@ def test_two_listeners_of_one_run_make_one_history(made: MadeLocation, url: str,
 def test_an_epoch_without_its_commit_is_not_captured(made: MadeLocation, url: str) -> None:
     """Its state files may be written again; also if the commit goes while it is looked at."""
     (made.path / "commits/2").unlink()
-    capturer = taker(made, url)
+    capturer = open_capture(made, url)
     assert capturer.newest_committed() == 1
     with pytest.raises(RefusedError, match="batch 2 is not committed"):
         capturer.capture(2)
@@ -170,7 +170,7 @@ def test_a_location_without_batches_is_a_failure_once_spark_has_finished_some(
     tmp_path: Path, url: str
 ) -> None:
     """Another endpoint, another disk: nothing would ever be captured, and nobody would know."""
-    capturer = taker(MadeLocation(tmp_path / "elsewhere"), url)
+    capturer = open_capture(MadeLocation(tmp_path / "elsewhere"), url)
     assert capturer.newest_committed() is None
     capturer.facts = replace(capturer.facts, finished_batch=4)
     with pytest.raises(RefusedError, match="not the location that Spark writes to"):
@@ -185,14 +185,14 @@ def undescribed(capturer: QueryCapture) -> QueryCapture:
 
 def test_a_restart_without_new_batches_keeps_the_description(made: MadeLocation, url: str) -> None:
     """Its first look comes before the first event: what the run before knew of the sources still holds."""
-    first = taker(made, url).capture(2)
+    first = open_capture(made, url).capture(2)
     assert first is not None
-    again = undescribed(taker(made, url)).capture(2)
+    again = undescribed(open_capture(made, url)).capture(2)
     assert again is not None
     assert again.kind is ManifestKind.CLAIM, "there was nothing to write"
     assert again.pipeline_hash == first.pipeline_hash
     made.commit(3)
-    later = undescribed(taker(made, url)).capture(3)
+    later = undescribed(open_capture(made, url)).capture(3)
     assert later is not None
     assert later.pipeline_hash == first.pipeline_hash
     assert later.source_offsets["source-0"].metadata == {"description": "source"}
@@ -200,25 +200,25 @@ def test_a_restart_without_new_batches_keeps_the_description(made: MadeLocation,
 
 def test_a_fork_has_a_history_of_its_own(made: MadeLocation, url: str, tmp_path: Path) -> None:
     """It may not write into the original's, whatever somebody tells it; the original goes on."""
-    original = taker(made, url)
+    original = open_capture(made, url)
     assert original.capture(1) is not None
     report = restore(url, str(tmp_path / "fork"), clone=True)
     fork = MadeLocation(tmp_path / "unused", query_id=report.query_id)
     fork.path = tmp_path / "fork"
     with pytest.raises(RefusedError, match="history of query"):
-        taker(fork, url)
+        open_capture(fork, url)
     with pytest.raises(RefusedError, match="is of query"):
         QueryCapture(LocationSpec(str(fork.path)).open(), original.run, original.facts).capture(1)
     assert original.capture(2) is not None
-    own = taker(fork, str(tmp_path / "own"))
+    own = open_capture(fork, str(tmp_path / "own"))
     assert own.capture(1) is not None
 
 
 def test_a_run_that_was_restarted_is_fenced_by_its_next_start(made: MadeLocation, url: str) -> None:
     """What the old driver captures late reaches nobody."""
-    old = taker(made, url, run_id="old")
+    old = open_capture(made, url, run_id="old")
     assert old.capture(1) is not None
-    new = taker(made, url, run_id="new")
+    new = open_capture(made, url, run_id="new")
     with pytest.raises(FencedError):
         old.capture(2)
     assert new.capture(2) is not None

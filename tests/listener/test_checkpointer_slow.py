@@ -20,7 +20,7 @@ from pyspark_checkpoint.listener.checkpointer import QueryCapture
 from pyspark_checkpoint.restorer.api import restore
 from pyspark_checkpoint.spark_files.location import CheckpointLocation, LocationSpec
 from pyspark_checkpoint.spark_files.versions import FileFacts
-from tests.support.made_location import QUERY_ID, MadeLocation, taker
+from tests.support.made_location import QUERY_ID, MadeLocation, open_capture
 
 RETAIN = 10
 PARTITIONS = 16
@@ -188,7 +188,7 @@ def test_leftovers_of_a_checkpoint_that_is_refused_before_it_is_sent_are_collect
 ) -> None:
     """All is uploaded, and the history refuses a batch before its head's: no manifest is on its way."""
     made = MadeLocation(tmp_path / "location").commit(0, 1, 2)
-    capture = taker(made, url)
+    capture = open_capture(made, url)
     assert capture.capture(2) is not None
     kept = objects(url)
     (made.path / "state/0/0/2.delta").write_bytes(made.chance.randbytes(40_001))

@@ -35,7 +35,7 @@ from pyspark_checkpoint.testing.faulty_store import SimulatedCrash
 from tests.listener.test_worker import PATIENCE, Watch
 from tests.outputs.test_ckpt_sink import save_rows
 from tests.restorer.test_restore_steps import Life, living
-from tests.support.made_location import QUERY_ID, MadeLocation, contents, needed, taker
+from tests.support.made_location import QUERY_ID, MadeLocation, contents, needed, open_capture
 from tests.support.waiting import wait_until
 
 
@@ -63,7 +63,7 @@ class OldDriver:
     def __init__(self, path: Path, url: str, batches: int = 3) -> None:
         self.made = MadeLocation(path).commit(*range(batches))
         self.url = url
-        self.capture: QueryCapture = taker(self.made, url)
+        self.capture: QueryCapture = open_capture(self.made, url)
         self.capture.capture(batches - 1)
         self.next_batch = batches
 
@@ -129,7 +129,7 @@ def _ended(tmp_path: Path) -> Any:
 def test_the_first_capture_of_a_young_store_is_not_fenced_by_the_old_drivers_first(tmp_path: Path) -> None:
     """Both found the store empty, so that there was nothing to claim."""
     url, made = str(tmp_path / "store"), MadeLocation(tmp_path / "location").commit(0, 1)
-    old, new = taker(made, url, run_id="old"), taker(made, url, run_id="new")
+    old, new = open_capture(made, url, run_id="old"), open_capture(made, url, run_id="new")
     with faster(lambda: old.capture(0)):
         assert new.capture(1) is not None
     with pytest.raises(FencedError):
@@ -151,8 +151,8 @@ def test_a_slow_first_capture_runs_its_start_check_before_it_claims(tmp_path: Pa
         if problem is not None:
             raise RefusedError(problem)
 
-    slow = taker(made, url, run_id="slow", check=check)
-    later = taker(made, url, run_id="later")
+    slow = open_capture(made, url, run_id="slow", check=check)
+    later = open_capture(made, url, run_id="later")
 
     def goes_on() -> None:
         made.commit(1, 2)
@@ -174,7 +174,7 @@ def test_a_query_that_has_ended_does_not_fence_a_faster_run(tmp_path: Path) -> N
     """The store was empty when it began, and is a later run's by now: its worker ends as a fenced one."""
     url, made = str(tmp_path / "store"), MadeLocation(tmp_path / "location").commit(0)
     gate = threading.Semaphore(1)
-    later = taker(made, url, run_id="later")
+    later = open_capture(made, url, run_id="later")
     with gate:
         watch = Watch(made, url, WorkerSettings(0.0, 3600.0), gate)
         later.capture(0)
@@ -384,7 +384,7 @@ def with_table(tmp_path: Path) -> tuple[MadeLocation, QueryCapture, PluginSettin
     """A query that writes to a table, which is a batch ahead of the newest capture, as it may be."""
     url, table_url = str(tmp_path / "store"), str(tmp_path / "table")
     made = MadeLocation(tmp_path / "old").commit(0, 1, 2)
-    capture = taker(made, root_url(url, QUERY_ID), sink=f"ckpt-sink {table_url}")
+    capture = open_capture(made, root_url(url, QUERY_ID), sink=f"ckpt-sink {table_url}")
     capture.capture(2)
     made.commit(3)
     location = str(tmp_path / "location")

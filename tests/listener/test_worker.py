@@ -17,7 +17,7 @@ from pyspark_checkpoint.format.manifest import CheckpointManifest, QueryInfo
 from pyspark_checkpoint.history.checkpoint_store import CheckpointStore
 from pyspark_checkpoint.listener.checkpointer import QueryCapture, claim_alone
 from pyspark_checkpoint.listener.worker import QueryWorker, WorkerSettings
-from tests.support.made_location import MadeLocation, taker
+from tests.support.made_location import MadeLocation, open_capture
 from tests.support.waiting import wait_until
 
 LONG = 3600.0
@@ -60,7 +60,7 @@ class Watch:
         )
 
     def _taken(self) -> QueryCapture:
-        return taker(self.location, self.url, run_id=self.facts.run_id, instance_id="one")
+        return open_capture(self.location, self.url, run_id=self.facts.run_id, instance_id="one")
 
     def _begin(self) -> QueryCapture:
         if not hasattr(self, "capture"):
@@ -235,7 +235,7 @@ def test_a_fenced_run_stops_its_captures_for_good(tmp_path: Path, caplog: pytest
     """The other run's history is left alone, and whoever asked is told once."""
     with caplog.at_level(logging.ERROR), watching(tmp_path, 0) as watch:
         assert watch.worker.flush(PATIENCE)
-        other = taker(watch.location, watch.url)
+        other = open_capture(watch.location, watch.url)
         watch.location.commit(1)
         other.capture(1)
         watch.location.commit(2)
@@ -254,16 +254,16 @@ def test_the_second_producer_of_a_run_is_known_by_its_name(tmp_path: Path) -> No
     with watching(tmp_path, 0) as watch:
         assert watch.worker.flush(PATIENCE)
         first = watch.capture.run
-        other = taker(watch.location, watch.url, run_id=first.run_id, instance_id="two")
+        other = open_capture(watch.location, watch.url, run_id=first.run_id, instance_id="two")
         with pytest.raises(StepAside, match="made by one already"):
             claim_alone(other.run)
         watch.location.commit(1)
         with pytest.raises(StepAside):
             other.capture(1)
-        again = taker(watch.location, watch.url, run_id=first.run_id, instance_id="one")
+        again = open_capture(watch.location, watch.url, run_id=first.run_id, instance_id="one")
         claim_alone(again.run)
         assert again.capture(1) is not None, "the same producer, started again"
-        unnamed = taker(watch.location, watch.url, run_id=first.run_id)
+        unnamed = open_capture(watch.location, watch.url, run_id=first.run_id)
         assert unnamed.capture(1) is not None, "who has no name is nobody else"
 
 
@@ -276,7 +276,7 @@ def test_a_producer_that_came_second_ends_and_leaves_its_query_alone(
         run_id = watch.capture.run.run_id
         with gate:
             watch.location.commit(0)
-            taker(watch.location, watch.url, run_id=run_id, instance_id="two").capture(0)
+            open_capture(watch.location, watch.url, run_id=run_id, instance_id="two").capture(0)
         assert not watch.worker.flush(PATIENCE)
         wait_until(lambda: watch.worker.is_done)
         assert watch.worker.status.aside and not watch.worker.status.fenced
@@ -358,7 +358,7 @@ def test_an_error_in_on_fenced_does_not_break_the_worker(
         assert watch.worker.flush(PATIENCE)
         watch.fenced = None  # type: ignore[assignment]
         watch.worker._on_fenced = fail
-        taker(watch.location, watch.url)
+        open_capture(watch.location, watch.url)
         watch.location.commit(1)
         assert not watch.worker.flush(PATIENCE)
         wait_until(lambda: watch.worker.is_done)

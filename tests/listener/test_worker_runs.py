@@ -19,7 +19,7 @@ from pyspark_checkpoint.restorer.api import restore
 from pyspark_checkpoint.session import CheckpointListener
 from pyspark_checkpoint.spark.jvm import SideDoor
 from tests.listener.test_worker import LONG, PATIENCE, Watch, watching
-from tests.support.made_location import MadeLocation, contents, taker
+from tests.support.made_location import MadeLocation, contents, open_capture
 from tests.support.waiting import wait_until
 
 
@@ -87,7 +87,7 @@ def test_a_superseded_worker_reports_nothing_about_its_query(tmp_path: Path) -> 
         old.worker.notify()
         assert slow.reached.wait(PATIENCE)
         old.worker.give_way()
-        taker(old.location, old.url)
+        open_capture(old.location, old.url)
         slow.go.set()
         wait_until(lambda: old.worker.is_done)
         assert old.worker.status.fenced

@@ -52,7 +52,7 @@ class MadeLocation:
         path.write_bytes(data if isinstance(data, bytes) else data.encode())
 
 
-def taker(
+def open_capture(
     location: MadeLocation,
     url: str,
     options: dict[str, str] | None = None,
@@ -80,7 +80,7 @@ def capture(
     sink: str = "test",
 ) -> list[CheckpointManifest]:
     """Capture these epochs; all of them are new."""
-    capturer = taker(location, url, options, sink=sink)
+    capturer = open_capture(location, url, options, sink=sink)
     made = [capturer.capture(epoch) for epoch in epochs]
     return [manifest for manifest in made if manifest is not None]
 

@@ -54,10 +54,10 @@ class Lab(SparkLab):
         history = CheckpointStore.open(str(store), query=info)
         run = history.writer()
         run.claim()
-        taker = QueryCapture(opened, run, QueryFacts(info, history.run_id, (), "test", "update"))
+        capturer = QueryCapture(opened, run, QueryFacts(info, history.run_id, (), "test", "update"))
         numbers = []
         for epoch in epochs:
-            manifest = taker.capture(epoch)
+            manifest = capturer.capture(epoch)
             assert manifest is not None
             numbers.append(manifest.checkpoint_id)
         return numbers

@@ -29,7 +29,7 @@ from tests.integration.listener.lab import Lab
 from tests.integration.listener.test_listener import listening
 from tests.restorer.test_restore_rules import damage
 from tests.support.drivers.queries import HDFS, ROCKSDB_CHANGELOG
-from tests.support.made_location import MadeLocation, capture, contents, needed, taker
+from tests.support.made_location import MadeLocation, capture, contents, needed, open_capture
 from tests.support.servers.hadoop import ROOT
 
 
@@ -146,7 +146,7 @@ def test_a_file_purged_from_a_hadoop_location_starts_the_capture_over(lab: Lab, 
         finally:
             hidden.rename(path)
 
-    capturer = taker(made, url)
+    capturer = open_capture(made, url)
     assert QueryCapture(location.open(), capturer.run, capturer.facts, purged_once).capture(1) is not None
     assert len(gone) == 1
     restore(url, str(lab.directory / "fresh"), clone=False)
@@ -168,7 +168,7 @@ from pyspark.sql import SparkSession
 from pyspark_checkpoint.capture import upload_plan as uploads
 from pyspark_checkpoint.spark.hadoop_store import location_spec
 from pyspark_checkpoint.spark.jobs import ExecutorUploader, HadoopUploader
-from tests.support.made_location import MadeLocation, taker
+from tests.support.made_location import MadeLocation, open_capture
 
 uploads.plan_uploads.__kwdefaults__["group_bytes"] = 200
 home = Path(sys.argv[1])
@@ -178,7 +178,7 @@ for name, kind in (("disk", ExecutorUploader), ("hadoop", HadoopUploader)):
     location, url = home / name, str(home / f"{name}-store")
     made = MadeLocation(location).commit(0, 1)
     uploader = kind(spark, location_spec(spark, str(location), {}), url, {})
-    capture = taker(made, url, uploader=uploader)
+    capture = open_capture(made, url, uploader=uploader)
     spark.sparkContext._jsc.sc().stop()
     print("EPOCH", capture.capture().epoch, flush=True)
 """
