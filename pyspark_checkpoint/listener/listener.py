@@ -94,10 +94,29 @@ class QueryListener(StreamingQueryListener):
         hold: QueryHold | None = None,
         clock: Clock = SYSTEM_CLOCK,
     ) -> None:
-        """``options`` are the store's, ``location_options`` those of the checkpoint locations.
+        """Check the settings; nothing is written.
 
-        ``producer`` is written into every manifest: of two in one run the second steps aside. ``hold`` is
-        for callbacks that do not come from Spark itself, whose queries wait for them a limited time.
+        Args:
+            spark: A classic session; its queries are meant.
+            url: Where checkpoints go; those of a query to ``{url}/{query id}``.
+            interval_seconds: How long captures of one query lie apart at least.
+            retain: How many epochs of a query are kept, besides savepoints.
+            queries: Says by name which queries are meant; None means all.
+            stale: What happens to a query whose location is behind its history, or has diverged from it:
+                ``fail``, ``warn`` or ``restore``.
+            stop_when_fenced: Whether a query is stopped when another run has claimed its history.
+            options: Options of the store, such as credentials, and ``encryptionKeyFile``.
+            location_options: Options of the checkpoint locations; by default those of the session and the
+                store.
+            poll_seconds: How often a location is listed if no event comes.
+            concurrency: How many queries are captured at a time.
+            producer: Written into every manifest: of two producers in one run the second steps aside.
+            hold: For callbacks that do not come from Spark itself: queries wait for them a limited time.
+            clock: Time and ids.
+
+        Raises:
+            SettingsError: An argument, the URL or an option is not valid.
+            Unsupported: ``spark`` is a session of Spark Connect.
         """
         check_classic(spark)
         if stale not in STALE_CHOICES:
@@ -149,9 +168,11 @@ class QueryListener(StreamingQueryListener):
         return all(worker.has_ended for worker in self._watched())
 
     def flush(self, timeout_seconds: float = 60.0) -> bool:
-        """Wait until everything committed so far is durable; False if some capture failed or is late.
+        """Wait until everything committed so far is durable.
 
-        Also False if another producer makes the checkpoints of a query: how far it is is not known here.
+        Returns:
+            False if some capture failed or is late, or if another producer makes the checkpoints of a
+            query: how far that one is, is not known here.
         """
         deadline = self._clock.monotonic_seconds() + timeout_seconds
         results = [
