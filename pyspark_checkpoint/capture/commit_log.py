@@ -11,6 +11,7 @@ from collections.abc import Mapping
 
 from pyspark_checkpoint.clock import SYSTEM_CLOCK, Clock
 from pyspark_checkpoint.errors import CheckpointError, FormatError
+from pyspark_checkpoint.format.artifact import ArtifactRef
 from pyspark_checkpoint.format.manifest import CheckpointManifest, ManifestKind
 from pyspark_checkpoint.format.records import Seal
 from pyspark_checkpoint.history.artifact_reader import WantedArtifact
@@ -66,8 +67,8 @@ def _find_commit(
     current = find_manifest(store, manifest.checkpoint_id, mac=history.authenticator())
     while current is not None and current.number not in seen:
         seen.add(current.number)
-        seal = find_seal(store, current.manifest, mac=history.authenticator())
-        if seal is not None and name in seal.files:
+        seal = _find_seal_with(history, current.manifest, name)
+        if seal is not None:
             return seal.files[name]
         following = _next_of(history, current)
         if following is None or following.manifest.kind is not ManifestKind.CLAIM:
@@ -110,8 +111,8 @@ def seal_head(
     if head is None or record is None:
         return None
     name = commit_name(record)
-    there = find_seal(history.store, head, mac=history.authenticator())
-    if there is not None and name in there.files:
+    there = _find_seal_with(history, head, name)
+    if there is not None:
         return there
     try:
         commit = location.read(name)
@@ -122,9 +123,7 @@ def seal_head(
     if problem is not None or newest is None or newest.checkpoint_id != head.checkpoint_id:
         _LOG.info("checkpoint %d is not sealed: %s", head.checkpoint_id, problem or "it has a successor")
         return None
-    return write_seal(
-        history.store, head, {name: commit}, clock, check=commit_problem, mac=history.authenticator()
-    )
+    return keep_commit(history, head, commit, clock=clock)
 
 
 def seal_known(
@@ -153,14 +152,14 @@ def seal_known(
         except CheckpointError as error:
             _LOG.info("checkpoint %d is not sealed: %s", number, error)
         commit = find_commit(history, manifest)  # its successor, if it has one by now, carries it
-    if commit is not None and not _is_sealed(history, manifest, record):
-        keep_commit(history, manifest, commit)
+    if commit is not None and _find_seal_with(history, manifest, commit_name(record)) is None:
+        keep_commit(history, manifest, commit)  # in an encrypted store that needs its keys
 
 
-def _is_sealed(history: CheckpointStore, manifest: CheckpointManifest, record: StateRecord) -> bool:
-    """Whether nothing is left to write, which in an encrypted store needs its keys."""
+def _find_seal_with(history: CheckpointStore, manifest: CheckpointManifest, name: str) -> Seal | None:
+    """The seal of a checkpoint, if it has this file."""
     seal = find_seal(history.store, manifest, mac=history.authenticator())
-    return seal is not None and commit_name(record) in seal.files
+    return seal if seal is not None and name in seal.files else None
 
 
 def commit_problem(manifest: CheckpointManifest, files: Mapping[str, bytes]) -> str | None:
@@ -193,11 +192,15 @@ def _carried(
     if following.manifest.query.id != manifest.query.id or following.manifest.epoch != manifest.epoch + 1:
         return None
     name = commit_name(record)
-    ref = next((ref for ref in following.manifest.files if ref.name == name), None)
+    ref = _find_file(following.manifest, name)
     if ref is None:
         return None
     commit = history.reader().read(ref)
     return None if commit_problem(manifest, {name: commit}) is not None else commit
+
+
+def _find_file(manifest: CheckpointManifest, name: str) -> ArtifactRef | None:
+    return next((ref for ref in manifest.files if ref.name == name), None)
 
 
 def _other_location(
@@ -210,7 +213,7 @@ def _other_location(
     if decode_query_id(location.read(METADATA)) != manifest.query.id:
         return "the location is of another query"
     name = f"offsets/{record.batch}"
-    ref = next((ref for ref in manifest.files if ref.name == name), None)
+    ref = _find_file(manifest, name)
     if ref is None or history.reader().read(ref) != location.read(name):
         return f"{name} is another one"
     refs, owners, reader = state_refs(manifest), state_owners(manifest), history.reader()
