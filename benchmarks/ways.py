@@ -16,7 +16,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from pyspark_checkpoint.listener.policy import INTERVAL_SECONDS
+from pyspark_checkpoint.listener.worker import INTERVAL_SECONDS
 from tests.support.drivers.queries import HDFS, ROCKSDB_CHANGELOG, QuerySpec
 from tests.support.servers.hadoop import FILE_MANAGER, s3a_conf, spark_conf
 from tests.support.servers.s3 import BUCKET

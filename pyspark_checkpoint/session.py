@@ -9,8 +9,9 @@ from collections.abc import Callable, Mapping
 
 from pyspark.sql import SparkSession
 
+from pyspark_checkpoint.capture.location_status import FAIL
 from pyspark_checkpoint.listener.listener import QueryListener
-from pyspark_checkpoint.listener.policy import FAIL, INTERVAL_SECONDS
+from pyspark_checkpoint.listener.worker import INTERVAL_SECONDS
 from pyspark_checkpoint.restorer.replace_stale import LocationRestorer
 
 
@@ -18,7 +19,7 @@ class CheckpointListener(QueryListener):
     """Register it with ``spark.streams.addListener``; every query started afterwards is checkpointed.
 
     Checkpoints of a query go to ``{url}/{query id}``. The newest ``retain`` epochs are kept, and every
-    savepoint. A capture that fails is logged once, counted in ``statuses`` and tried again.
+    savepoint. A capture that fails is logged once, counted in ``statuses`` and retried.
     """
 
     restorer = LocationRestorer()
@@ -46,13 +47,13 @@ def checkpoint(
         interval_seconds: How long captures of one query lie apart at least.
         retain: How many epochs of a query are kept, besides savepoints.
         queries: Says by name which queries are meant; None means all.
-        stale: What happens to a query whose location is behind its history: ``fail``, ``warn`` or
-            ``restore``.
-        stop_when_fenced: Whether a query is stopped when another driver has taken its history over.
+        stale: What happens to a query whose location is behind its history, or has diverged from it:
+            ``fail``, ``warn`` or ``restore``.
+        stop_when_fenced: Whether a query is stopped when another run has claimed its history.
         options: Options of the store, such as credentials; see the table in ``docs/operations.md``.
         location_options: Options of the checkpoint locations; by default those of the session and the
             store.
-        poll_seconds: How often a location is looked at if no event comes.
+        poll_seconds: How often a location is listed if no event comes.
         concurrency: How many queries are captured at a time.
 
     Returns:
@@ -60,6 +61,7 @@ def checkpoint(
 
     Raises:
         SettingsError: An argument, the URL or an option is not valid; nothing was registered.
+        Unsupported: ``spark`` is a session of Spark Connect; use the plugin on the server instead.
     """
     listener = CheckpointListener(
         spark,

@@ -1,4 +1,4 @@
-"""What Spark wrote to ``commits/N`` after the sink had committed N: finding it, and keeping it by a seal.
+"""Spark's ``commits/N``, which is written after the sink has committed N: finding it, and sealing with it.
 
 The next batch's manifest carries it. A checkpoint that has no next one, because the query idles or
 stopped, or whose next one may be pruned, because it is a savepoint, is sealed with it. Needs no Spark.
@@ -11,6 +11,7 @@ from collections.abc import Mapping
 
 from pyspark_checkpoint.clock import SYSTEM_CLOCK, Clock
 from pyspark_checkpoint.errors import CheckpointError, FormatError
+from pyspark_checkpoint.format.artifact import ArtifactRef
 from pyspark_checkpoint.format.manifest import CheckpointManifest, ManifestKind
 from pyspark_checkpoint.format.manifest_parts import StateRecord
 from pyspark_checkpoint.format.records import Seal
@@ -19,8 +20,7 @@ from pyspark_checkpoint.history.checkpoint_store import CheckpointStore
 from pyspark_checkpoint.history.manifest_reader import LoadedManifest, find_manifest
 from pyspark_checkpoint.history.seal import find_seal, write_seal
 from pyspark_checkpoint.history.sink_status import origins
-from pyspark_checkpoint.registry.queries import plain_options
-from pyspark_checkpoint.registry.trust import check_named_location
+from pyspark_checkpoint.registry.queries import check_named_location, plain_options
 from pyspark_checkpoint.spark_files.divergence import decisive_files, parsed_files
 from pyspark_checkpoint.spark_files.location import CheckpointLocation, FileGone, LocationSpec
 from pyspark_checkpoint.spark_files.logs import decode_commit_log, decode_query_id
@@ -30,21 +30,21 @@ from pyspark_checkpoint.spark_files.state_artifacts import state_owners, state_r
 
 _LOG = logging.getLogger(__name__)
 _MAX_STARTS = 50
-"""How many starts that died before they had carried a seal over are looked behind."""
+"""How many starts that died before they had copied a seal are skipped."""
 
 
 def commit_name(record: StateRecord) -> str:
-    """The file that says that the record's batch is done."""
+    """The file by which Spark marks the record's batch as done."""
     return f"commits/{record.batch_id}"
 
 
 def find_commit(history: CheckpointStore, manifest: CheckpointManifest) -> bytes | None:
     """What Spark wrote to ``commits/N`` of a checkpoint of rows and state; None if that is not known.
 
-    From its seal, or from the manifest of the next batch. A claim or a rollback that died before its seal
-    was carried over knows what the checkpoint knows that it says again: without that a restore which died
-    there would be another one when it is repeated. A batch that ran again gave other rows and state, and
-    its log is not this checkpoint's. A record that is damaged says nothing.
+    From its seal, or from the manifest of the next batch. A claim or a rollback whose writer died before it
+    had copied the seal has the commit log of the checkpoint that it repeats: without that, a restore which
+    died there would restore something else when it is repeated. A rerun of the batch gave other rows and
+    state, and its log is not this checkpoint's. A damaged record counts as absent.
     """
     record = manifest.state
     if record is None:
@@ -62,13 +62,13 @@ def find_commit(history: CheckpointStore, manifest: CheckpointManifest) -> bytes
 def _find_commit(
     history: CheckpointStore, manifest: CheckpointManifest, record: StateRecord, seen: set[int]
 ) -> bytes | None:
-    """From the checkpoint on through its claims; those that were ``seen`` are not looked at again."""
+    """From the checkpoint on through its claims; those that were ``seen`` are skipped."""
     name, store = commit_name(record), history.store
     current = find_manifest(store, manifest.checkpoint_id, mac=history.authenticator())
     while current is not None and current.number not in seen:
         seen.add(current.number)
-        seal = find_seal(store, current.manifest, mac=history.authenticator())
-        if seal is not None and name in seal.files:
+        seal = _find_seal_with(history, current.manifest, name)
+        if seal is not None:
             return seal.files[name]
         following = _next_of(history, current)
         if following is None or following.manifest.kind is not ManifestKind.CLAIM:
@@ -103,7 +103,7 @@ def seal_head(
 ) -> Seal | None:
     """Seal the newest checkpoint if Spark has finished its batch; None if it has not, or has no state.
 
-    The log is read before the head is looked at again: if the head is still the same, no later attempt
+    The log is read before the head is read once more: if the head is still the same, no later attempt
     of the batch can have written it. Refused (rule 12) if the location's state is not the manifest's.
     """
     head = history.load_latest()
@@ -111,21 +111,19 @@ def seal_head(
     if head is None or record is None:
         return None
     name = commit_name(record)
-    there = find_seal(history.store, head, mac=history.authenticator())
-    if there is not None and name in there.files:
+    there = _find_seal_with(history, head, name)
+    if there is not None:
         return there
     try:
         commit = location.read(name)
         problem = _other_location(history, head, record, location)
     except FileGone:
         return None
-    again = history.load_latest()
-    if problem is not None or again is None or again.checkpoint_id != head.checkpoint_id:
+    newest = history.load_latest()
+    if problem is not None or newest is None or newest.checkpoint_id != head.checkpoint_id:
         _LOG.info("checkpoint %d is not sealed: %s", head.checkpoint_id, problem or "it has a successor")
         return None
-    return write_seal(
-        history.store, head, {name: commit}, clock, check=commit_problem, mac=history.authenticator()
-    )
+    return keep_commit(history, head, commit, clock=clock)
 
 
 def seal_known(
@@ -153,15 +151,15 @@ def seal_known(
             seal_head(history, location.open())
         except CheckpointError as error:
             _LOG.info("checkpoint %d is not sealed: %s", number, error)
-        commit = find_commit(history, manifest)  # of what has a successor by now, that one knows
-    if commit is not None and not _is_sealed(history, manifest, record):
-        keep_commit(history, manifest, commit)
+        commit = find_commit(history, manifest)  # its successor, if it has one by now, carries it
+    if commit is not None and _find_seal_with(history, manifest, commit_name(record)) is None:
+        keep_commit(history, manifest, commit)  # in an encrypted store that needs its keys
 
 
-def _is_sealed(history: CheckpointStore, manifest: CheckpointManifest, record: StateRecord) -> bool:
-    """Whether nothing is left to write, which in an encrypted store needs its keys."""
+def _find_seal_with(history: CheckpointStore, manifest: CheckpointManifest, name: str) -> Seal | None:
+    """The seal of a checkpoint, if it has this file."""
     seal = find_seal(history.store, manifest, mac=history.authenticator())
-    return seal is not None and commit_name(record) in seal.files
+    return seal if seal is not None and name in seal.files else None
 
 
 def commit_problem(manifest: CheckpointManifest, files: Mapping[str, bytes]) -> str | None:
@@ -194,11 +192,15 @@ def _carried(
     if following.manifest.query.id != manifest.query.id or following.manifest.epoch != manifest.epoch + 1:
         return None
     name = commit_name(record)
-    ref = next((ref for ref in following.manifest.files if ref.name == name), None)
+    ref = _find_file(following.manifest, name)
     if ref is None:
         return None
     commit = history.reader().read(ref)
     return None if commit_problem(manifest, {name: commit}) is not None else commit
+
+
+def _find_file(manifest: CheckpointManifest, name: str) -> ArtifactRef | None:
+    return next((ref for ref in manifest.files if ref.name == name), None)
 
 
 def _other_location(
@@ -211,7 +213,7 @@ def _other_location(
     if decode_query_id(location.read(METADATA)) != manifest.query.id:
         return "the location is of another query"
     name = f"offsets/{record.batch_id}"
-    ref = next((ref for ref in manifest.files if ref.name == name), None)
+    ref = _find_file(manifest, name)
     if ref is None or history.reader().read(ref) != location.read(name):
         return f"{name} is another one"
     refs, owners, reader = state_refs(manifest), state_owners(manifest), history.reader()

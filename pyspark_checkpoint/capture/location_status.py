@@ -1,11 +1,11 @@
-"""Where a checkpoint location stands beside its history when its query starts. Needs no Spark.
+"""Whether a checkpoint location fits its history when its query starts. Needs no Spark.
 
-A location that is behind would write again what is written; one that went another way would put its
-batches after those of somebody else. Both are told by what the location had when the query started: once
-it has run on, nothing tells them any more.
+A location that is behind would write batches twice; one that has diverged would put its batches after those
+of another lineage. Both are recognized by what the location had when the query started: once it has run on,
+nothing shows them any more.
 
 Right after a rollback the location of before it is ahead of the history, as one is whose last batches were
-not captured. It is told by the batches that it has: the very files of a checkpoint that was given up.
+not captured. It is recognized by the batches that it has: the very files of a checkpoint that was given up.
 """
 
 from __future__ import annotations
@@ -23,21 +23,23 @@ from pyspark_checkpoint.spark_files.location import CheckpointLocation, FileGone
 from pyspark_checkpoint.spark_files.logs import OffsetLog, decode_offset_log
 from pyspark_checkpoint.spark_files.positions import SourcePositions
 
+FAIL, WARN, RESTORE = STALE_CHOICES = ("fail", "warn", "restore")
+"""What happens to a query whose location is behind its history, or has diverged from it."""
 _MAX_CLAIMS = 50
 """How many starts without a capture are looked behind."""
 
 
 @dataclass(frozen=True, slots=True)
-class Standing:
+class LocationStatus:
     """A location at the start of a run: its newest committed batch, None if it had none."""
 
     location: CheckpointLocation
     newest: int | None
 
     @staticmethod
-    def of(location: CheckpointLocation) -> Standing:
+    def of(location: CheckpointLocation) -> LocationStatus:
         """Look at a location."""
-        return Standing(location, location.listing("offsets/", "commits/").newest_committed)
+        return LocationStatus(location, location.listing("offsets/", "commits/").newest_committed)
 
     def find_problem(self, head: CheckpointManifest | None, run_id: str) -> str | None:
         """Why the run must not go on from here; None if it may. ``head`` is its history's newest."""
@@ -46,14 +48,14 @@ class Standing:
         batch = head.batch_id
         if self.newest is None or self.newest < batch:
             return (
-                f"its checkpoint location is at batch {self.newest}, its history at {batch}: "
+                f"checkpoint location is behind: it is at batch {self.newest}, its history at {batch}; "
                 "running on would repeat batches whose output is written"
             )
         offsets = self._offsets(batch) if head.source_offsets else None
         if offsets is not None and SourcePositions.of_log(offsets) != SourcePositions.of_manifest(head):
             return (
-                f"its checkpoint location has other offsets at batch {batch} than its history: "
-                "it went another way, and its output is not what the history says"
+                f"checkpoint location has diverged: offsets of batch {batch} differ from checkpoint "
+                f"{head.checkpoint_id}"
             )
         return None
 
@@ -75,15 +77,16 @@ class Standing:
             for ref in given_up.files:
                 if self._has_later_batch(ref, batch, reader):
                     return (
-                        f"its checkpoint location has {ref.name} of checkpoint {given_up.checkpoint_id}, "
-                        f"and its history was rolled back to batch {batch}: running on would undo that"
+                        f"checkpoint location has diverged: it has {ref.name} of checkpoint "
+                        f"{given_up.checkpoint_id}, and its history was rolled back to batch {batch}: "
+                        "running on would undo that"
                     )
         return None
 
     def _has_later_batch(self, ref: ArtifactRef, batch: int, reader: ArtifactReader) -> bool:
         """Whether a checkpoint's offset log of a batch after ``batch`` is the location's too, to the byte.
 
-        It has the time at which the batch was planned, so that a batch that ran again has another one.
+        It has the time at which the batch was planned, so that another run of the batch has another one.
         """
         folder, _, number = ref.name.partition("/")
         if folder != "offsets" or not number.isdigit() or int(number) <= batch:

@@ -1,11 +1,15 @@
-"""What of a capture must go up, in which groups; what an earlier checkpoint has is named again. Pure."""
+"""What of a capture must be uploaded, and in which groups. Pure.
+
+What an earlier checkpoint has, or what this run has staged for the same one before, is only referenced.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass
 
 from pyspark_checkpoint.format.artifact import ArtifactRef
+from pyspark_checkpoint.format.keys import parse_attempt_key
 from pyspark_checkpoint.format.manifest import CheckpointManifest
 from pyspark_checkpoint.spark_files.inventory import CapturedFile, CapturePlan
 from pyspark_checkpoint.spark_files.state_artifacts import STATE_KIND, parse_operator_key
@@ -34,7 +38,7 @@ class UploadItem:
     name: str
     earlier: ArtifactRef | None = None
     sha256: str = ""
-    """What its bytes must be, if it was looked into already; a file that was written again is another."""
+    """What its bytes must be, if it was read already; a file that has changed is another."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,3 +127,51 @@ def _groups(items: Sequence[UploadItem], group_bytes: int) -> Iterator[tuple[Upl
         size += item.file.facts.size_bytes
     if group:
         yield tuple(group)
+
+
+class StagedFiles:
+    """Files that one run has staged for its next checkpoint, and not published yet. For one thread.
+
+    A large first capture may take longer than Spark keeps the files that it began with. It then starts over
+    with a newer batch. Files whose names are never used twice (RocksDB's tables, files of state format 2)
+    are the same there: they are not uploaded a second time as long as the next ``checkpoint_id`` is the one
+    that they were staged for.
+    """
+
+    def __init__(self) -> None:
+        self._number = 0
+        self._refs: dict[str, ArtifactRef] = {}
+        self._objects: set[str] = set()
+
+    def begin(self, number: int, once: Set[str]) -> Mapping[str, ArtifactRef]:
+        """What can be reused for ``number``, by path; ``once`` are the files that it now needs.
+
+        What was staged for another number is that number's.
+        """
+        if number != self._number:
+            self._number, self._refs, self._objects = number, {}, set()
+        self._refs = {path: ref for path, ref in self._refs.items() if path in once}
+        return self._refs
+
+    def add(self, uploaded: Iterable[tuple[str, ArtifactRef]], once: Set[str]) -> None:
+        """These files are in the store now; of ``once`` the names are never used twice.
+
+        What an earlier checkpoint has, or the manifest itself will have, was not staged.
+        """
+        for path, ref in uploaded:
+            parsed = None if ref.path is None else parse_attempt_key(ref.path)
+            if ref.path is not None and parsed is not None and parsed[0].number == self._number:
+                self._objects.add(ref.path)
+                if path in once:
+                    self._refs[path] = ref
+
+    def sent(self) -> None:
+        """A manifest is on its way that names some of them: it may land, so that nothing is given up."""
+        self._objects = set()
+
+    def pop_unused(self) -> tuple[int, list[str]]:
+        """The number, and the objects that will not be used. Each is returned once."""
+        used = {ref.path for ref in self._refs.values()}
+        unused = sorted(self._objects - used)
+        self._objects &= used
+        return self._number, unused

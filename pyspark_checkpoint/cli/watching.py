@@ -12,7 +12,7 @@ from pyspark_checkpoint.history.checkpoint_store import CheckpointStore
 from pyspark_checkpoint.history.control import savepoints
 from pyspark_checkpoint.history.head import Head, find_head, lost_problem
 from pyspark_checkpoint.history.overview import Entry, entry_of, names_by_number
-from pyspark_checkpoint.listener.health import find_trouble
+from pyspark_checkpoint.listener.health import find_health
 from pyspark_checkpoint.store.base import ObjectStore
 
 KEPT = 12
@@ -67,9 +67,9 @@ class Watched:
                 self._history = self._history()
             history = self._history
             head = find_head(history.store, cached=self._head, mac=history.authenticator())
-            trouble = self._find_trouble()
+            problem = self._find_capture_problem()
             if head is None:
-                return Look(problem=trouble)
+                return Look(problem=problem)
             self._read_new(history, head)
         except CheckpointError as error:
             if self._is_alone and not isinstance(error, FormatError | Unavailable):
@@ -77,11 +77,11 @@ class Watched:
             return Look(tuple(self._entries.values()), problem=error.message)
         self._head = head
         if head.lost is not None:
-            trouble = f"checkpoint {head.lost} {lost_problem(head.lost, head.number)}"
-        return replace(self._seen(head.control), problem=trouble)
+            problem = f"checkpoint {head.lost} {lost_problem(head.lost, head.number)}"
+        return replace(self._seen(head.control), problem=problem)
 
-    def _find_trouble(self) -> str | None:
-        found = find_trouble(self._parent, self._query_id) if self._parent is not None else None
+    def _find_capture_problem(self) -> str | None:
+        found = find_health(self._parent, self._query_id) if self._parent is not None else None
         return (
             None if found is None else f"captures fail since {text.moment(found.since_ms)}: {found.message}"
         )

@@ -1,16 +1,20 @@
-"""Taking a checkpoint of one query: list, plan, upload what is new, publish. No Spark needed.
+"""One capture of one query: list, plan, upload what is new, publish. Needs no Spark.
+
+1. List the checkpoint location, and read the logs of the batch (``_read``): which files belong to it.
+2. Claim the history if another run has it, and begin an attempt (``_begin_attempt``).
+3. Upload the files that neither the head nor this attempt has (``_upload``).
+4. Publish the manifest that names them all.
 
 Nothing here blocks the query, and nothing of the query's is changed. What Spark purges or rewrites
-while it is read is noticed, and the capture begins again from a new listing. What it has uploaded by then
-and cannot change is used again, so that a capture that is slower than Spark's purge comes to an end.
+while it is read is noticed, and the capture starts over from a new listing. What it has uploaded by then
+and cannot change is reused, so that a capture that is slower than Spark's purge comes to an end.
 """
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator, Mapping, Sequence, Set
+from collections.abc import Callable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass
-from typing import Protocol
 
 from pyspark_checkpoint.capture.manifest_builder import (
     CapturedLogs,
@@ -18,11 +22,16 @@ from pyspark_checkpoint.capture.manifest_builder import (
     described_by,
     draft_manifest,
 )
-from pyspark_checkpoint.capture.server_copy import ServerCopier
-from pyspark_checkpoint.capture.staged_files import StagedFiles
-from pyspark_checkpoint.capture.upload import UploadedGroup, UploadTarget, upload_group
+from pyspark_checkpoint.capture.upload import (
+    ServerCopier,
+    UploadedGroup,
+    UploadTarget,
+    sum_requests,
+    upload_group,
+)
 from pyspark_checkpoint.capture.upload_plan import (
     KnownFile,
+    StagedFiles,
     UploadItem,
     UploadPlan,
     artifacts_by_path,
@@ -49,19 +58,12 @@ from pyspark_checkpoint.spark_files.logs import decode_query_id
 from pyspark_checkpoint.spark_files.names import METADATA
 from pyspark_checkpoint.spark_files.requirements import PARTITIONS
 
+Uploader = Callable[[Sequence[tuple[UploadItem, ...]], UploadTarget], list[UploadedGroup]]
+"""Uploads groups of files somewhere else than in this process: on the executors."""
 _ATTEMPTS = 5
 _OVERTAKEN_ROUNDS = 3
-"""After how many captures in a row that Spark has overtaken that is said in so many words."""
+"""After how many captures in a row that were slower than Spark's purge the message says so."""
 _LOG = logging.getLogger(__name__)
-
-
-class Uploader(Protocol):
-    """Uploads groups of files somewhere else than in this process: on the executors."""
-
-    def __call__(
-        self, groups: Sequence[tuple[UploadItem, ...]], target: UploadTarget
-    ) -> list[UploadedGroup]:
-        """Upload every group, and return one answer a group."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,7 +89,7 @@ class QueryCapture:
         *,
         check: HeadCheck | None = None,
     ) -> None:
-        """``check`` is asked about every head of another run before it is taken over."""
+        """``check`` is asked about every head of another run before it is claimed."""
         self.location = location
         self.run = run
         self.facts = facts
@@ -101,14 +103,14 @@ class QueryCapture:
         self._overtaken = 0
 
     def newest_committed(self) -> int | None:
-        """The newest batch that can be captured. The next capture uses the same look at the location."""
+        """The newest batch that can be captured. The next capture uses the same listing."""
         self._seen = self.location.listing()
         newest = self._seen.newest_committed
         if newest is None and self.facts.finished_batch is not None:
             kind = RefusedError if self._seen.facts else LocationGone
             raise kind(
                 f"Spark has finished batch {self.facts.finished_batch}, and {self.location.url} has no "
-                "batch: it is not the place that Spark writes to",
+                "batch: it is not the location that Spark writes to",
                 hint="give location_options that lead where Spark's own settings lead; a file: path must "
                 "be the driver's",
             )
@@ -120,14 +122,14 @@ class QueryCapture:
         The run has claimed the store before. An epoch that this run has captured costs no upload.
         """
         try:
-            made = self._capture_again(epoch)
+            made = self._try_capture(epoch)
         except RefusedError:
             self._give_up_unused()
             raise
         self._overtaken = 0
         return made
 
-    def _capture_again(self, epoch: int | None) -> CheckpointManifest | None:
+    def _try_capture(self, epoch: int | None) -> CheckpointManifest | None:
         gone = False
         for attempt in range(_ATTEMPTS):
             try:
@@ -136,18 +138,18 @@ class QueryCapture:
                 if attempt == _ATTEMPTS - 1:
                     raise
             except FileGone as error:
-                self._known, self._logs = {}, LocationLogs(self.location)  # what was known is not so
+                self._known, self._logs = {}, LocationLogs(self.location)  # what was remembered is outdated
                 gone = True
                 if attempt == _ATTEMPTS - 1:
-                    raise self._say_overtaken(error) from None
+                    raise self._overtaken_error(error) from None
             except RefusedError as error:
                 if not gone:
                     raise
-                raise self._say_overtaken(error) from None
+                raise self._overtaken_error(error) from None
         raise AssertionError("unreachable")
 
-    def _say_overtaken(self, error: RefusedError) -> RefusedError:
-        """What to say of a capture during which files went away: after some of them, what helps."""
+    def _overtaken_error(self, error: RefusedError) -> RefusedError:
+        """The error of a capture whose files were purged meanwhile; after some of them, with what helps."""
         self._overtaken += 1
         if self._overtaken < _OVERTAKEN_ROUNDS:
             return error
@@ -158,12 +160,12 @@ class QueryCapture:
         )
 
     def _give_up_unused(self) -> None:
-        """Say of what a capture has staged in vain that it is garbage, though its number is still free."""
-        number, unused = self._staged.take_unused()
+        """Record that what a capture has staged in vain is garbage, though its id is still free."""
+        number, unused = self._staged.pop_unused()
         try:
             give_up(self.run.store, number, unused, self.run.clock)
         except StoreError as error:
-            _LOG.info("checkpoint %d: what was staged in vain stays for now: %s", number, error)
+            _LOG.info("checkpoint %d: unused staged objects stay for now: %s", number, error)
 
     def _capture(self, epoch: int | None) -> CheckpointManifest | None:
         listing, self._seen = self._seen or self.location.listing(), None
@@ -227,7 +229,8 @@ class QueryCapture:
     def _check_query(self, query_id: str) -> None:
         if query_id != self.facts.query.id:
             raise LocationReplaced(
-                f"the checkpoint location is of query {query_id}, not of {self.facts.query.id}"
+                f"the checkpoint location is of query {query_id}, not of {self.facts.query.id}",
+                hint="give every query a checkpoint location of its own",
             )
 
     def _upload(
@@ -247,12 +250,11 @@ class QueryCapture:
         wanted = {item.file.path for group in (uploads.here, *uploads.groups) for item in group}
         missing = wanted - refs.keys()
         if missing:
-            raise RefusedError(f"{len(missing)} files were not uploaded, {sorted(missing)[0]} among them")
-        return refs, RequestCount(
-            sum(answer.requests.puts for answer in answers),
-            sum(answer.requests.gets for answer in answers),
-            sum(answer.requests.bytes for answer in answers),
-        )
+            raise RefusedError(
+                f"{len(missing)} files were not uploaded, {sorted(missing)[0]} among them",
+                hint="the next capture uploads them; if this repeats, look at the executors' logs",
+            )
+        return refs, sum_requests(answer.requests for answer in answers)
 
     def _upload_groups(self, uploads: UploadPlan, attempt: CheckpointId) -> Iterator[UploadedGroup]:
         """Upload group by group, here or on the executors; each is in the store when it is yielded."""
@@ -274,7 +276,7 @@ class QueryCapture:
 
 
 def claim_alone(run: Run, check: HeadCheck | None = None) -> None:
-    """Claim the store for a run, unless another producer of the same run has it: ``StepAside``.
+    """Claim the history for a run, unless another producer of the same run has it: ``StepAside``.
 
     ``check`` is asked about every head before it is claimed: the run before may still commit.
     """
@@ -289,6 +291,6 @@ def check_alone(run: Run) -> None:
     other = run.head.manifest.instance_id
     if other and run.instance_id and other != run.instance_id:
         raise StepAside(
-            f"its checkpoints are made by {other} already, in this same run",
+            f"its checkpoints are made by {other} already, in the same run",
             hint="use either the plugin or one listener for a URL",
         )

@@ -1,23 +1,24 @@
-"""Captures that fail, told in the store itself, so that whoever watches it from elsewhere sees them.
+"""Captures that fail, recorded in the store itself, so that whoever watches it from elsewhere sees them.
 
-Best effort: a store that takes no checkpoint may take no such record either; then the age of the newest
-checkpoint tells. A record is removed by the next capture that works.
+Best effort: a store that accepts no checkpoint may accept no such record either; then the age of the newest
+checkpoint shows it. A record is removed by the next capture that works.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
-from pyspark_checkpoint.errors import FormatError, NotFound
-from pyspark_checkpoint.format.envelope import FORMAT_VERSION, check_version, decode_sealed, encode_sealed
+from pyspark_checkpoint.errors import FormatError
+from pyspark_checkpoint.format.envelope import decode_record, encode_record
+from pyspark_checkpoint.history.manifest_reader import find_record
 from pyspark_checkpoint.store.base import ObjectStore
 
-TROUBLE_PREFIX = "health/"
+HEALTH_PREFIX = "health/"
 _MAX_MESSAGE = 500
 
 
 @dataclass(frozen=True, slots=True)
-class Trouble:
+class HealthRecord:
     """Why the captures of a query fail, and since when."""
 
     query_id: str
@@ -25,36 +26,37 @@ class Trouble:
     since_ms: int
 
 
-def trouble_key(query_id: str) -> str:
+def health_key(query_id: str) -> str:
     """Where a query's record is, below the URL that queries share."""
-    return f"{TROUBLE_PREFIX}{query_id}.json"
+    return f"{HEALTH_PREFIX}{query_id}.json"
 
 
-def put_trouble(parent: ObjectStore, trouble: Trouble) -> None:
+def put_health(parent: ObjectStore, record: HealthRecord) -> None:
     """Record why captures fail; what was recorded before is replaced."""
     fields = {
-        "version": FORMAT_VERSION,
-        "query_id": trouble.query_id,
-        "message": trouble.message[:_MAX_MESSAGE],
-        "since_ms": trouble.since_ms,
+        "query_id": record.query_id,
+        "message": record.message[:_MAX_MESSAGE],
+        "since_ms": record.since_ms,
     }
-    parent.put(trouble_key(trouble.query_id), encode_sealed(fields))
+    parent.put(health_key(record.query_id), encode_record(fields))
 
 
-def clear_trouble(parent: ObjectStore, query_id: str) -> None:
+def clear_health(parent: ObjectStore, query_id: str) -> None:
     """Captures work."""
-    parent.delete([trouble_key(query_id)])
+    parent.delete([health_key(query_id)])
 
 
-def find_trouble(parent: ObjectStore, query_id: str) -> Trouble | None:
+def find_health(parent: ObjectStore, query_id: str) -> HealthRecord | None:
     """Why a query's captures fail; None if nothing says that they do."""
-    key = trouble_key(query_id)
-    try:
-        fields = decode_sealed(parent.get(key), key)
-    except NotFound:
+    key = health_key(query_id)
+    data = find_record(parent, key)
+    if data is None:
         return None
-    check_version(fields, key)
+    fields = decode_record(data, key)
     try:
-        return Trouble(str(fields["query_id"]), str(fields["message"]), int(fields["since_ms"]))
+        return HealthRecord(str(fields["query_id"]), str(fields["message"]), int(fields["since_ms"]))
     except (KeyError, TypeError, ValueError):
-        raise FormatError(f"{key} lacks a field, or has one of another type") from None
+        raise FormatError(
+            f"{key} lacks a field, or has one of another type",
+            hint="remove it: the next capture that fails writes a new one",
+        ) from None

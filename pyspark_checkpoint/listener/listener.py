@@ -9,32 +9,37 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
 from typing import Any
 
 import orjson
 from pyspark.sql import SparkSession
 from pyspark.sql.streaming.listener import StreamingQueryListener
 
+from pyspark_checkpoint.capture.location_status import FAIL, STALE_CHOICES
 from pyspark_checkpoint.capture.manifest_builder import QueryFacts
-from pyspark_checkpoint.capture.server_copy import find_server_copier
 from pyspark_checkpoint.capture.sink_description import sink_store_url
+from pyspark_checkpoint.capture.upload import find_server_copier
 from pyspark_checkpoint.clock import SYSTEM_CLOCK, Clock
-from pyspark_checkpoint.errors import CheckpointError, FencedError, RefusedError, SettingsError
+from pyspark_checkpoint.errors import CheckpointError, FencedError, SettingsError, Unsupported
 from pyspark_checkpoint.format.manifest import CheckpointManifest, QueryInfo
 from pyspark_checkpoint.history.checkpoint_store import CheckpointStore
 from pyspark_checkpoint.history.head import Head
-from pyspark_checkpoint.listener.active_runs import RUNS
 from pyspark_checkpoint.listener.checkpointer import QueryCapture, claim_alone
-from pyspark_checkpoint.listener.health import Trouble, clear_trouble, put_trouble
-from pyspark_checkpoint.listener.policy import INTERVAL_SECONDS, STALE_CHOICES
+from pyspark_checkpoint.listener.health import HealthRecord, clear_health, put_health
 from pyspark_checkpoint.listener.sink_watcher import Captures, watch_query
-from pyspark_checkpoint.listener.startup_guard import QueryHold, Restorer, Start
-from pyspark_checkpoint.listener.worker import CaptureStatus, QueryWorker, WorkerSettings
+from pyspark_checkpoint.listener.startup_guard import QueryHold, Restorer, StartupGuard
+from pyspark_checkpoint.listener.worker import (
+    ACTIVE_RUNS,
+    INTERVAL_SECONDS,
+    CaptureStatus,
+    QueryWorker,
+    WorkerSettings,
+)
 from pyspark_checkpoint.registry.queries import QueryRoot, plain_options, register, root_url
 from pyspark_checkpoint.spark.hadoop_store import location_spec
-from pyspark_checkpoint.spark.hadoop_upload_jobs import HadoopUploader
+from pyspark_checkpoint.spark.jobs import ExecutorUploader, HadoopUploader
 from pyspark_checkpoint.spark.jvm import (
+    check_classic,
     find_last_progress,
     find_running_query,
     hadoop_settings,
@@ -42,7 +47,6 @@ from pyspark_checkpoint.spark.jvm import (
     plugin_watches,
     stop_query,
 )
-from pyspark_checkpoint.spark.upload_jobs import ExecutorUploader
 from pyspark_checkpoint.spark_files.location import LocationSpec, location_options
 from pyspark_checkpoint.store.open import open_object_store
 
@@ -50,38 +54,24 @@ _LOG = logging.getLogger(__name__)
 MAX_ENDED = 100
 """How many queries that have ended, and are captured, ``statuses`` goes on to show."""
 PLUGIN = "the driver plugin"
-"""How the plugin's side process is called in manifests, also when it is started again."""
+"""How the plugin's side process is called in manifests, also after a restart."""
 
 
-@dataclass(frozen=True, slots=True)
-class ListenerSettings:
-    """What a listener does. ``queries`` says by name which queries are meant; None means all."""
+def is_prune_due(checkpoint_id: int, before: int, retain: int) -> bool:
+    """Whether retention is due: now and then, so that most epochs pay nothing for it. Pure.
 
-    interval_seconds: float = INTERVAL_SECONDS
-    retain: int = 20
-    poll_seconds: float = 10.0
-    queries: Callable[[str], bool] | None = None
-    stale: str = "fail"
-    stop_when_fenced: bool = False
-    options: Mapping[str, str] = field(default_factory=dict, repr=False)
-    location_options: Mapping[str, str] | None = field(default=None, repr=False)
-    producer: str = ""
-
-    def prunes_at(self, number: int, before: int) -> bool:
-        """Whether retention is due: now and then, so that most epochs pay nothing for it. Pure.
-
-        ``before`` is the last number at which it was looked at: a run may take several at a time. Up to
-        ``retain`` checkpoints there is nothing to remove.
-        """
-        step = max(1, self.retain // 2)
-        return number > self.retain and number // step > before // step
+    ``checkpoint_id`` is the one just published, ``before`` the last one at which this was asked: a run may
+    publish several at a time. Up to ``retain`` checkpoints there is nothing to remove.
+    """
+    step = max(1, retain // 2)
+    return checkpoint_id > retain and checkpoint_id // step > before // step
 
 
 class QueryListener(StreamingQueryListener):
     """Register it with ``spark.streams.addListener``; every query started afterwards is checkpointed.
 
     Checkpoints of a query go to ``{url}/{query id}``. The newest ``retain`` epochs are kept, and every
-    savepoint. A capture that fails is logged once, counted in ``statuses`` and tried again.
+    savepoint. A capture that fails is logged once, counted in ``statuses`` and retried.
     """
 
     restorer: Restorer
@@ -95,7 +85,7 @@ class QueryListener(StreamingQueryListener):
         interval_seconds: float = INTERVAL_SECONDS,
         retain: int = 20,
         queries: Callable[[str], bool] | None = None,
-        stale: str = "fail",
+        stale: str = FAIL,
         stop_when_fenced: bool = False,
         options: Mapping[str, str] | None = None,
         location_options: Mapping[str, str] | None = None,
@@ -105,53 +95,68 @@ class QueryListener(StreamingQueryListener):
         hold: QueryHold | None = None,
         clock: Clock = SYSTEM_CLOCK,
     ) -> None:
-        """``options`` are the store's, ``location_options`` those of the checkpoint locations.
+        """Check the settings; nothing is written.
 
-        ``producer`` is written into every manifest: of two in one run the second steps aside. ``hold`` is
-        for callbacks that do not come from Spark itself, whose queries wait for them a limited time.
+        Args:
+            spark: A classic session; its queries are meant.
+            url: Where checkpoints go; those of a query to ``{url}/{query id}``.
+            interval_seconds: How long captures of one query lie apart at least.
+            retain: How many epochs of a query are kept, besides savepoints.
+            queries: Says by name which queries are meant; None means all.
+            stale: What happens to a query whose location is behind its history, or has diverged from it:
+                ``fail``, ``warn`` or ``restore``.
+            stop_when_fenced: Whether a query is stopped when another run has claimed its history.
+            options: Options of the store, such as credentials, and ``encryptionKeyFile``.
+            location_options: Options of the checkpoint locations; by default those of the session and the
+                store.
+            poll_seconds: How often a location is listed if no event comes.
+            concurrency: How many queries are captured at a time.
+            producer: Written into every manifest: of two producers in one run the second steps aside.
+            hold: For callbacks that do not come from Spark itself: queries wait for them a limited time.
+            clock: Time and ids.
+
+        Raises:
+            SettingsError: An argument, the URL or an option is not valid.
+            Unsupported: ``spark`` is a session of Spark Connect.
         """
+        check_classic(spark)
         if stale not in STALE_CHOICES:
-            raise SettingsError(
-                f"stale is {stale!r}",
-                hint="choose fail, warn or restore",
-            )
+            raise SettingsError(f"stale is {stale!r}", hint="choose fail, warn or restore")
         if retain < 1:
             raise SettingsError(f"retain is {retain}", hint="keep at least one epoch")
         if concurrency < 1:
             raise SettingsError(
                 f"concurrency is {concurrency}", hint="capture at least one query at a time"
             )
-        given = dict(options or {})
-        plain = plain_options(given)
         self._spark = spark
         self._url = url.rstrip("/")
-        self._settings = ListenerSettings(
-            interval_seconds,
-            retain,
-            poll_seconds,
-            queries,
-            stale,
-            stop_when_fenced,
-            given,
-            location_options,
-            producer or f"listener {clock.uuid7()}",
-        )
+        self._timing = WorkerSettings(interval_seconds, poll_seconds)
+        self._retain = retain
+        self._queries = queries
+        self._stale = stale
+        self._stop_when_fenced = stop_when_fenced
+        self._options = dict(options or {})
+        self._store_options = plain_options(self._options)
+        self._location_options = location_options
+        self._producer = producer or f"listener {clock.uuid7()}"
         self._clock = clock
         self._hold = hold
         self._bridge: Any = None
         self._gate = threading.Semaphore(concurrency)
         self._workers: dict[str, QueryWorker] = {}
-        self._left: dict[str, CaptureStatus] = {}
-        self._looked: dict[str, int] = {}
+        self._left_alone: dict[str, CaptureStatus] = {}
+        self._prune_asked: dict[str, int] = {}
         self._histories: dict[str, CheckpointStore] = {}
         self._lock = threading.Lock()
-        open_object_store(self._url, plain)  # a bad URL or option fails here, where it was typed
+        open_object_store(
+            self._url, self._store_options
+        )  # a bad URL or option fails here, where it was typed
 
     @property
     def statuses(self) -> list[CaptureStatus]:
-        """How far the captures of each query are; of one that is left to another producer, that it is."""
+        """How far the captures of each query are, and which queries are left to another producer."""
         with self._lock:
-            return [*(worker.status for worker in self._workers.values()), *self._left.values()]
+            return [*(worker.status for worker in self._workers.values()), *self._left_alone.values()]
 
     @property
     def is_done(self) -> bool:
@@ -164,16 +169,18 @@ class QueryListener(StreamingQueryListener):
         return all(worker.has_ended for worker in self._watched())
 
     def flush(self, timeout_seconds: float = 60.0) -> bool:
-        """Wait until everything committed so far is durable; False if some capture failed or is late.
+        """Wait until everything committed so far is durable.
 
-        Also False if another producer makes the checkpoints of a query: how far it is is not known here.
+        Returns:
+            False if some capture failed or is late, or if another producer makes the checkpoints of a
+            query: how far that one is, is not known here.
         """
         deadline = self._clock.monotonic_seconds() + timeout_seconds
         results = [
             worker.flush(max(0.0, deadline - self._clock.monotonic_seconds())) for worker in self._watched()
         ]
         with self._lock:
-            return all(results) and not self._left
+            return all(results) and not self._left_alone
 
     def close(self, timeout_seconds: float = 30.0) -> None:
         """Capture what is left and end all threads."""
@@ -228,17 +235,16 @@ class QueryListener(StreamingQueryListener):
             worker.end()
 
     def _started(self, query_id: str, run_id: str, name: str) -> None:
-        wanted = self._settings.queries
-        if wanted is not None and not wanted(name):
+        if self._queries is not None and not self._queries(name):
             return
         running = find_running_query(self._spark, query_id)
         if running is None:
             return
-        if self._settings.producer != PLUGIN and plugin_watches(self._spark, run_id, self._url):
+        if self._producer != PLUGIN and plugin_watches(self._spark, run_id, self._url):
             self._leave(query_id, name, PLUGIN)
             return
         if not running.is_micro_batch:
-            raise RefusedError(
+            raise Unsupported(
                 "only micro-batch queries write the logs that a checkpoint needs",
                 hint="use a processing-time or available-now trigger",
             )
@@ -252,25 +258,27 @@ class QueryListener(StreamingQueryListener):
         facts = QueryFacts(query, run_id, (), running.sink, running.output_mode)
         location = self._location(running.checkpoint_location)
         url = root_url(self._url, query_id)
-        start = Start(
+        guard = StartupGuard(
             self._spark,
             facts,
             location,
             url=url,
-            stale=self._settings.stale,
-            options=self._settings.options,
+            stale=self._stale,
+            options=self._options,
             clock=self._clock,
             restorer=self.restorer,
             hold=self._hold,
         )
-        if not start.allow(lambda: self._history(facts)):
+        if not guard.allow(lambda: self._history(facts)):
             return
-        worker = RUNS.begin(url, run_id, lambda before: self._make_worker(facts, location, start, before))
+        worker = ACTIVE_RUNS.begin(
+            url, run_id, lambda before: self._make_worker(facts, location, guard, before)
+        )
         if worker is None:
             self._leave(query_id, name, "another listener of this application")
             return
         with self._lock:
-            self._left.pop(query_id, None)
+            self._left_alone.pop(query_id, None)
             past = [run for run, other in self._workers.items() if other.status.query_id == query_id]
             ended = [run for run, other in self._workers.items() if other.is_done]
             for run in {*past, *ended[:-MAX_ENDED]}:
@@ -278,21 +286,18 @@ class QueryListener(StreamingQueryListener):
             self._workers[run_id] = worker
 
     def _location(self, url: str) -> LocationSpec:
-        found, given = hadoop_settings(self._spark), self._settings.location_options
-        if given is None:
-            options = location_options(url, found, plain_options(self._settings.options))
-        else:
-            options = {**found, **given}
+        found, given = hadoop_settings(self._spark), self._location_options
+        options = location_options(url, found, self._store_options) if given is None else {**found, **given}
         return location_spec(self._spark, url, options)
 
     def _make_worker(
-        self, facts: QueryFacts, location: LocationSpec, start: Start, before: QueryWorker | None
+        self, facts: QueryFacts, location: LocationSpec, guard: StartupGuard, before: QueryWorker | None
     ) -> QueryWorker:
         query_id, began_ms = facts.query.id, self._clock.now_ms()
         return QueryWorker(
             facts,
-            lambda: self._begin(facts, location, start, began_ms),
-            settings=WorkerSettings(self._settings.interval_seconds, self._settings.poll_seconds),
+            lambda: self._begin(facts, location, guard, began_ms),
+            settings=self._timing,
             clock=self._clock,
             on_captured=lambda manifest: self._captured(query_id, manifest),
             on_fenced=lambda error: self._fenced(query_id, error),
@@ -312,82 +317,86 @@ class QueryListener(StreamingQueryListener):
         reason = f"its checkpoints are made by {producer} already"
         _LOG.warning("query %s is left alone: %s", query_id, reason)
         with self._lock:
-            self._left[query_id] = CaptureStatus(query_id, name, last_error=reason, aside=True)
+            self._left_alone[query_id] = CaptureStatus(query_id, name, last_error=reason, aside=True)
 
-    def _begin(self, facts: QueryFacts, location: LocationSpec, start: Start, began_ms: int) -> Captures:
+    def _begin(
+        self, facts: QueryFacts, location: LocationSpec, guard: StartupGuard, began_ms: int
+    ) -> Captures:
         """Register the query, and find out who makes its checkpoints: its own sink, or we."""
         query, table = facts.query, sink_store_url(facts.sink) or ""
-        parent = open_object_store(self._url, plain_options(self._settings.options))
+        parent = open_object_store(self._url, self._store_options)
         place = query.checkpoint_location
         register(parent, QueryRoot(query.name, query.id, query.app_name, began_ms, table, place))
         return watch_query(
             facts,
             location.open(),
-            self._settings.options,
-            lambda: self._begin_capture(facts, location, start),
+            self._options,
+            lambda: self._begin_capture(facts, location, guard),
         )
 
-    def _begin_capture(self, facts: QueryFacts, location: LocationSpec, start: Start) -> QueryCapture:
+    def _begin_capture(
+        self, facts: QueryFacts, location: LocationSpec, guard: StartupGuard
+    ) -> QueryCapture:
         history = self._history(facts)
         run = history.writer()
         if run.refresh() is None:
-            start.check_again(history, None)
+            guard.check_again(history, None)
 
         def check(head: Head) -> None:
-            start.check_again(history, head.manifest)
+            guard.check_again(history, head.manifest)
 
         claim_alone(run, check)
         self._histories[facts.query.id] = history
-        url, plain = root_url(self._url, facts.query.id), plain_options(self._settings.options)
+        url, options = root_url(self._url, facts.query.id), self._store_options
         kind = HadoopUploader if location.is_foreign else ExecutorUploader
-        copier = find_server_copier(location, url, plain)
-        uploader = kind(self._spark, location, url, plain)
+        copier = find_server_copier(location, url, options)
+        uploader = kind(self._spark, location, url, options)
         return QueryCapture(location.open(), run, facts, uploader, copier, check=check)
 
     def _note_health(self, query_id: str, problem: str | None) -> None:
-        """Let those who watch the store know whether captures work."""
+        """Record in the store whether captures work, for those who watch it from elsewhere."""
         try:
-            options = {**plain_options(self._settings.options), "retrySeconds": "2"}
+            options = {**self._store_options, "retrySeconds": "2"}
             parent = open_object_store(self._url, options)
             if problem is None:
-                clear_trouble(parent, query_id)
+                clear_health(parent, query_id)
             else:
-                put_trouble(parent, Trouble(query_id, problem, self._clock.now_ms()))
+                put_health(parent, HealthRecord(query_id, problem, self._clock.now_ms()))
         except CheckpointError as error:
-            _LOG.info("query %s: the store was not told: %s", query_id, error)
+            _LOG.info("query %s: its health was not recorded: %s", query_id, error)
 
     def _history(self, facts: QueryFacts) -> CheckpointStore:
         return CheckpointStore.open(
             root_url(self._url, facts.query.id),
-            self._settings.options,
+            self._options,
             run_id=facts.run_id,
-            instance_id=self._settings.producer,
+            instance_id=self._producer,
             query=facts.query,
             clock=self._clock,
         )
 
     def _captured(self, query_id: str, manifest: CheckpointManifest) -> None:
-        """Retention. A run takes a number for its claim before it takes one for its first batch."""
-        before = self._looked.get(query_id, manifest.checkpoint_id - 2)
-        self._looked[query_id] = manifest.checkpoint_id
+        """Prune when it is due. The first ``checkpoint_id`` of a run is its claim, not a batch."""
+        before = self._prune_asked.get(query_id, manifest.checkpoint_id - 2)
+        self._prune_asked[query_id] = manifest.checkpoint_id
         history = self._histories.get(query_id)
         if manifest.table is not None or history is None:
             return  # a table's checkpoints are its sink's to prune
         history.remember(manifest)
-        if not self._settings.prunes_at(manifest.checkpoint_id, before):
+        if not is_prune_due(manifest.checkpoint_id, before, self._retain):
             return
         try:
-            history.prune(self._settings.retain)
+            history.prune(self._retain)
         except CheckpointError as error:
             _LOG.warning("query %s is captured, but pruning failed: %s", query_id, error)
 
     def _forget(self, query_id: str) -> None:
         """A run has ended; the next one of its query begins afterwards."""
         self._histories.pop(query_id, None)
-        self._looked.pop(query_id, None)
+        self._prune_asked.pop(query_id, None)
 
     def _fenced(self, query_id: str, error: FencedError) -> None:
-        if self._settings.stop_when_fenced:
+        if self._stop_when_fenced:
             _LOG.error("query %s is stopped: %s", query_id, error)
             stop_query(self._spark, query_id)
 

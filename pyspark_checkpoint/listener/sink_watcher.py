@@ -1,7 +1,7 @@
 """A query whose ckpt-sink commits its state with its rows: nothing is left to upload. Needs no Spark.
 
-Such a query is watched like any other, so that it shows among them; and the newest checkpoint of its
-table is sealed when the query rests, so that it can be restored to after its batch.
+Such a query is watched like any other, so that ``statuses`` shows it; and the newest checkpoint of its
+table is sealed when the query is idle, so that a restore continues after its batch.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _BY_A_BATCH = (ManifestKind.EPOCH, ManifestKind.REPLACEMENT)
 
 
 class Captures(Protocol):
-    """What takes, or watches, the checkpoints of one run of one query."""
+    """What makes, or watches, the checkpoints of one run of one query."""
 
     facts: QueryFacts
 
@@ -56,7 +56,7 @@ class TableQuery:
         self._seen: int | None = None
 
     def newest_committed(self) -> int | None:
-        """The newest epoch of the table, which is sealed when the query rests."""
+        """The newest epoch of the table, which is sealed when the query is idle."""
         if self._other is None:
             newest = self._find_newest()
             if self._other is None:
@@ -82,11 +82,11 @@ class TableQuery:
             if newest.run_id == self.facts.run_id and newest.kind in _BY_A_BATCH:
                 self._other = self._begin()
             return None
-        self._seal_if_resting(newest, record.batch_id)
+        self._seal_if_idle(newest, record.batch_id)
         return newest
 
-    def _seal_if_resting(self, newest: CheckpointManifest, batch: int) -> None:
-        """Seal when no next batch has begun, or when nothing has moved since the last look."""
+    def _seal_if_idle(self, newest: CheckpointManifest, batch: int) -> None:
+        """Seal when no next batch has begun, or when nothing has changed since the last call."""
         is_same, self._seen = self._seen == newest.checkpoint_id, newest.checkpoint_id
         if not is_same and max(self._location.listing("offsets/").offsets, default=-1) > batch:
             return

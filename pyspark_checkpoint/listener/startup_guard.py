@@ -1,6 +1,6 @@
-"""A query that starts from a location that must not go on: noticed, and stopped before its first batch.
+"""Stops a query that starts from a stale or diverged location before its first batch.
 
-What cannot be looked at stops no query. It is looked at again before the first capture, with what the
+A store that does not answer stops no query. It is asked once more before the first capture, with what the
 location had when the query started.
 
 A location is replaced only while its query waits for us. ``QueryHold`` answers for that: a query that did
@@ -15,14 +15,13 @@ from typing import Protocol
 
 from pyspark.sql import SparkSession
 
-from pyspark_checkpoint.capture.location_status import Standing
+from pyspark_checkpoint.capture.location_status import RESTORE, WARN, LocationStatus
 from pyspark_checkpoint.capture.manifest_builder import QueryFacts
 from pyspark_checkpoint.capture.sink_description import sink_store_url
 from pyspark_checkpoint.clock import Clock
-from pyspark_checkpoint.errors import CheckpointError, FormatError, RefusedError, StoreError
+from pyspark_checkpoint.errors import CheckpointError, Diverged, FormatError, StoreError
 from pyspark_checkpoint.format.manifest import CheckpointManifest
 from pyspark_checkpoint.history.checkpoint_store import CheckpointStore
-from pyspark_checkpoint.listener.policy import RESTORE, WARN
 from pyspark_checkpoint.listener.sink_watcher import find_table_checkpoint
 from pyspark_checkpoint.spark.jvm import stop_query, stop_starting_query
 from pyspark_checkpoint.spark_files.location import CheckpointLocation, LocationSpec
@@ -73,23 +72,8 @@ class Restorer(Protocol):
         """Put the newest checkpoint of the history at ``url`` in the place of the location ``spec``."""
 
 
-class CallbackHold:
-    """Spark itself: a query waits for the callback of a listener, however long that takes."""
-
-    def restores(self, run_id: str) -> bool:  # noqa: ARG002 - holds for every run
-        """Yes."""
-        return True
-
-    def replaces(self, run_id: str) -> bool:  # noqa: ARG002 - holds for every run
-        """Yes."""
-        return True
-
-    def refuses(self, run_id: str) -> None:
-        """Nothing to do: the query goes on when the callback returns, which waits for the stop."""
-
-
-class Start:
-    """One start of a query. ``stale`` says what happens if its location is behind its history."""
+class StartupGuard:
+    """Guards one start of a query. ``stale`` says what happens if its location must not go on."""
 
     def __init__(
         self,
@@ -104,7 +88,10 @@ class Start:
         restorer: Restorer,
         hold: QueryHold | None = None,
     ) -> None:
-        """``url`` is the query's own store. ``hold`` says whether the query waits for us."""
+        """``url`` is the query's own store. ``hold`` says whether the query waits for us.
+
+        Without one it does: Spark waits for the callback of a listener, however long that takes.
+        """
         self._spark = spark
         self._facts = facts
         self._location = location
@@ -113,8 +100,8 @@ class Start:
         self._options = options
         self._clock = clock
         self._restorer = restorer
-        self._hold = hold or CallbackHold()
-        self._standing: Standing | None = None
+        self._hold = hold
+        self._status: LocationStatus | None = None
         self._is_settled = False
 
     def allow(self, open_history: Callable[[], CheckpointStore]) -> bool:
@@ -123,11 +110,11 @@ class Start:
             opened = self._location.open()
             if self._is_unfinished(opened):
                 return self._stop("a restore into its location was not finished: repeat it")
-            self._standing = Standing.of(opened)
+            self._status = LocationStatus.of(opened)
             problem = None
             if not self._has_state_in_table():
                 history = open_history()
-                problem = self._find_problem(self._standing, history, history.load_latest())
+                problem = self._find_problem(self._status, history, history.load_latest())
         except (StoreError, FormatError) as error:
             _LOG.warning("query %s: its history cannot be read yet: %s", self._facts.query.id, error)
             return True
@@ -142,19 +129,19 @@ class Start:
         return self._stop(f"{problem}. Run ckpt restore, or set stale=restore or stale=warn")
 
     def _find_problem(
-        self, standing: Standing, history: CheckpointStore, newest: CheckpointManifest | None
+        self, status: LocationStatus, history: CheckpointStore, newest: CheckpointManifest | None
     ) -> str | None:
         run_id = self._facts.run_id
-        return standing.find_problem(newest, run_id) or standing.find_rolled_back(history, newest, run_id)
+        return status.find_problem(newest, run_id) or status.find_rolled_back(history, newest, run_id)
 
     def check_again(self, history: CheckpointStore, newest: CheckpointManifest | None) -> None:
         """Before the first capture: somebody else may have gone on, or the start could not be looked at.
 
         Refused, and the query stopped, if its location was behind when it started.
         """
-        if self._standing is None or (self._is_settled and self._stale == WARN):
+        if self._status is None or (self._is_settled and self._stale == WARN):
             return
-        problem = self._find_problem(self._standing, history, newest)
+        problem = self._find_problem(self._status, history, newest)
         if problem is None:
             return
         if self._stale == WARN:
@@ -163,7 +150,7 @@ class Start:
             return
         _LOG.error("query %s is stopped: %s", self._facts.query.id, problem)
         stop_query(self._spark, self._facts.query.id)
-        raise RefusedError(problem, hint="run ckpt restore, or set stale=warn")
+        raise Diverged(problem, hint="run ckpt restore, or set stale=warn")
 
     def _has_state_in_table(self) -> bool:
         """Whether the sink itself refuses a batch that its table is ahead of."""
@@ -174,7 +161,7 @@ class Start:
         """Bring the location up to date while its query waits for this callback and has read nothing."""
         run_id = self._facts.run_id
         try:
-            if not self._hold.restores(run_id):
+            if self._hold is not None and not self._hold.restores(run_id):
                 return self._stop(
                     f"{problem}. It began before that was known, and its location is not replaced under "
                     "it. Start it again, or run ckpt restore"
@@ -183,10 +170,10 @@ class Start:
                 self._url,
                 self._location,
                 self._options,
-                may_replace=lambda: self._hold.replaces(run_id),
+                may_replace=lambda: self._hold is None or self._hold.replaces(run_id),
                 clock=self._clock,
             )
-            self._standing = Standing.of(self._location.open())
+            self._status = LocationStatus.of(self._location.open())
         except CheckpointError as error:
             return self._stop(f"{problem}. It could not be restored: {error}")
         except Exception as error:  # noqa: BLE001 - whatever it was: the query must not run from a stale location
@@ -203,7 +190,8 @@ class Start:
     def _stop(self, reason: str) -> bool:
         """Stop a query before its first batch. Its start has not returned yet."""
         _LOG.error("query %s is stopped: %s", self._facts.query.id, reason)
-        self._hold.refuses(self._facts.run_id)
+        if self._hold is not None:
+            self._hold.refuses(self._facts.run_id)
         if not stop_starting_query(self._spark, self._facts.query.id, self._clock):
             _LOG.error("query %s does not stop", self._facts.query.id)
         return False

@@ -1,7 +1,7 @@
 """One thread for each watched query: it captures the newest committed batch, whenever there is one.
 
 Events only wake it. Batches that are committed while it uploads are captured together, as the newest
-of them; events that Spark dropped are healed by a look at the location from time to time.
+of them; the location is listed from time to time, because Spark may drop events.
 """
 
 from __future__ import annotations
@@ -20,11 +20,13 @@ from pyspark_checkpoint.format.manifest import CheckpointManifest
 from pyspark_checkpoint.listener.sink_watcher import Captures
 from pyspark_checkpoint.spark_files.location import LocationGone, LocationReplaced
 
+INTERVAL_SECONDS = 1.0
+"""How long captures of a query lie apart at least: batches that are shorter are captured together."""
 _LOG = logging.getLogger(__name__)
 GONE_SECONDS = 600.0
-"""How long the location of a query that has ended may be away before it is taken for removed.
+"""How long the location of a query that has ended may be absent before it counts as removed.
 
-Meanwhile it is looked for without a word: most often somebody has removed it, and knows.
+Meanwhile nothing more is logged: most often somebody has removed it on purpose.
 """
 
 
@@ -67,7 +69,7 @@ class WorkerSettings:
 
 
 class QueryWorker:
-    """Captures one run of one query. A failure never reaches the query: it is counted and tried again."""
+    """Captures one run of one query. A failure never reaches the query: it is counted and retried."""
 
     def __init__(
         self,
@@ -86,9 +88,9 @@ class QueryWorker:
     ) -> None:
         """``begin`` opens the store and claims it; it is called on the worker's own thread.
 
-        ``on_health`` is told after the first capture, and whenever it changes, why captures fail; None
-        if they work. ``on_done`` is called when nothing will be captured any more. ``describe`` is asked
-        for sources and sink as long as no event has told them.
+        ``on_health`` is called after the first capture, and whenever it changes, with why captures fail, or
+        None if they work. ``on_done`` is called when nothing will be captured any more. ``describe`` gives
+        sources and sink as long as no event has described them.
 
         Workers that share a ``gate`` capture no more at once than it lets through. ``after`` is the worker
         of an earlier run of the query: it gives way, and nothing begins before it has ended.
@@ -277,7 +279,7 @@ class QueryWorker:
             self._failed(error)
 
     def _is_replaced(self, newest: int) -> bool:
-        """Whether the location of a query that has ended went back behind what the query did there.
+        """Whether the location of a query that has ended has fewer batches than the query committed.
 
         Somebody has restored it, or copied an old one there: it is not that run's any more.
         """
@@ -325,7 +327,7 @@ class QueryWorker:
     def _tell_health(self) -> None:
         on_health, now = self._on_health, (self.status.last_error,)
         if self._gone_since is not None:
-            return  # a query that has ended, and whose location was removed, is nobody's trouble
+            return  # a query that has ended, and whose location was removed, concerns nobody
         if on_health is not None and now != self._told and not self._has_lost:
             self._tell(partial(on_health, self.status.last_error))
         self._told = now
@@ -333,7 +335,7 @@ class QueryWorker:
     def _tell(self, whom: Callable[[], None]) -> None:
         try:
             whom()
-        except Exception as error:  # noqa: BLE001 - whoever is told must not end the captures
+        except Exception as error:  # noqa: BLE001 - a callback must not end the captures
             _LOG.warning("query %s: %s", self._facts.query.id, type(error).__name__)
 
     def _succeeded(self, manifest: CheckpointManifest | None, began: float) -> None:
@@ -359,5 +361,33 @@ class QueryWorker:
     def _failed(self, error: Exception) -> None:
         text = str(error) if isinstance(error, CheckpointError) else type(error).__name__
         if text != self.status.last_error:
-            _LOG.warning("query %s: capture failed, and is tried again: %s", self._facts.query.id, text)
+            _LOG.warning("query %s: capture failed, and is retried: %s", self._facts.query.id, text)
         self.status = replace(self.status, failures=self.status.failures + 1, last_error=text)
+
+
+class ActiveRuns:
+    """The newest worker of each history in this process, whatever listeners there are. For many threads."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._workers: dict[str, QueryWorker] = {}
+
+    def begin(
+        self, url: str, run_id: str, make: Callable[[QueryWorker | None], QueryWorker]
+    ) -> QueryWorker | None:
+        """The worker that ``make`` returns, given the one before it; None if the run has one already.
+
+        A run that was restarted begins when the worker of the run before has ended: late captures of a run
+        that is over must neither fence nor stop the one that follows it.
+        """
+        with self._lock:
+            self._workers = {at: worker for at, worker in self._workers.items() if not worker.is_done}
+            before = self._workers.get(url)
+            if before is not None and before.run_id == run_id:
+                return None
+            self._workers[url] = worker = make(before)
+            return worker
+
+
+ACTIVE_RUNS = ActiveRuns()
+"""Those of this process."""

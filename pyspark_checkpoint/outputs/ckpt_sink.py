@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from pyspark_checkpoint.errors import Diverged, NoCheckpoint
 from pyspark_checkpoint.format.manifest import CheckpointManifest
 from pyspark_checkpoint.history.checkpoint_store import CheckpointStore
-from pyspark_checkpoint.registry.trust import check_named_table
+from pyspark_checkpoint.registry.queries import check_named_table
 from pyspark_checkpoint.spark_files.positions import SourcePositions
 
 

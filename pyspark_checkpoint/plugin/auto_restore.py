@@ -19,12 +19,13 @@ from pyspark_checkpoint.plugin.plugin_settings import MISSING, PluginSettings
 from pyspark_checkpoint.plugin.process_input import begin_process
 from pyspark_checkpoint.registry.queries import (
     QueryRoot,
+    check_named_location,
+    check_named_table,
     history_url,
     list_app_queries,
     plain_options,
     root_url,
 )
-from pyspark_checkpoint.registry.trust import check_named_location, check_named_table
 from pyspark_checkpoint.restorer.api import RestoreRequest, execute_restore
 from pyspark_checkpoint.restorer.execute import RestoreReport
 from pyspark_checkpoint.restorer.lock import find_interrupted

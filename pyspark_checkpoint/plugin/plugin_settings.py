@@ -11,8 +11,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 
+from pyspark_checkpoint.capture.location_status import STALE_CHOICES
 from pyspark_checkpoint.errors import SettingsError
-from pyspark_checkpoint.listener.policy import INTERVAL_SECONDS, STALE_CHOICES
+from pyspark_checkpoint.listener.worker import INTERVAL_SECONDS
 from pyspark_checkpoint.store.options import HIDDEN, KNOWN, is_store_option
 
 PREFIX = "spark.ckpt."

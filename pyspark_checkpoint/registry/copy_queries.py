@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
-from pyspark_checkpoint.errors import CheckpointError, RefusedError
+from pyspark_checkpoint.errors import CheckpointError, NoCheckpoint
 from pyspark_checkpoint.history.checkpoint_store import CheckpointStore
 from pyspark_checkpoint.history.copy_plan import CopyPlan
 from pyspark_checkpoint.history.replication import OnCopyProgress, copy_store
 from pyspark_checkpoint.registry.queries import (
+    NO_CHECKPOINTS_HINT,
+    Options,
     QueryRoot,
     find_query,
     history_url,
@@ -23,8 +25,6 @@ from pyspark_checkpoint.registry.queries import (
 )
 from pyspark_checkpoint.store.open import open_object_store
 
-Options = Mapping[str, str]
-
 
 @dataclass(frozen=True, slots=True)
 class HistoryCopy:
@@ -34,7 +34,7 @@ class HistoryCopy:
     target_url: str
     root: QueryRoot | None = None
     problem: CheckpointError | None = None
-    """Why it cannot be told where the history is, which is one of several."""
+    """Why the history, which is one of several, was not found."""
 
     @property
     def label(self) -> str:
@@ -64,12 +64,11 @@ def plan_histories(request: CopyRequest, options: Options | None = None) -> list
     roots = list_queries(parent) if request.query is None else read_names(parent).roots
     wanted = [root for root in roots if request.query in (None, root.name, root.query_id)]
     if not wanted and request.query is not None:
-        url = resolve_root(
-            request.source_url, request.query, options
-        )  # an older query of a name, by its id
+        # An older query of a name, by its id.
+        url = resolve_root(request.source_url, request.query, options)
         return [HistoryCopy(url, root_url(request.target_url, request.query))]
     if not wanted:
-        raise RefusedError(f"{parent.url} has no checkpoints", hint="look at the URL once more")
+        raise NoCheckpoint(f"{parent.url} has no checkpoints", hint=NO_CHECKPOINTS_HINT)
     if len(wanted) == 1:
         return [_plan_history(request, wanted[0], options)]
     return [_plan_one_of_several(request, root, options) for root in wanted]

@@ -1,43 +1,55 @@
-"""Where a query's history is below the URL that several queries share.
+"""Where a query's history is below the URL that several queries share, and what records may lead to.
 
 ``{url}/{query id}/`` is a store of its own, and ``{url}/names/{name}.json`` points to the newest query of
 that name. So two applications with one query name never share a history, and starting over after
 deleting a checkpoint location begins a new one. ``{url}/apps/{application}/{query id}.json`` is there for
 every query that an application has run: an automatic restore looks there.
+
+Records and manifests name tables and checkpoint locations by URL, and whoever can write to a store can
+write them. An Azure URL even names a host. So a table is opened with the user's credentials only in the
+account or bucket that the user typed, or in one that the option ``trustedStores`` lists. A checkpoint
+location may be anywhere that Spark reaches; only a host that is neither a cloud's own nor one that the user
+typed is refused. These checks send nothing.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from urllib.parse import unquote
 
 from pyspark_checkpoint.errors import (
     AlreadyExists,
+    Busy,
     Conflict,
     FormatError,
+    NoCheckpoint,
     NotFound,
     RefusedError,
-    Unavailable,
+    SettingsError,
     UnknownVersion,
 )
 from pyspark_checkpoint.format.envelope import decode_record, encode_record, sha256_hex
 from pyspark_checkpoint.format.keys import CONTROL_KEY
 from pyspark_checkpoint.history.checkpoint_store import CheckpointStore
-from pyspark_checkpoint.history.manifest_reader import read_record, read_stored
-from pyspark_checkpoint.registry.trust import check_named_table
+from pyspark_checkpoint.history.manifest_reader import exists, find_record, read_record, read_stored
+from pyspark_checkpoint.spark_files.location import LocationSpec
 from pyspark_checkpoint.store.base import ObjectStore, Stored
-from pyspark_checkpoint.store.open import open_object_store
+from pyspark_checkpoint.store.open import StoreHome, home_of, open_object_store
+from pyspark_checkpoint.store.options import TRUSTED_STORES, is_store_option
+from pyspark_checkpoint.store.url import AZURE_SUFFIXES, parse_store_url
 
+Options = Mapping[str, str]
 NAMES_PREFIX = "names/"
 APPS_PREFIX = "apps/"
 HISTORY_OPTIONS = ("encryptionKeyFile",)
 _UUID = re.compile(r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}\Z")
 DAMAGED_HINT = (
     "the history itself is at {URL}/{query id}, and can be given by that URL; the next start of the query "
-    "writes the record anew"
+    "writes a new record"
 )
+NO_CHECKPOINTS_HINT = "check the URL; ckpt list shows the queries below one"
 _MAX_NAME = 150
 _RACES = 20
 _UNSAFE = re.compile(r"[^A-Za-z0-9_=-]")
@@ -58,7 +70,7 @@ class QueryRoot:
 
 @dataclass(frozen=True, slots=True)
 class DamagedName:
-    """A name whose record cannot be read. The history that it led to may be there, and whole."""
+    """A name whose record cannot be read. The history that it points to may be intact."""
 
     key: str
     name: str
@@ -71,13 +83,13 @@ class DamagedName:
 
 @dataclass(frozen=True, slots=True)
 class QueryNames:
-    """All names below a URL: the queries that they lead to, and those that lead nowhere now."""
+    """All names below a URL: the queries that they point to, and the damaged ones."""
 
     roots: tuple[QueryRoot, ...] = ()
     damaged: tuple[DamagedName, ...] = ()
 
 
-def plain_options(options: Mapping[str, str] | None) -> dict[str, str]:
+def plain_options(options: Options | None) -> dict[str, str]:
     """The options of the store itself, without those of the history in it."""
     return {name: value for name, value in (options or {}).items() if name not in HISTORY_OPTIONS}
 
@@ -85,7 +97,10 @@ def plain_options(options: Mapping[str, str] | None) -> dict[str, str]:
 def root_url(url: str, query_id: str) -> str:
     """The URL of one query's own store."""
     if _UUID.match(query_id) is None:
-        raise RefusedError(f"not a query id: {query_id[:80]!r}")
+        raise RefusedError(
+            f"not a query id: {query_id[:80]!r}",
+            hint="give the id that ckpt list shows, or the query's name",
+        )
     return f"{url.rstrip('/')}/{query_id}"
 
 
@@ -114,7 +129,7 @@ def _spelled(name: str) -> str:
 def register(parent: ObjectStore, root: QueryRoot) -> None:
     """Point a query's name, or its id if it has none, at its newest history; list it by application.
 
-    A query that began later keeps its name, however late this one is registered.
+    A query that began later keeps the name, however late this one is registered.
     """
     fields = {
         "name": root.name,
@@ -144,7 +159,7 @@ def _put_newest(parent: ObjectStore, key: str, record: bytes, timestamp_ms: int)
         except (AlreadyExists, Conflict):
             continue
         return
-    raise Unavailable(f"{key} is written by others all the time", key=key)
+    raise Busy(f"gave up after {_RACES} conflicting writes to {key}", hint="try again")
 
 
 def _find_stored(parent: ObjectStore, key: str) -> Stored | None:
@@ -177,7 +192,7 @@ def read_names(parent: ObjectStore) -> QueryNames:
 
 
 def list_queries(parent: ObjectStore) -> list[QueryRoot]:
-    """All queries that have a history below a URL, by name; an error if one of them cannot be told."""
+    """All queries that have a history below a URL, by name; an error if one of them is damaged."""
     names = read_names(parent)
     for damaged in names.damaged:
         raise damaged.error()
@@ -187,21 +202,19 @@ def list_queries(parent: ObjectStore) -> list[QueryRoot]:
 def find_query(parent: ObjectStore, name: str) -> QueryRoot | None:
     """The newest query of that name, or without a name of that id; None if there is none."""
     key = name_key(name)
-    try:
-        return _decode(read_record(parent, key), key)
-    except NotFound:
-        return None
+    data = find_record(parent, key)
+    return None if data is None else _decode(data, key)
 
 
 def list_app_queries(parent: ObjectStore, app_name: str) -> list[QueryRoot]:
     """The queries that an application of this name has run with checkpoints below a URL.
 
-    One that cannot be told is an error: whoever restores by itself must not leave it out.
+    A damaged one is an error: an automatic restore must not leave it out.
     """
     return [_decode(read_record(parent, info.key), info.key) for info in parent.list(app_prefix(app_name))]
 
 
-def resolve_root(url: str, query: str | None, options: Mapping[str, str] | None = None) -> str:
+def resolve_root(url: str, query: str | None, options: Options | None = None) -> str:
     """The URL of the history that is meant: ``url`` itself, or the one query below it, or the named one.
 
     A query whose ckpt-sink commits its state with its rows has its history in its table.
@@ -217,7 +230,7 @@ def resolve_root(url: str, query: str | None, options: Mapping[str, str] | None 
 
 
 def _resolve_unnamed(url: str, query: str | None, names: QueryNames, where: str) -> str:
-    """The history of an id that no name leads to. What is damaged is never taken for absent."""
+    """The history of an id that no name leads to. A damaged record never counts as absent."""
     is_id = query is not None and _UUID.match(query) is not None
     is_lost = is_id and all(root.query_id != query for root in names.roots)
     for damaged in names.damaged:
@@ -227,15 +240,15 @@ def _resolve_unnamed(url: str, query: str | None, names: QueryNames, where: str)
         return root_url(url, query)
     known = [root.name or root.query_id for root in names.roots]
     if not known:
-        raise RefusedError(f"{where} has no checkpoints", hint="look at the URL once more")
+        raise NoCheckpoint(f"{where} has no checkpoints", hint=NO_CHECKPOINTS_HINT)
     choices = ", ".join(sorted([*known, *(damaged.name for damaged in names.damaged)])[:20])
-    raise RefusedError(
-        f"{where} holds the histories of several queries" if query is None else f"no query {query!r}",
-        hint=f"name one of: {choices}",
-    )
+    if query is None:
+        text = f"{where} holds the histories of several queries"
+        raise RefusedError(text, hint=f"name one of: {choices}")
+    raise NoCheckpoint(f"no query {query!r} below {where}", hint=f"name one of: {choices}")
 
 
-def history_url(url: str, root: QueryRoot, options: Mapping[str, str] | None = None) -> str:
+def history_url(url: str, root: QueryRoot, options: Options | None = None) -> str:
     """Where a query's state is kept: in the history of its table if that has it, otherwise in its own.
 
     Refused if the table is in another account or bucket than ``url``, unless the options trust that one.
@@ -247,14 +260,14 @@ def history_url(url: str, root: QueryRoot, options: Mapping[str, str] | None = N
     return root_url(url, root.query_id)
 
 
-def _has_state(root: QueryRoot, options: Mapping[str, str] | None) -> bool:
+def _has_state(root: QueryRoot, options: Options | None) -> bool:
     """Whether the table's newest checkpoint that can be read has the state of this query."""
     table = CheckpointStore.open(root.table, options)
     for number in reversed(table.list_ids()):
         try:
             manifest = table.load_by_id(number)
         except FormatError:
-            continue  # what is damaged is told by whoever reads it
+            continue  # verify reports what is damaged
         if manifest is not None:
             return manifest.query.id == root.query_id and manifest.state is not None
     return False
@@ -262,11 +275,7 @@ def _has_state(root: QueryRoot, options: Mapping[str, str] | None) -> bool:
 
 def is_history(store: ObjectStore) -> bool:
     """Whether a store is one query's history, and not only what several lie below."""
-    try:
-        store.head(CONTROL_KEY)
-    except NotFound:
-        return False
-    return True
+    return exists(store, CONTROL_KEY)
 
 
 def _decode(data: bytes, name: str) -> QueryRoot:
@@ -281,4 +290,63 @@ def _decode(data: bytes, name: str) -> QueryRoot:
             str(fields.get("checkpoint_location", "")),
         )
     except (KeyError, TypeError, ValueError):
-        raise FormatError(f"{name} lacks a field, or has one of another type") from None
+        raise FormatError(f"{name} lacks a field, or has one of another type", hint=DAMAGED_HINT) from None
+
+
+# --- which places that records name may be opened ------------------------------------------------
+
+
+def check_named_table(
+    table_url: str,
+    typed_url: str,
+    options: Options | None = None,
+    table_options: Options | None = None,
+) -> None:
+    """Refuse a table that a record names elsewhere than in the account or bucket of ``typed_url``.
+
+    ``table_options`` are what the table is opened with, if those are not ``options``.
+    """
+    home = _named_home(table_url, options if table_options is None else table_options)
+    if home not in _trusted_homes(typed_url, options, table_options):
+        raise RefusedError(
+            f"a record names the table {table_url!r}, in another account or bucket than {typed_url}",
+            hint=f"if it is yours, give the option {TRUSTED_STORES}={home.spelled} (--option, "
+            f"spark.ckpt.option.{TRUSTED_STORES}), or the table's own URL",
+        )
+
+
+def check_named_location(location_url: str, typed_url: str, options: Options | None = None) -> None:
+    """Refuse a checkpoint location that a record names on a host which no cloud has and nobody typed."""
+    if not location_url or LocationSpec(location_url).is_foreign:
+        return
+    suffix = parse_store_url(location_url).azure_suffix
+    if suffix is None or suffix in AZURE_SUFFIXES:
+        return
+    home = _named_home(location_url, options)
+    if home not in _trusted_homes(typed_url, options):
+        raise RefusedError(
+            f"a record names the checkpoint location {location_url!r} on a host that is none of Azure's",
+            hint=f"if it is yours, give the option {TRUSTED_STORES}={home.spelled}",
+        )
+
+
+def _named_home(url: str, options: Options | None) -> StoreHome:
+    try:
+        return _home(url, options)
+    except SettingsError as error:
+        raise RefusedError(
+            f"a record names {url!r}, which cannot be opened: {error.message}",
+            hint=error.hint or "give the URL of the table or history itself",
+        ) from None
+
+
+def _trusted_homes(typed_url: str, *options: Options | None) -> Iterator[StoreHome]:
+    yield _home(typed_url, options[0])
+    for given in options:
+        for name, value in (given or {}).items():
+            if name.lower() == TRUSTED_STORES.lower():
+                yield from (_home(url.strip(), given) for url in value.split(",") if url.strip())
+
+
+def _home(url: str, options: Options | None) -> StoreHome:
+    return home_of(url, {name: value for name, value in (options or {}).items() if is_store_option(name)})

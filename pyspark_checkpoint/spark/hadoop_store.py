@@ -8,7 +8,9 @@ from __future__ import annotations
 
 import tempfile
 from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
+from typing import IO
 
 from pyspark.sql import SparkSession
 
@@ -57,7 +59,11 @@ class HadoopStore(ObjectStore):
         """Write a file. ``if_absent`` is for small ones; there is no compare-and-swap."""
         check_conditions(if_absent, if_match)
         if if_match is not None:
-            raise Invalid("Hadoop's file systems cannot compare and swap", key=key)
+            raise Invalid(
+                "Hadoop's file systems cannot compare and swap",
+                key=key,
+                hint="keep checkpoints on S3, GCS, Azure or a local disk",
+            )
         where = self._url(key)
         if if_absent:
             self._files.create(where, data.read() if hasattr(data, "read") else bytes(data))
@@ -84,25 +90,30 @@ class HadoopStore(ObjectStore):
         where = self._url(key)
         size_bytes, _ = self._files.facts(where)
         if begin > size_bytes:
-            raise Invalid(f"{key} is shorter than {begin}", key=key)
+            raise Invalid(
+                f"{key} is shorter than {begin}", key=key, hint="list it once more: it has changed"
+            )
         stop = size_bytes if stop is None else min(stop, size_bytes)
         if stop - begin <= _SMALL_BYTES:
             return self._files.read(where, begin, stop - begin) if stop > begin else b""
-        with tempfile.TemporaryDirectory(prefix="ckpt-") as directory:
-            local = Path(directory, "file")
-            self._files.fetch(where, str(local))
-            with local.open("rb") as file:
-                file.seek(begin)
-                return file.read(stop - begin)
+        with self._fetched(where) as file:
+            file.seek(begin)
+            return file.read(stop - begin)
 
     def stream(self, key: str, *, chunk_bytes: int = CHUNK_BYTES) -> Iterator[bytes]:
         """The whole file in chunks."""
+        with self._fetched(self._url(key)) as file:
+            while chunk := file.read(chunk_bytes):
+                yield chunk
+
+    @contextmanager
+    def _fetched(self, url: str) -> Iterator[IO[bytes]]:
+        """A file on the local disk, for the length of a block."""
         with tempfile.TemporaryDirectory(prefix="ckpt-") as directory:
             local = Path(directory, "file")
-            self._files.fetch(self._url(key), str(local))
+            self._files.fetch(url, str(local))
             with local.open("rb") as file:
-                while chunk := file.read(chunk_bytes):
-                    yield chunk
+                yield file
 
     def head(self, key: str) -> ObjectInfo:
         """A file's size and time."""

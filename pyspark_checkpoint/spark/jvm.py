@@ -19,12 +19,32 @@ from pyspark.sql import SparkSession
 from pyspark.sql.streaming.listener import JStreamingQueryListener
 
 from pyspark_checkpoint.clock import Clock
-from pyspark_checkpoint.errors import AlreadyExists, Denied, NotFound, RefusedError, StoreError, Unavailable
+from pyspark_checkpoint.errors import (
+    AlreadyExists,
+    Denied,
+    InUse,
+    NotFound,
+    RefusedError,
+    StoreError,
+    Unavailable,
+    Unsupported,
+)
 
 _STOP_SECONDS = 60.0
-
 _HADOOP = ("fs.", "google.")
 _DOOR = "io.github.pysparkcheckpoint.SideDoor"
+_CONNECT = "pyspark.sql.connect."
+_CLASSIC_HINT = "use Spark 4.1 to 4.3 with a classic session; under Connect, the plugin on the server"
+
+
+def check_classic(spark: SparkSession) -> None:
+    """Refuse a session of Spark Connect: its queries run in a JVM that this process cannot reach."""
+    if any(kind.__module__.startswith(_CONNECT) for kind in type(spark).__mro__):
+        raise Unsupported(
+            "queries of a Spark Connect session cannot be checkpointed from the client",
+            hint="use the plugin on the Connect server: start it with spark.plugins and spark.ckpt.url "
+            "(docs/plugin.md)",
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,10 +70,8 @@ def find_running_query(spark: SparkSession, query_id: str) -> RunningQuery | Non
             is_micro_batch=execution.getClass().getSimpleName() == "MicroBatchExecution",
         )
     except Py4JError as error:
-        raise RefusedError(
-            "this Spark does not say where a query's checkpoint location is",
-            hint="Spark 4.1 to 4.3 with a classic session is needed; under Connect use the server's side",
-        ) from error
+        text = "this Spark does not say where a query's checkpoint location is"
+        raise Unsupported(text, hint=_CLASSIC_HINT) from error
 
 
 def stop_query(spark: SparkSession, query_id: str) -> None:
@@ -133,10 +151,8 @@ def hadoop_settings(spark: SparkSession) -> dict[str, str]:
         names = [entry["key"] for entry in json.loads(text.toString())["properties"] if _is_chosen(entry)]
         values = {name: conf.get(name) for name in names}
     except Py4JError as error:
-        raise RefusedError(
-            "this Spark does not say how it reaches its file systems",
-            hint="Spark 4.1 to 4.3 with a classic session is needed; under Connect use the server's side",
-        ) from error
+        text = "this Spark does not say how it reaches its file systems"
+        raise Unsupported(text, hint=_CLASSIC_HINT) from error
     return {f"spark.hadoop.{name}": str(value) for name, value in values.items() if value is not None}
 
 
@@ -160,11 +176,6 @@ def find_last_progress(spark: SparkSession, query_id: str) -> str | None:
         return None
 
 
-def is_local(spark: SparkSession) -> bool:
-    """Whether the executors run in the driver's own process."""
-    return str(spark.sparkContext.master).startswith("local")
-
-
 def is_stopping(spark: SparkSession) -> bool:
     """Whether Spark is on its way down: it runs no job any more."""
     context = spark.sparkContext._jsc
@@ -180,7 +191,7 @@ def plugin_watches(spark: SparkSession, run_id: str, url: str) -> bool:
         door = kind.current()
         return door is not None and bool(door.watches(run_id, url))
     except Py4JError:
-        return False  # the store tells, when both come to write there
+        return False  # then the second of them steps aside when it writes
 
 
 def _active_queries(spark: SparkSession) -> Any:
@@ -190,7 +201,7 @@ def _active_queries(spark: SparkSession) -> Any:
 def _uuid(spark: SparkSession, query_id: str) -> Any:
     jvm = spark._jvm
     if jvm is None:
-        raise RefusedError("the Spark session has ended")
+        raise RefusedError("the Spark session has ended", hint="start a new session, and the query in it")
     return jvm.java.util.UUID.fromString(query_id)
 
 
@@ -241,7 +252,7 @@ class HadoopFiles:
         with _translated(url):
             status = self._fs(url).getFileStatus(self._path(url))
             if status.isDirectory():
-                raise NotFound(f"{url} is a directory")
+                raise NotFound(f"{url} is a directory", hint="give the path of a file")
             return int(status.getLen()), int(status.getModificationTime())
 
     def read(self, url: str, start: int, size_bytes: int) -> bytes:
@@ -276,7 +287,7 @@ class HadoopFiles:
             files.copyFromLocalFile(False, True, self._path(f"file://{local}"), temporary)
             files.delete(target, False)
             if not files.rename(temporary, target):
-                raise Unavailable(f"{url} could not be written")
+                raise Unavailable(f"{url} could not be written", hint=_HADOOP_HINT)
 
     def delete(self, url: str) -> None:
         """Remove a file; an absent one is fine."""
@@ -288,13 +299,19 @@ class HadoopFiles:
         with _translated(source_url):
             files, target = self._fs(source_url), self._path(target_url)
             if files.exists(target) or not files.rename(self._path(source_url), target):
-                raise RefusedError(f"{source_url} could not be renamed to {target_url}")
+                raise InUse(
+                    f"{source_url} could not be renamed to {target_url}",
+                    hint="look whether the target exists, and whether this user may rename there",
+                )
 
     def _path(self, url: str) -> Any:
         return self._jvm.org.apache.hadoop.fs.Path(url)
 
     def _fs(self, url: str) -> Any:
         return self._path(url).getFileSystem(self._conf)
+
+
+_HADOOP_HINT = "try it with hdfs dfs, or the file system's own command, as the user of the driver"
 
 
 @contextlib.contextmanager
@@ -304,17 +321,20 @@ def _translated(url: str) -> Iterator[None]:
     except Py4JJavaError as error:
         raise _hadoop_error(url, str(error.java_exception.getClass().getSimpleName())) from None
     except Py4JError:
-        raise Unavailable(f"{url}: the driver's JVM does not answer") from None
+        text = f"{url}: the driver's JVM does not answer"
+        raise Unavailable(text, hint="look at the driver's log; start the application again") from None
 
 
 def _hadoop_error(url: str, kind: str) -> StoreError:
     if kind in ("FileNotFoundException", "NoSuchFileException"):
-        return NotFound(f"{url} does not exist")
+        return NotFound(f"{url} does not exist", hint="check the path, and the file system in it")
     if kind in ("FileAlreadyExistsException",):
-        return AlreadyExists(f"{url} exists")
+        return AlreadyExists(f"{url} exists", hint="choose another path")
     if kind in ("AccessControlException", "AccessDeniedException"):
-        return Denied(f"{url}: Hadoop does not allow it")
-    return Unavailable(f"{url}: Hadoop says {kind}")
+        return Denied(
+            f"{url}: Hadoop does not allow it", hint="let the user of the driver read and write it"
+        )
+    return Unavailable(f"{url}: Hadoop says {kind}", hint=_HADOOP_HINT)
 
 
 class SideDoor:
@@ -325,7 +345,7 @@ class SideDoor:
         gateway: Any = launch_gateway()  # type: ignore[no-untyped-call]
         door = getattr(gateway.jvm, _DOOR).current()
         if door is None:
-            raise RefusedError("the driver has ended")
+            raise RefusedError("the driver has ended", hint="start the application again")
         self._door = door
         java_context = gateway.jvm.JavaSparkContext(door.attach())
         conf = SparkConf(_jconf=java_context.getConf())

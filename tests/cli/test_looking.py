@@ -20,7 +20,7 @@ from pyspark_checkpoint.format.keys import CONTROL_KEY, manifest_key
 from pyspark_checkpoint.history.checkpoint_store import CheckpointStore
 from pyspark_checkpoint.history.overview import Entry
 from pyspark_checkpoint.jar import build_jar, find_jar
-from pyspark_checkpoint.listener.health import Trouble, clear_trouble, put_trouble
+from pyspark_checkpoint.listener.health import HealthRecord, clear_health, put_health
 from pyspark_checkpoint.store.open import open_object_store
 from tests.cli.kit import Shell, make_table
 from tests.support.made_location import QUERY_ID
@@ -177,7 +177,7 @@ def test_watch_once_tells_the_newest_of_each_query(ckpt: Shell, parent: Path) ->
 def test_watch_shows_captures_that_fail(ckpt: Shell, parent: Path) -> None:
     """What a listener told the store, for all queries and for one; gone when captures work again."""
     store = open_object_store(str(parent))
-    put_trouble(store, Trouble(QUERY_ID, "the location is not shared", 1_700_000_000_000))
+    put_health(store, HealthRecord(QUERY_ID, "the location is not shared", 1_700_000_000_000))
     for typed in (("watch", parent), ("watch", parent, "--query", "orders")):
         assert (
             "captures fail since 2023-11-14 22:13:20Z: the location is not shared"
@@ -189,7 +189,7 @@ def test_watch_shows_captures_that_fail(ckpt: Shell, parent: Path) -> None:
         ("orders", "checkpoint"),
         ("orders", "problem"),
     ]
-    clear_trouble(store, QUERY_ID)
+    clear_health(store, QUERY_ID)
     assert "captures fail" not in ckpt("watch", parent, "--once").out
 
 
@@ -199,9 +199,9 @@ def test_watch_once_says_by_its_status_that_something_is_wrong(
     """For scripts: one query of several that cannot be read, captures that fail, a damaged history."""
     assert ckpt("watch", parent, "--once").status == exits.DONE
     store = open_object_store(str(parent))
-    put_trouble(store, Trouble(QUERY_ID, "the location is not shared", 1_700_000_000_000))
+    put_health(store, HealthRecord(QUERY_ID, "the location is not shared", 1_700_000_000_000))
     assert ckpt("watch", parent, "--once").status == exits.FOUND
-    clear_trouble(store, QUERY_ID)
+    clear_health(store, QUERY_ID)
     (parent / QUERY_ID / CONTROL_KEY).write_bytes(b"{}")
     assert ckpt("watch", parent, "--once", "--json").status == exits.FOUND
     flip(table, CONTROL_KEY, 5)

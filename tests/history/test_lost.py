@@ -24,7 +24,7 @@ from pyspark_checkpoint.history.sink_status import read_status, record_status
 from pyspark_checkpoint.restorer.api import RestoreRequest, dry_run, restore
 from pyspark_checkpoint.store.memory import MemoryStore
 from tests.support.history_kit import History, commit, history_of
-from tests.support.made_location import MadeLocation, capture, contents, needed, taker
+from tests.support.made_location import MadeLocation, capture, contents, needed, open_capture
 
 LOST = "is missing, although _latest shows that it was committed"
 
@@ -200,7 +200,7 @@ def test_a_restore_says_what_it_steps_over_and_records_that_it_went_back(
     newest = CheckpointStore.open(url).load_latest()
     assert newest is not None
     assert (newest.kind, newest.rollback_of) == (ManifestKind.ROLLBACK, 2)
-    assert taker(made, url).run.head is not None, "a query that starts from there may claim"
+    assert open_capture(made, url).run.head is not None, "a query that starts from there may claim"
 
 
 def test_list_and_watch_show_the_lost_checkpoint(url: str, capsys: pytest.CaptureFixture[str]) -> None:

@@ -6,6 +6,7 @@ import logging
 import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager
+from itertools import pairwise
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
@@ -16,11 +17,13 @@ from pyspark.sql import SparkSession
 from pyspark_checkpoint.history.checkpoint_store import CheckpointStore
 from pyspark_checkpoint.listener import listener as listening
 from pyspark_checkpoint.listener import startup_guard as starting
+from pyspark_checkpoint.listener.listener import is_prune_due
 from pyspark_checkpoint.registry.queries import root_url
 from pyspark_checkpoint.session import CheckpointListener
 from pyspark_checkpoint.spark.jvm import RunningQuery
-from tests.listener.test_worker import PATIENCE, wait_until
+from tests.listener.test_worker import PATIENCE
 from tests.support.made_location import MadeLocation
+from tests.support.waiting import wait_until
 
 SESSION = cast(
     "SparkSession", SimpleNamespace(version="4.3.0", sparkContext=SimpleNamespace(appName="app"))
@@ -87,7 +90,7 @@ def test_a_history_is_pruned_by_the_run_that_captures_it(queries: Queries) -> No
     assert epochs[-1] == 11
     assert 4 <= len(epochs) <= 6
     assert list(history.verify()) == []
-    assert (listener._histories, listener._looked) == ({}, {})
+    assert (listener._histories, listener._prune_asked) == ({}, {})
     assert [status.captured_epoch for status in listener.statuses] == [11]
 
 
@@ -111,7 +114,7 @@ def test_the_location_of_before_a_rollback_is_stopped_before_its_first_batch(
     assert "rolled back to batch 0: running on would undo that" in caplog.text
 
 
-def test_a_bounded_number_of_queries_that_have_ended_is_shown(
+def test_statuses_shows_a_bounded_number_of_ended_queries(
     queries: Queries, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """An application may start one after the other for months."""
@@ -123,3 +126,17 @@ def test_a_bounded_number_of_queries_that_have_ended_is_shown(
             pass
     assert [status.query_id for status in listener.statuses] == made[-3:]
     assert listener.has_ended
+
+
+@pytest.mark.parametrize("retain", [1, 2, 3, 4, 20, 21])
+@pytest.mark.parametrize("numbers_a_run", [1, 2, 3])
+def test_retention_is_due_however_many_checkpoint_ids_a_run_uses(retain: int, numbers_a_run: int) -> None:
+    """A scheduled query takes two a start, its claim and its batch: an even step would never be met."""
+    captured = range(1, 400, numbers_a_run)
+    pruned = [number for number in captured if is_prune_due(number, number - 2, retain)]
+    gaps = [later - earlier for earlier, later in pairwise(pruned)]
+    assert pruned
+    assert max(gaps) <= 3 * max(1, retain // 2) + numbers_a_run
+    running = [number for number in range(2, 400) if is_prune_due(number, number - 1, retain)]
+    assert len(running) <= 400 // max(1, retain // 2), "most epochs pay nothing"
+    assert min(running) > retain, "so long there is nothing to remove"

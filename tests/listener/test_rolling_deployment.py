@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from pyspark_checkpoint.capture.location_status import Standing
+from pyspark_checkpoint.capture.location_status import LocationStatus
 from pyspark_checkpoint.errors import FencedError, Invalid, RefusedError
 from pyspark_checkpoint.format.keys import manifest_key, parse_manifest_key
 from pyspark_checkpoint.format.manifest import ManifestKind
@@ -31,10 +31,11 @@ from pyspark_checkpoint.spark_files.location import LocationSpec
 from pyspark_checkpoint.store.local.local_store import LocalStore
 from pyspark_checkpoint.store.open import open_object_store
 from pyspark_checkpoint.testing.faulty_store import SimulatedCrash
-from tests.listener.test_worker import PATIENCE, Watch, wait_until
+from tests.listener.test_worker import PATIENCE, Watch
 from tests.outputs.test_ckpt_sink import save_rows
 from tests.restorer.test_restore_steps import Life, living
-from tests.support.made_location import QUERY_ID, MadeLocation, contents, needed, taker
+from tests.support.made_location import QUERY_ID, MadeLocation, contents, needed, open_capture
+from tests.support.waiting import wait_until
 
 
 @contextmanager
@@ -61,7 +62,7 @@ class OldDriver:
     def __init__(self, path: Path, url: str, batches: int = 3) -> None:
         self.made = MadeLocation(path).commit(*range(batches))
         self.url = url
-        self.capture: QueryCapture = taker(self.made, url)
+        self.capture: QueryCapture = open_capture(self.made, url)
         self.capture.capture(batches - 1)
         self.next_batch = batches
 
@@ -97,7 +98,7 @@ def test_the_new_driver_captures_although_the_old_one_was_faster(tmp_path: Path)
         watch.worker.finish(PATIENCE)
 
 
-def test_a_worker_whose_claim_always_loses_tries_again(tmp_path: Path) -> None:
+def test_a_worker_whose_claim_always_loses_retries(tmp_path: Path) -> None:
     """It gives up for this time only: the next look claims the store."""
     old = OldDriver(tmp_path / "location", str(tmp_path / "store"))
     before = _ended(tmp_path)
@@ -127,7 +128,7 @@ def _ended(tmp_path: Path) -> Any:
 def test_the_first_capture_of_a_young_store_is_not_fenced_by_the_old_drivers_first(tmp_path: Path) -> None:
     """Both found the store empty, so that there was nothing to claim."""
     url, made = str(tmp_path / "store"), MadeLocation(tmp_path / "location").commit(0, 1)
-    old, new = taker(made, url, run_id="old"), taker(made, url, run_id="new")
+    old, new = open_capture(made, url, run_id="old"), open_capture(made, url, run_id="new")
     with faster(lambda: old.capture(0)):
         assert new.capture(1) is not None
     with pytest.raises(FencedError):
@@ -139,18 +140,18 @@ def test_the_first_capture_of_a_young_store_is_not_fenced_by_the_old_drivers_fir
     assert claim is not None and (claim.kind, claim.run_id) == (ManifestKind.CLAIM, "new")
 
 
-def test_a_slow_first_capture_asks_its_start_check_before_it_takes_a_later_run_over(tmp_path: Path) -> None:
+def test_a_slow_first_capture_runs_its_start_check_before_it_claims(tmp_path: Path) -> None:
     """Its location was behind what the later run has committed: that one is live, and goes on."""
     url, made = str(tmp_path / "store"), MadeLocation(tmp_path / "location").commit(0)
-    standing = Standing.of(LocationSpec(str(made.path)).open())
+    status = LocationStatus.of(LocationSpec(str(made.path)).open())
 
     def check(head: Head) -> None:
-        problem = standing.find_problem(head.manifest, "slow")
+        problem = status.find_problem(head.manifest, "slow")
         if problem is not None:
             raise RefusedError(problem)
 
-    slow = taker(made, url, run_id="slow", check=check)
-    later = taker(made, url, run_id="later")
+    slow = open_capture(made, url, run_id="slow", check=check)
+    later = open_capture(made, url, run_id="later")
 
     def goes_on() -> None:
         made.commit(1, 2)
@@ -168,11 +169,11 @@ def test_a_slow_first_capture_asks_its_start_check_before_it_takes_a_later_run_o
     assert later.capture(3) is not None, "it was not fenced"
 
 
-def test_a_query_that_has_ended_takes_nobody_over_who_was_faster(tmp_path: Path) -> None:
+def test_a_query_that_has_ended_does_not_fence_a_faster_run(tmp_path: Path) -> None:
     """The store was empty when it began, and is a later run's by now: its worker ends as a fenced one."""
     url, made = str(tmp_path / "store"), MadeLocation(tmp_path / "location").commit(0)
     gate = threading.Semaphore(1)
-    later = taker(made, url, run_id="later")
+    later = open_capture(made, url, run_id="later")
     with gate:
         watch = Watch(made, url, WorkerSettings(0.0, 3600.0), gate)
         later.capture(0)
@@ -185,7 +186,7 @@ def test_a_query_that_has_ended_takes_nobody_over_who_was_faster(tmp_path: Path)
 
 
 @pytest.mark.parametrize("times", [1, 3])
-def test_a_restore_takes_over_from_a_driver_that_is_faster(tmp_path: Path, times: int) -> None:
+def test_a_restore_claims_from_a_driver_that_commits_meanwhile(tmp_path: Path, times: int) -> None:
     """What it committed meanwhile is not in the location: the history goes back with it, and says so."""
     old = OldDriver(tmp_path / "old", str(tmp_path / "store"))
     fresh = tmp_path / "fresh"
@@ -222,7 +223,7 @@ def _die(*_: object) -> None:
 
 
 @pytest.mark.parametrize("steps", [2, 5, None], ids=["marked", "half written", "all written"])
-def test_an_automatic_restore_begins_again_with_the_newer_checkpoint(
+def test_an_automatic_restore_starts_over_with_the_newer_checkpoint(
     tmp_path: Path, steps: int | None
 ) -> None:
     """No application has chosen the one that was interrupted: it is not in the way for ever."""
@@ -234,7 +235,7 @@ def test_an_automatic_restore_begins_again_with_the_newer_checkpoint(
     old.check_fenced()
 
 
-def test_dying_at_any_step_of_beginning_again_leaves_what_the_next_start_finishes(tmp_path: Path) -> None:
+def test_a_crash_at_any_step_of_starting_over_is_finished_by_the_next_start(tmp_path: Path) -> None:
     """Also between the older mark and the newer one, and while the older files are removed."""
     counted = Life()
     _, settings = interrupted(tmp_path / "counted")
@@ -266,7 +267,7 @@ def rolled_back(tmp_path: Path) -> tuple[OldDriver, PluginSettings]:
     return old, settings
 
 
-def test_dying_while_a_later_batch_is_removed_leaves_what_the_next_start_finishes(tmp_path: Path) -> None:
+def test_a_crash_while_a_later_batch_is_removed_is_finished_by_the_next_start(tmp_path: Path) -> None:
     """The older restore was of a later batch: what is left of it is no sign that a query ran there."""
     counted = Life()
     _, settings = rolled_back(tmp_path / "counted")
@@ -301,7 +302,7 @@ def test_a_query_that_ran_after_a_later_batch_was_removed_is_noticed(tmp_path: P
 
 
 @pytest.mark.parametrize("data", [b"{ damaged", None], ids=["damaged", "gone"])
-def test_an_automatic_restore_gives_way_to_an_older_checkpoint_if_its_own_is_bad(
+def test_an_automatic_restore_falls_back_if_its_checkpoint_is_damaged(
     tmp_path: Path, data: bytes | None
 ) -> None:
     """The manifest of the interrupted one cannot be read any more: it can never be repeated."""
@@ -318,7 +319,7 @@ def test_an_automatic_restore_gives_way_to_an_older_checkpoint_if_its_own_is_bad
     assert contents(tmp_path / "location") == needed(old.made, 2)
 
 
-def test_an_automatic_restore_does_not_give_way_to_an_older_checkpoint_if_its_own_is_good(
+def test_an_automatic_restore_does_not_fall_back_if_its_checkpoint_is_intact(
     tmp_path: Path,
 ) -> None:
     """Who comes with an older one has looked before the newer one was there."""
@@ -334,7 +335,7 @@ def test_an_automatic_restore_does_not_give_way_to_an_older_checkpoint_if_its_ow
     assert contents(tmp_path / "location") == left
 
 
-def test_a_restore_that_somebody_chose_is_not_begun_again(tmp_path: Path) -> None:
+def test_a_restore_of_a_chosen_checkpoint_does_not_start_over(tmp_path: Path) -> None:
     """Neither by an automatic one, nor by a later one by hand: that one has to be repeated."""
     old, settings = app(tmp_path)
     location = tmp_path / "location"
@@ -350,7 +351,7 @@ def test_a_restore_that_somebody_chose_is_not_begun_again(tmp_path: Path) -> Non
         restore(other.url, str(tmp_path / "other" / "location"))
 
 
-def test_a_location_that_a_query_ran_in_is_not_begun_again(tmp_path: Path) -> None:
+def test_a_location_in_which_a_query_ran_does_not_start_over(tmp_path: Path) -> None:
     """Somebody removed the plugin, and ran the query from the unfinished location."""
     _, settings = interrupted(tmp_path)
     MadeLocation(tmp_path / "location", seed=3).commit(3)
@@ -360,7 +361,7 @@ def test_a_location_that_a_query_ran_in_is_not_begun_again(tmp_path: Path) -> No
     assert contents(tmp_path / "location") == left
 
 
-def test_where_a_mark_cannot_be_swapped_nothing_is_begun_again(
+def test_nothing_starts_over_where_a_mark_cannot_be_swapped(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Two processes could remove what the other has written."""
@@ -382,7 +383,7 @@ def with_table(tmp_path: Path) -> tuple[MadeLocation, QueryCapture, PluginSettin
     """A query that writes to a table, which is a batch ahead of the newest capture, as it may be."""
     url, table_url = str(tmp_path / "store"), str(tmp_path / "table")
     made = MadeLocation(tmp_path / "old").commit(0, 1, 2)
-    capture = taker(made, root_url(url, QUERY_ID), sink=f"ckpt-sink {table_url}")
+    capture = open_capture(made, root_url(url, QUERY_ID), sink=f"ckpt-sink {table_url}")
     capture.capture(2)
     made.commit(3)
     location = str(tmp_path / "location")
@@ -391,7 +392,7 @@ def with_table(tmp_path: Path) -> tuple[MadeLocation, QueryCapture, PluginSettin
     return made, capture, PluginSettings(url, "app", restore="missing"), table
 
 
-def test_the_table_goes_back_after_the_old_driver_is_fenced(tmp_path: Path) -> None:
+def test_the_table_is_rolled_back_after_the_old_driver_is_fenced(tmp_path: Path) -> None:
     """Else a capture of what the table had just lost would come between, and no start could go on."""
     made, capture, settings, table = with_table(tmp_path)
     with pytest.MonkeyPatch.context() as patch:
@@ -407,7 +408,7 @@ def test_the_table_goes_back_after_the_old_driver_is_fenced(tmp_path: Path) -> N
     assert contents(tmp_path / "location") == needed(made, 2)
 
 
-def test_what_the_old_driver_wrote_until_it_was_fenced_is_taken_back_too(tmp_path: Path) -> None:
+def test_what_the_old_driver_wrote_until_it_was_fenced_is_rolled_back_too(tmp_path: Path) -> None:
     """The table was where it had to be when the restore looked at it first."""
     _, capture, settings, table = with_table(tmp_path)
     capture.capture(3)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -17,7 +17,8 @@ from pyspark_checkpoint.format.manifest import CheckpointManifest, QueryInfo
 from pyspark_checkpoint.history.checkpoint_store import CheckpointStore
 from pyspark_checkpoint.listener.checkpointer import QueryCapture, claim_alone
 from pyspark_checkpoint.listener.worker import QueryWorker, WorkerSettings
-from tests.support.made_location import MadeLocation, taker
+from tests.support.made_location import MadeLocation, open_capture
+from tests.support.waiting import wait_until
 
 LONG = 3600.0
 PATIENCE = 30.0
@@ -59,7 +60,7 @@ class Watch:
         )
 
     def _taken(self) -> QueryCapture:
-        return taker(self.location, self.url, run_id=self.facts.run_id, instance_id="one")
+        return open_capture(self.location, self.url, run_id=self.facts.run_id, instance_id="one")
 
     def _begin(self) -> QueryCapture:
         if not hasattr(self, "capture"):
@@ -88,14 +89,6 @@ def watching(
         yield watch
     finally:
         watch.worker.finish(PATIENCE)
-
-
-def wait_until(holds: Callable[[], bool]) -> None:
-    """Wait for something that another thread does."""
-    deadline = SYSTEM_CLOCK.monotonic_seconds() + PATIENCE
-    while not holds():
-        assert SYSTEM_CLOCK.monotonic_seconds() < deadline, "it did not happen"
-        SYSTEM_CLOCK.sleep(0.01)
 
 
 def test_flush_returns_when_what_was_committed_is_durable(tmp_path: Path) -> None:
@@ -167,7 +160,7 @@ def test_a_notice_returns_at_once(tmp_path: Path) -> None:
         go.set()
 
 
-def test_events_that_spark_dropped_are_healed_by_looking(tmp_path: Path) -> None:
+def test_dropped_events_are_replaced_by_polling(tmp_path: Path) -> None:
     """No event at all comes after the first batch, and the second is captured all the same."""
     with watching(tmp_path, 0, poll_seconds=0.05) as watch:
         wait_until(lambda: watch.epochs() == [0])
@@ -187,7 +180,7 @@ def test_an_interval_is_kept_and_flush_does_not_wait_for_it(tmp_path: Path) -> N
         assert watch.epochs() == [0, 1]
 
 
-def test_a_look_that_finds_nothing_does_not_put_off_the_next_capture(tmp_path: Path) -> None:
+def test_a_poll_that_finds_nothing_does_not_delay_the_next_capture(tmp_path: Path) -> None:
     """The interval is between captures: what comes after a long silence is captured at once."""
     with watching(tmp_path, interval_seconds=LONG, poll_seconds=0.05) as watch:
         assert watch.worker.flush(PATIENCE)
@@ -196,7 +189,7 @@ def test_a_look_that_finds_nothing_does_not_put_off_the_next_capture(tmp_path: P
         wait_until(lambda: watch.epochs() == [0])
 
 
-def test_a_failure_is_counted_logged_once_and_tried_again(
+def test_a_failure_is_counted_logged_once_and_retried(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     """The query never hears of it; the status shows it; when the store is back, so are captures."""
@@ -221,7 +214,7 @@ def test_a_failure_is_counted_logged_once_and_tried_again(
         assert watch.health == [None, "the store is away", None]
 
 
-def test_a_foreign_error_is_a_failure_too_and_its_text_is_kept_back(
+def test_a_foreign_error_is_a_failure_whose_text_is_not_shown(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     """Whatever goes wrong goes wrong in the capture alone; foreign texts may hold secrets."""
@@ -238,13 +231,11 @@ def test_a_foreign_error_is_a_failure_too_and_its_text_is_kept_back(
         assert "secret" not in caplog.text
 
 
-def test_a_run_that_was_taken_over_stops_its_captures_for_good(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_a_fenced_run_stops_its_captures_for_good(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     """The other run's history is left alone, and whoever asked is told once."""
     with caplog.at_level(logging.ERROR), watching(tmp_path, 0) as watch:
         assert watch.worker.flush(PATIENCE)
-        other = taker(watch.location, watch.url)
+        other = open_capture(watch.location, watch.url)
         watch.location.commit(1)
         other.capture(1)
         watch.location.commit(2)
@@ -263,16 +254,16 @@ def test_the_second_producer_of_a_run_is_known_by_its_name(tmp_path: Path) -> No
     with watching(tmp_path, 0) as watch:
         assert watch.worker.flush(PATIENCE)
         first = watch.capture.run
-        other = taker(watch.location, watch.url, run_id=first.run_id, instance_id="two")
+        other = open_capture(watch.location, watch.url, run_id=first.run_id, instance_id="two")
         with pytest.raises(StepAside, match="made by one already"):
             claim_alone(other.run)
         watch.location.commit(1)
         with pytest.raises(StepAside):
             other.capture(1)
-        again = taker(watch.location, watch.url, run_id=first.run_id, instance_id="one")
+        again = open_capture(watch.location, watch.url, run_id=first.run_id, instance_id="one")
         claim_alone(again.run)
         assert again.capture(1) is not None, "the same producer, started again"
-        unnamed = taker(watch.location, watch.url, run_id=first.run_id)
+        unnamed = open_capture(watch.location, watch.url, run_id=first.run_id)
         assert unnamed.capture(1) is not None, "who has no name is nobody else"
 
 
@@ -285,7 +276,7 @@ def test_a_producer_that_came_second_ends_and_leaves_its_query_alone(
         run_id = watch.capture.run.run_id
         with gate:
             watch.location.commit(0)
-            taker(watch.location, watch.url, run_id=run_id, instance_id="two").capture(0)
+            open_capture(watch.location, watch.url, run_id=run_id, instance_id="two").capture(0)
         assert not watch.worker.flush(PATIENCE)
         wait_until(lambda: watch.worker.is_done)
         assert watch.worker.status.aside and not watch.worker.status.fenced
@@ -316,7 +307,7 @@ class Away:
         return self.capture(epoch)
 
 
-def test_a_query_that_ended_while_the_store_was_away_is_captured_when_it_is_back(tmp_path: Path) -> None:
+def test_a_query_that_ended_during_a_store_outage_is_captured_afterwards(tmp_path: Path) -> None:
     """There is no later epoch by which to try again: its last batch would never be durable."""
     with watching(tmp_path, 0, poll_seconds=0.05) as watch:
         assert watch.worker.flush(PATIENCE)
@@ -331,7 +322,7 @@ def test_a_query_that_ended_while_the_store_was_away_is_captured_when_it_is_back
         assert watch.worker.flush(PATIENCE)
 
 
-def test_closing_does_not_wait_for_a_store_that_stays_away(tmp_path: Path) -> None:
+def test_closing_does_not_wait_for_a_store_outage_to_end(tmp_path: Path) -> None:
     """One more try, and the thread ends."""
     with watching(tmp_path, 0) as watch:
         assert watch.worker.flush(PATIENCE)
@@ -344,7 +335,7 @@ def test_closing_does_not_wait_for_a_store_that_stays_away(tmp_path: Path) -> No
         assert not watch.worker.flush(1.0)
 
 
-def test_spark_is_asked_for_the_sources_until_an_event_tells_them(tmp_path: Path) -> None:
+def test_spark_is_asked_for_the_sources_until_an_event_names_them(tmp_path: Path) -> None:
     """A flush may come before the first event; the checkpoint is the same as one after it."""
     with watching(tmp_path, 0) as watch:
         assert watch.worker.flush(PATIENCE)
@@ -355,7 +346,7 @@ def test_spark_is_asked_for_the_sources_until_an_event_tells_them(tmp_path: Path
         assert told == ["told by Spark", "told by an event"]
 
 
-def test_whoever_is_told_of_a_fence_cannot_end_the_thread_badly(
+def test_an_error_in_on_fenced_does_not_break_the_worker(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     """Stopping the query may fail: the JVM may be gone."""
@@ -367,7 +358,7 @@ def test_whoever_is_told_of_a_fence_cannot_end_the_thread_badly(
         assert watch.worker.flush(PATIENCE)
         watch.fenced = None  # type: ignore[assignment]
         watch.worker._on_fenced = fail
-        taker(watch.location, watch.url)
+        open_capture(watch.location, watch.url)
         watch.location.commit(1)
         assert not watch.worker.flush(PATIENCE)
         wait_until(lambda: watch.worker.is_done)

@@ -12,15 +12,15 @@ import pytest
 from pyspark_checkpoint.clock import SYSTEM_CLOCK
 from pyspark_checkpoint.format.manifest import CheckpointManifest
 from pyspark_checkpoint.listener import worker
-from pyspark_checkpoint.listener.active_runs import CapturedRuns
-from pyspark_checkpoint.listener.worker import CaptureStatus, QueryWorker, WorkerSettings
+from pyspark_checkpoint.listener.worker import ActiveRuns, CaptureStatus, QueryWorker, WorkerSettings
 from pyspark_checkpoint.plugin import process as sidecar
 from pyspark_checkpoint.plugin.plugin_settings import PluginSettings
 from pyspark_checkpoint.restorer.api import restore
 from pyspark_checkpoint.session import CheckpointListener
 from pyspark_checkpoint.spark.jvm import SideDoor
-from tests.listener.test_worker import LONG, PATIENCE, Watch, wait_until, watching
-from tests.support.made_location import MadeLocation, contents, taker
+from tests.listener.test_worker import LONG, PATIENCE, Watch, watching
+from tests.support.made_location import MadeLocation, contents, open_capture
+from tests.support.waiting import wait_until
 
 
 class Slow:
@@ -59,7 +59,7 @@ def test_the_worker_of_an_earlier_run_gives_way_before_the_next_one_begins(
         assert old.fenced == new.fenced == []
 
 
-def test_a_run_that_ended_before_it_began_takes_nothing_over(tmp_path: Path) -> None:
+def test_a_run_that_ended_before_its_first_capture_claims_nothing(tmp_path: Path) -> None:
     """The store was away all its life. Its query runs again; what is left of it claims nothing."""
     location = MadeLocation(tmp_path / "location").commit(0)
     url, gate = str(tmp_path / "store"), threading.Semaphore(1)
@@ -78,7 +78,7 @@ def test_a_run_that_ended_before_it_began_takes_nothing_over(tmp_path: Path) -> 
     assert (old.epochs(), new.epochs()[-1], new.fenced) == ([], 1, [])
 
 
-def test_nothing_is_told_about_a_query_that_is_another_runs(tmp_path: Path) -> None:
+def test_a_superseded_worker_reports_nothing_about_its_query(tmp_path: Path) -> None:
     """One that is fenced after its query was started again would stop the new run, if so configured."""
     with watching(tmp_path, 0) as old:
         assert old.worker.flush(PATIENCE)
@@ -87,7 +87,7 @@ def test_nothing_is_told_about_a_query_that_is_another_runs(tmp_path: Path) -> N
         old.worker.notify()
         assert slow.reached.wait(PATIENCE)
         old.worker.give_way()
-        taker(old.location, old.url)
+        open_capture(old.location, old.url)
         slow.go.set()
         wait_until(lambda: old.worker.is_done)
         assert old.worker.status.fenced
@@ -97,7 +97,7 @@ def test_nothing_is_told_about_a_query_that_is_another_runs(tmp_path: Path) -> N
 def test_one_worker_a_run_and_one_run_a_history(tmp_path: Path) -> None:
     """A second listener steps aside; a later run follows; one that has ended is forgotten."""
     location, url = MadeLocation(tmp_path / "location").commit(0), str(tmp_path / "store")
-    runs, made = CapturedRuns(), []
+    runs, made = ActiveRuns(), []
 
     def make(after: QueryWorker | None) -> QueryWorker:
         made.append(Watch(location, url, WorkerSettings(0.0, LONG), after=after))
@@ -135,7 +135,7 @@ def end_after(watch: Watch, batch: int) -> None:
         watch.worker.end()
 
 
-def test_a_location_that_is_gone_before_all_was_captured_is_waited_for_and_given_up(
+def test_a_location_removed_before_the_last_capture_is_awaited_then_given_up(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     """A disk may come back, so not at once; but a thread for ever for each such query is no help."""
@@ -193,7 +193,7 @@ def test_a_location_that_was_restored_into_after_its_query_ended_is_left_alone(
 
 
 @pytest.mark.parametrize("epoch", [0, 1])
-def test_a_restore_after_everything_was_captured_is_no_word_worth(
+def test_a_restore_after_the_last_capture_is_not_reported(
     tmp_path: Path, caplog: pytest.LogCaptureFixture, epoch: int
 ) -> None:
     """The query has ended, its location was removed and restored, at its last batch or before it."""
@@ -221,7 +221,7 @@ class Removed:
         return self.capture(epoch)
 
 
-def test_a_location_that_is_removed_under_the_last_capture_is_no_failed_capture(
+def test_a_location_removed_during_the_last_capture_counts_as_removed(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     """As in a notebook that stops its query and removes everything: it is said once what is lost."""
@@ -259,7 +259,7 @@ class FakeListener:
         self.closed += 1
 
 
-def test_the_side_process_tries_again_for_a_bounded_number_of_ended_runs(
+def test_the_side_process_retries_a_bounded_number_of_ended_runs(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     """The oldest give up, once, with a warning; those that run, and those that are done, cost nothing."""

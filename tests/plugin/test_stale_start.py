@@ -55,7 +55,7 @@ def test_the_driver_refuses_a_stale_query_before_anybody_tries_to_stop_it(
     monkeypatch.setattr(startup_guard, "stop_starting_query", stop)
     door = SideDoor.__new__(SideDoor)
     door._door = java
-    start = startup_guard.Start(
+    start = startup_guard.StartupGuard(
         SimpleNamespace(),  # type: ignore[arg-type]
         QueryFacts(QueryInfo(id=made.query_id), "run", (), "console", "append"),
         LocationSpec(str(tmp_path / "location")),

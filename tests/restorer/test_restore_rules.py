@@ -26,9 +26,9 @@ from pyspark_checkpoint.history.checkpoint_store import CheckpointStore
 from pyspark_checkpoint.restorer import execute as restoring
 from pyspark_checkpoint.restorer.api import RestoreRequest, dry_run, restore, savepoint
 from pyspark_checkpoint.restorer.plan import RESTORE_MARKER, plan_restore
-from tests.support.made_location import MadeLocation, capture, contents, needed, taker
+from tests.support.made_location import MadeLocation, capture, contents, needed, open_capture
 from tests.support.made_stream import MadeStream
-from tests.support.servers.launch import S3Server
+from tests.support.servers.s3 import S3Server
 
 
 @pytest.fixture
@@ -194,7 +194,7 @@ def test_a_restore_that_dies_after_taking_over_can_be_repeated(
 
 def test_a_restore_fences_the_run_that_still_captures(made: MadeLocation, url: str, tmp_path: Path) -> None:
     """Going back is recorded; the old driver can add nothing after it."""
-    old = taker(made, url)
+    old = open_capture(made, url)
     for epoch in (0, 1, 2):
         old.capture(epoch)
     restore(url, str(tmp_path / "fresh"), epoch=1)
@@ -207,7 +207,7 @@ def test_a_restore_fences_the_run_that_still_captures(made: MadeLocation, url: s
 
 def test_a_clone_leaves_the_history_alone(made: MadeLocation, url: str, tmp_path: Path) -> None:
     """Another query with another id begins a history of its own; the captured one goes on."""
-    old = taker(made, url)
+    old = open_capture(made, url)
     old.capture(0)
     restore(url, str(tmp_path / "fresh"), clone=True)
     after = old.capture(1)
@@ -276,7 +276,7 @@ def test_what_a_capture_stores_is_what_changed(made: MadeLocation, url: str) -> 
     """A file that an earlier checkpoint has is named again, not uploaded; also by another process."""
     first, second = capture(made, url, 1, 2)
     assert second.requests.bytes < first.requests.bytes
-    again = taker(made, url)
+    again = open_capture(made, url)
     third = again.capture(3)
     assert third is not None
     assert third.requests.bytes < first.requests.bytes

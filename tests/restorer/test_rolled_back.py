@@ -9,11 +9,11 @@ from pathlib import Path
 
 import pytest
 
-from pyspark_checkpoint.capture.location_status import Standing
+from pyspark_checkpoint.capture.location_status import LocationStatus
 from pyspark_checkpoint.history.checkpoint_store import CheckpointStore
 from pyspark_checkpoint.restorer.api import restore
 from pyspark_checkpoint.spark_files.location import LocationSpec
-from tests.support.made_location import MadeLocation, capture, taker
+from tests.support.made_location import MadeLocation, capture, open_capture
 
 
 @pytest.fixture
@@ -26,8 +26,8 @@ def problem(path: Path, url: str, options: dict[str, str] | None = None) -> str 
     """What keeps a run from going on at ``path``."""
     history = CheckpointStore.open(url, options)
     newest = history.load_latest()
-    standing = Standing.of(LocationSpec(str(path)).open())
-    return standing.find_problem(newest, "run") or standing.find_rolled_back(history, newest, "run")
+    status = LocationStatus.of(LocationSpec(str(path)).open())
+    return status.find_problem(newest, "run") or status.find_rolled_back(history, newest, "run")
 
 
 def test_the_old_location_is_noticed_before_the_new_one_has_run(old: MadeLocation, tmp_path: Path) -> None:
@@ -62,7 +62,7 @@ def test_the_new_location_may_run_ahead_of_its_captures(old: MadeLocation, tmp_p
         log.write_text(log.read_text().replace(f'"batchTimestampMs": {batch}', '"batchTimestampMs": 99'))
     assert problem(new.path, url) is None
     assert "rolled back" in (problem(old.path, url) or "")
-    assert taker(new, url).capture(3) is not None
+    assert open_capture(new, url).capture(3) is not None
 
 
 def test_encrypted_checkpoints_tell_it_too(old: MadeLocation, tmp_path: Path) -> None:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from pyspark_checkpoint.capture.location_status import Standing
+from pyspark_checkpoint.capture.location_status import LocationStatus
 from pyspark_checkpoint.cli.main import main
 from pyspark_checkpoint.plugin.auto_restore import auto_restore
 from pyspark_checkpoint.plugin.plugin_settings import PluginSettings
@@ -68,7 +68,7 @@ def test_a_location_is_compared_with_the_batch_of_its_table(stream: MadeStream) 
     head = stream.history().load_latest()
     assert head is not None
     location = LocationSpec(str(stream.location)).open()
-    now = Standing.of(location)
+    now = LocationStatus.of(location)
     assert now.newest == 2
     assert now.find_problem(head, "another run") is None
     behind = replace(now, newest=1).find_problem(head, "another run")

@@ -12,10 +12,10 @@ from pyspark_checkpoint.listener.checkpointer import QueryCapture, Uploader
 from pyspark_checkpoint.spark_files.location import LocationSpec
 from pyspark_checkpoint.testing.made_location import QUERY_ID, MadeLocation
 
-__all__ = ["QUERY_ID", "MadeLocation", "capture", "contents", "needed", "taker"]
+__all__ = ["QUERY_ID", "MadeLocation", "capture", "contents", "needed", "open_capture"]
 
 
-def taker(
+def open_capture(
     location: MadeLocation,
     url: str,
     options: dict[str, str] | None = None,
@@ -43,7 +43,7 @@ def capture(
     sink: str = "test",
 ) -> list[CheckpointManifest]:
     """Capture these epochs; all of them are new."""
-    capturer = taker(location, url, options, sink=sink)
+    capturer = open_capture(location, url, options, sink=sink)
     made = [capturer.capture(epoch) for epoch in epochs]
     return [manifest for manifest in made if manifest is not None]
 

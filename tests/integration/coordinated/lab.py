@@ -4,18 +4,16 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
 
-from pyspark.errors import StreamingQueryException
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql.streaming.query import StreamingQuery
 
 from pyspark_checkpoint.history.checkpoint_store import CheckpointStore
 from pyspark_checkpoint.sink.worker_cache import CACHE
-from tests.integration.listener.lab import QUERIES, write_inputs
-from tests.integration.listener.lab import Counter as Processor
+from tests.support.lab import QUERIES, SparkLab, has_ended
+from tests.support.lab import Counter as Processor
 from tests.support.sink_kit import read_rows
 
 KEYS = {
@@ -27,22 +25,22 @@ KEYS = {
 """What tells the rows of a table apart; the others only add rows, or replace all."""
 
 
-def events(lab: Lab) -> DataFrame:
+def events(lab: SparkLab) -> DataFrame:
     """The input, one file a batch."""
     stream = lab.spark.readStream.schema("id long, k long, ts long").option("maxFilesPerTrigger", 1)
     return stream.json(str(lab.inputs))
 
 
-def _totals(lab: Lab) -> DataFrame:
+def _totals(lab: SparkLab) -> DataFrame:
     return events(lab).groupBy("k").agg(F.count("*").alias("n"), F.sum("id").alias("s"))
 
 
-def _two_branches(lab: Lab) -> DataFrame:
+def _two_branches(lab: SparkLab) -> DataFrame:
     """Two aggregations in one query: four sink partitions, two of each operator."""
     return _totals(lab).unionByName(_totals(lab).withColumn("k", F.col("k") + 1000))
 
 
-def _three_branches(lab: Lab) -> DataFrame:
+def _three_branches(lab: SparkLab) -> DataFrame:
     """Three operators and no sink partition that is a state partition: a shuffle, a coalesce, one alone."""
     alone = events(lab).groupBy().agg(F.count("*").alias("n"), F.sum("id").alias("s"))
     gathered = _totals(lab).withColumn("k", F.col("k") + 1000).coalesce(1)
@@ -50,12 +48,12 @@ def _three_branches(lab: Lab) -> DataFrame:
     return branches.unionByName(alone.withColumn("k", F.lit(-1).cast("long")))
 
 
-def _limited(lab: Lab) -> DataFrame:
+def _limited(lab: SparkLab) -> DataFrame:
     """An operator that keeps its state in one partition, beside rows that need no state."""
     return events(lab).limit(70).select("id").unionByName(events(lab).select("id"))
 
 
-def _processor(lab: Lab) -> DataFrame:
+def _processor(lab: SparkLab) -> DataFrame:
     """Values, lists, maps and timers; a key whose timer ends has a second row in that batch."""
     late = events(lab).withColumn("t", F.timestamp_seconds("ts"))
     grouped = late.withWatermark("t", "20 seconds").groupBy("k")
@@ -64,13 +62,13 @@ def _processor(lab: Lab) -> DataFrame:
     )
 
 
-def _grouped_state(lab: Lab) -> DataFrame:
+def _grouped_state(lab: SparkLab) -> DataFrame:
     """Spark cannot shuffle the rows of this operator as they come out of it; a projection helps."""
     build, _ = QUERIES["grouped-state"]
     return build(lab).select("n", "k")
 
 
-SHAPES: dict[str, tuple[Callable[[Lab], DataFrame], str]] = {
+SHAPES: dict[str, tuple[Callable[[SparkLab], DataFrame], str]] = {
     **QUERIES,
     "grouped-state": (_grouped_state, "update"),
     "transform-with-state": (_processor, "append"),
@@ -99,21 +97,8 @@ STORES: dict[str, list[dict[str, str]]] = {
 """How Spark's own reader is told what to read of a query's state."""
 
 
-@dataclass
-class Lab:
-    """A session, its input, and the directories of one test."""
-
-    spark: SparkSession
-    inputs: Path
-    directory: Path
-
-    def put(self, *numbers: int) -> None:
-        """Add files to the input: each is a batch."""
-        write_inputs(self.inputs, numbers)
-
-    def path(self, name: str) -> str:
-        """A directory of this test."""
-        return str(self.directory / name)
+class Lab(SparkLab):
+    """Queries into tables, and what tables and locations have."""
 
     def lose(self, location: str) -> None:
         """Take a location away at once: Spark's maintenance may still write into what it was."""
@@ -123,8 +108,7 @@ class Lab:
         self, query: str, name: str, confs: dict[str, str], location: str = "", **options: str
     ) -> StreamingQuery:
         """Start a query that writes to table ``name`` and ends when the input is used up."""
-        for conf, value in confs.items():
-            self.spark.conf.set(conf, value)
+        self.set_confs(confs)
         build, mode = SHAPES[query]
         writer = build(self).writeStream.outputMode(mode).format("ckpt-sink").queryName(f"{name}-{query}")
         writer = writer.option("checkpointLocation", location or self.path(f"{name}-location"))
@@ -140,22 +124,11 @@ class Lab:
         """Run a query for several tables at once. Started again if only the machine was too busy for it."""
         begun = {name: self.start(query, name, confs, at, **options) for name, at in locations.items()}
         for _ in range(5):
-            again = [name for name, running in begun.items() if not self._ended(running)]
+            again = [name for name, running in begun.items() if not has_ended(running)]
             if not again:
                 return
             begun = {name: self.start(query, name, confs, locations[name], **options) for name in again}
         raise AssertionError("Spark's Python process does not start in time")
-
-    @staticmethod
-    def _ended(running: StreamingQuery) -> bool:
-        """Wait for the end of a query; False if Spark's Python process did not come up for it."""
-        try:
-            assert running.awaitTermination(240), "the query has not ended in time"
-        except StreamingQueryException as error:
-            if "failed to connect back" not in str(error):
-                raise
-            return False
-        return True
 
     def history(self, name: str) -> CheckpointStore:
         """The history of a table."""

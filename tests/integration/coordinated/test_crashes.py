@@ -6,9 +6,8 @@ import os
 import re
 import shutil
 import threading
-import time
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -31,9 +30,11 @@ from tests.support.drivers.queries import (
     QuerySpec,
     total_after,
 )
-from tests.support.servers.launch import S3Server
-from tests.support.servers.proxy import Fault, FaultProxy, Rule
+from tests.support.servers.faults import Fault, Rule
+from tests.support.servers.proxy import FaultProxy
+from tests.support.servers.s3 import S3Server
 from tests.support.sink_kit import read_rows
+from tests.support.waiting import wait_until
 
 pytestmark = pytest.mark.crash
 
@@ -256,7 +257,7 @@ def test_killed_at_named_steps_on_s3(jar: Path, s3_server: S3Server, tmp_path: P
                 driver.start(spec)
                 assert trap.caught.wait(120), f"no PUT of {contains}"
                 is_made = contains != ".pack" and fault is Fault.STALL
-                _wait(lambda: exists(store, manifest_key(trap.number)) or not is_made)
+                wait_until(lambda: exists(store, manifest_key(trap.number)) or not is_made)
                 driver.kill()
             trap.release()
             proxy.clear()
@@ -271,10 +272,3 @@ def test_killed_at_named_steps_on_s3(jar: Path, s3_server: S3Server, tmp_path: P
         assert len(rows) == ROWS
         history = CheckpointStore.open(spec.options["path"], s3_server.options)
         assert list(history.verify()) == []
-
-
-def _wait(condition: Callable[[], bool], *, seconds: float = 60) -> None:
-    deadline = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < deadline, "it did not come so far"
-        time.sleep(0.02)

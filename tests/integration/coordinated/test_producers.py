@@ -7,7 +7,7 @@ import pytest
 from pyspark_checkpoint.capture.manifest_builder import QueryFacts
 from pyspark_checkpoint.format.manifest import QueryInfo
 from tests.integration.coordinated.lab import SHAPES, Lab
-from tests.integration.listener.lab import HDFS, ROCKSDB_CHANGELOG_2
+from tests.support.drivers.queries import HDFS, ROCKSDB_V2
 from tests.support.producers import captured_at, shared_fields
 
 
@@ -15,7 +15,7 @@ from tests.support.producers import captured_at, shared_fields
     ("query", "confs"),
     [
         pytest.param("aggregation", HDFS, id="aggregation-hdfs"),
-        pytest.param("join", ROCKSDB_CHANGELOG_2, id="join-rocksdb-changelog-v2"),
+        pytest.param("join", ROCKSDB_V2, id="join-rocksdb-changelog-v2"),
     ],
 )
 def test_sink_and_listener_store_the_same_of_one_batch(lab: Lab, query: str, confs: dict[str, str]) -> None:

@@ -7,30 +7,24 @@ import pytest
 from pyspark_checkpoint import restore
 from pyspark_checkpoint.spark_files.restore_points import RestorePoint
 from tests.integration.coordinated.lab import SHAPES, Lab
-from tests.integration.listener.lab import (
-    HDFS,
-    PROVIDERS,
-    QUERIES,
-    ROCKSDB,
-    ROCKSDB_CHANGELOG,
-    ROCKSDB_CHANGELOG_2,
-)
+from tests.support.drivers.queries import HDFS, PROVIDERS, ROCKSDB, ROCKSDB_CHANGELOG, ROCKSDB_V2
+from tests.support.lab import QUERIES
 
 NO_DATA = "spark.sql.streaming.noDataMicroBatches.enabled"
 CASES = [
     pytest.param("aggregation", HDFS, id="aggregation-hdfs", marks=pytest.mark.promise),
-    pytest.param("join", ROCKSDB_CHANGELOG_2, id="join-rocksdb-changelog-v2"),
+    pytest.param("join", ROCKSDB_V2, id="join-rocksdb-changelog-v2"),
     pytest.param("two-operators", ROCKSDB, id="two-operators-rocksdb"),
     pytest.param("transform-with-state", ROCKSDB_CHANGELOG, id="transform-with-state-rocksdb-changelog"),
 ]
 SHAPED = [
     pytest.param("branches", HDFS, id="branches-hdfs"),
-    pytest.param("branches", ROCKSDB_CHANGELOG_2, id="branches-rocksdb-changelog-v2"),
+    pytest.param("branches", ROCKSDB_V2, id="branches-rocksdb-changelog-v2"),
     pytest.param("limited", HDFS, id="limited"),
 ]
 ALONE = [
     pytest.param("shuffled", HDFS, id="shuffled"),
-    pytest.param("gathered", ROCKSDB_CHANGELOG_2, id="gathered"),
+    pytest.param("gathered", ROCKSDB_V2, id="gathered"),
     pytest.param("union", HDFS, id="union"),
 ]
 MATRIX = [

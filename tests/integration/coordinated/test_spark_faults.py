@@ -18,7 +18,7 @@ from pyspark_checkpoint.history.seal import find_seal
 from pyspark_checkpoint.registry.queries import list_queries
 from pyspark_checkpoint.spark_files.restore_points import RestorePoint
 from tests.integration.coordinated.lab import KEYS, SHAPES, Lab, events
-from tests.integration.listener.lab import HDFS, ROCKSDB_CHANGELOG, ROCKSDB_CHANGELOG_2
+from tests.support.drivers.queries import HDFS, ROCKSDB_CHANGELOG, ROCKSDB_V2
 
 
 def totals_of(rows: dict[str, int]) -> int:
@@ -32,7 +32,7 @@ def forget_commit(location: str, batch: int) -> None:
         (Path(location) / "commits" / name).unlink(missing_ok=True)
 
 
-@pytest.mark.parametrize("confs", [HDFS, ROCKSDB_CHANGELOG_2], ids=["hdfs", "rocksdb-changelog-v2"])
+@pytest.mark.parametrize("confs", [HDFS, ROCKSDB_V2], ids=["hdfs", "rocksdb-changelog-v2"])
 def test_a_query_with_rand_has_rows_that_fit_its_state(
     lab: Lab, confs: dict[str, str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -8,8 +8,9 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
-from tests.integration.listener.lab import Lab, write_inputs
+from tests.integration.listener.lab import Lab
 from tests.support.drivers.session import QUICK_SNAPSHOTS, spark_session
+from tests.support.lab import write_inputs
 
 
 @pytest.fixture(scope="session")

@@ -6,14 +6,14 @@ from pathlib import Path
 
 import pytest
 
-from pyspark_checkpoint.capture.server_copy import find_server_copier
+from pyspark_checkpoint.capture.upload import find_server_copier
 from pyspark_checkpoint.errors import RefusedError
 from pyspark_checkpoint.history.checkpoint_store import CheckpointStore
 from pyspark_checkpoint.restorer.api import restore
 from pyspark_checkpoint.restorer.preflight import preflight
 from pyspark_checkpoint.spark_files.location import LocationSpec, location_options
 from pyspark_checkpoint.store.open import open_object_store
-from tests.capture.test_server_copy import captured, moved
+from tests.capture.test_upload_copy import captured, moved
 from tests.support.made_location import MadeLocation, contents, needed
 from tests.support.servers.azurite import ACCOUNT, ACCOUNT_KEY, AzureServer
 from tests.support.servers.gcs import GcsServer

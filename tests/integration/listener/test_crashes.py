@@ -138,7 +138,7 @@ def check(queries: dict[str, tuple[str, dict[str, str]]], tmp_path: Path) -> Non
 
 
 @pytest.mark.timeout(600 + 200 * KILLS)
-def test_killed_drivers_and_killed_restores_lose_and_double_nothing(tmp_path: Path) -> None:
+def test_killed_drivers_and_killed_restores_lose_and_duplicate_nothing(tmp_path: Path) -> None:
     """SIGKILL at random moments, the location gone each time: every batch is the undisturbed run's."""
     check(QUICK, tmp_path)
 

@@ -22,13 +22,14 @@ from pyspark_checkpoint.listener.checkpointer import QueryCapture
 from pyspark_checkpoint.registry.queries import list_queries, root_url
 from pyspark_checkpoint.restorer import execute as restoring
 from pyspark_checkpoint.spark.hadoop_store import location_spec
-from pyspark_checkpoint.spark.hadoop_upload_jobs import HadoopUploader
+from pyspark_checkpoint.spark.jobs import HadoopUploader
 from pyspark_checkpoint.spark_files.location import FileGone, LocationSpec
 from pyspark_checkpoint.store.open import open_object_store
-from tests.integration.listener.lab import HDFS, ROCKSDB_CHANGELOG, Lab
+from tests.integration.listener.lab import Lab
 from tests.integration.listener.test_listener import listening
 from tests.restorer.test_restore_rules import damage
-from tests.support.made_location import MadeLocation, capture, contents, needed, taker
+from tests.support.drivers.queries import HDFS, ROCKSDB_CHANGELOG
+from tests.support.made_location import MadeLocation, capture, contents, needed, open_capture
 from tests.support.servers.hadoop import ROOT
 
 
@@ -122,9 +123,7 @@ def test_a_location_on_a_hadoop_file_system_is_captured_and_restored(lab: Lab, m
 
 
 @pytest.mark.usefixtures("large")
-def test_a_file_of_a_hadoop_location_that_goes_meanwhile_is_looked_for_again(
-    lab: Lab, mounted: str
-) -> None:
+def test_a_file_purged_from_a_hadoop_location_starts_the_capture_over(lab: Lab, mounted: str) -> None:
     """Spark purges while its own job reads: the capture begins anew, and is no failure."""
     made, url = (
         MadeLocation(lab.directory / "mounted" / "location").commit(0, 1),
@@ -147,7 +146,7 @@ def test_a_file_of_a_hadoop_location_that_goes_meanwhile_is_looked_for_again(
         finally:
             hidden.rename(path)
 
-    capturer = taker(made, url)
+    capturer = open_capture(made, url)
     assert QueryCapture(location.open(), capturer.run, capturer.facts, purged_once).capture(1) is not None
     assert len(gone) == 1
     restore(url, str(lab.directory / "fresh"), clone=False)
@@ -167,10 +166,9 @@ from pathlib import Path
 from pyspark.sql import SparkSession
 
 from pyspark_checkpoint.capture import upload_plan as uploads
-from pyspark_checkpoint.spark.upload_jobs import ExecutorUploader
 from pyspark_checkpoint.spark.hadoop_store import location_spec
-from pyspark_checkpoint.spark.hadoop_upload_jobs import HadoopUploader
-from tests.support.made_location import MadeLocation, taker
+from pyspark_checkpoint.spark.jobs import ExecutorUploader, HadoopUploader
+from tests.support.made_location import MadeLocation, open_capture
 
 uploads.plan_uploads.__kwdefaults__["group_bytes"] = 200
 home = Path(sys.argv[1])
@@ -180,14 +178,14 @@ for name, kind in (("disk", ExecutorUploader), ("hadoop", HadoopUploader)):
     location, url = home / name, str(home / f"{name}-store")
     made = MadeLocation(location).commit(0, 1)
     uploader = kind(spark, location_spec(spark, str(location), {}), url, {})
-    capture = taker(made, url, uploader=uploader)
+    capture = open_capture(made, url, uploader=uploader)
     spark.sparkContext._jsc.sc().stop()
     print("EPOCH", capture.capture().epoch, flush=True)
 """
 
 
 @pytest.mark.spark
-def test_what_executors_cannot_upload_any_more_goes_up_from_the_process_itself(tmp_path: Path) -> None:
+def test_the_driver_uploads_what_a_stopping_spark_cannot(tmp_path: Path) -> None:
     """The last checkpoint of a Spark that stops: it runs no job, whatever the size of the state."""
     done = subprocess.run(
         [sys.executable, "-c", _LAST_CAPTURE, str(tmp_path)],

@@ -14,7 +14,8 @@ from pyspark.sql.types import StructType
 from pyspark_checkpoint import restore
 from pyspark_checkpoint.format.manifest import CheckpointManifest
 from pyspark_checkpoint.history.checkpoint_store import CheckpointStore
-from tests.integration.listener.lab import HDFS, Lab
+from tests.integration.listener.lab import Lab
+from tests.support.drivers.queries import HDFS
 
 PARTITIONS = 2
 EPOCHS = 6

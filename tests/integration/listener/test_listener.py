@@ -21,27 +21,35 @@ from pyspark.sql.streaming.query import StreamingQuery
 from pyspark_checkpoint import CheckpointListener, checkpoint, restore, savepoint
 from pyspark_checkpoint.capture import upload_plan as uploads
 from pyspark_checkpoint.capture.manifest_builder import QueryFacts
-from pyspark_checkpoint.clock import SYSTEM_CLOCK
 from pyspark_checkpoint.errors import RefusedError, SettingsError
-from pyspark_checkpoint.format.manifest import QueryInfo
+from pyspark_checkpoint.format.manifest import CheckpointManifest, QueryInfo
 from pyspark_checkpoint.history.checkpoint_store import CheckpointStore
 from pyspark_checkpoint.listener.checkpointer import QueryCapture
+from pyspark_checkpoint.listener.startup_guard import QueryHold
 from pyspark_checkpoint.registry.queries import list_queries, root_url
 from pyspark_checkpoint.restorer.plan import RESTORE_MARKER
 from pyspark_checkpoint.spark_files.location import CheckpointLocation, LocationSpec
 from pyspark_checkpoint.spark_files.names import parse_state_file
 from pyspark_checkpoint.spark_files.versions import FileFacts
 from pyspark_checkpoint.store.open import open_object_store
-from tests.integration.listener.lab import HDFS, Lab
+from tests.integration.listener.lab import Lab
 from tests.support.drivers.driver import ROOT
+from tests.support.drivers.queries import HDFS
 from tests.support.made_location import contents
 from tests.support.mounts import IN_NAMESPACE, has_namespaces
+from tests.support.waiting import wait_until
 
 
 @contextmanager
-def listening(spark: SparkSession, url: str, **settings: Any) -> Iterator[CheckpointListener]:
-    """A registered listener, for the length of a block."""
-    listener = checkpoint(spark, url, **settings)
+def listening(
+    spark: SparkSession, url: str, *, hold: QueryHold | None = None, **settings: Any
+) -> Iterator[CheckpointListener]:
+    """A registered listener, for the length of a block. ``hold`` is the plugin's alone."""
+    if hold is None:
+        listener = checkpoint(spark, url, **settings)
+    else:
+        listener = CheckpointListener(spark, url, hold=hold, **settings)
+        spark.streams.addListener(listener)
     try:
         yield listener
     finally:
@@ -51,8 +59,7 @@ def listening(spark: SparkSession, url: str, **settings: Any) -> Iterator[Checkp
 
 def counted(lab: Lab, location: Path, name: str, result: str = "count(*)") -> StreamingQuery:
     """A query that counts for ever, a batch as often as it can."""
-    for key, value in HDFS.items():
-        lab.spark.conf.set(key, value)
+    lab.set_confs(HDFS)
     source = lab.spark.readStream.format("rate-micro-batch").option("rowsPerBatch", 50).load()
     frame = source.groupBy((source.value % 7).alias("k")).agg(F.expr(result).alias("result"))
     writer = frame.writeStream.outputMode("update").format("noop").queryName(name)
@@ -65,11 +72,29 @@ def counted(lab: Lab, location: Path, name: str, result: str = "count(*)") -> St
 
 def wait_for_batch(query: StreamingQuery, batch: int) -> None:
     """Wait until a batch is done."""
-    deadline = SYSTEM_CLOCK.monotonic_seconds() + 120
-    while query.lastProgress is None or query.lastProgress["batchId"] < batch:
+
+    def is_done() -> bool:
         assert query.isActive, query.exception()
-        assert SYSTEM_CLOCK.monotonic_seconds() < deadline, "too slow"
-        SYSTEM_CLOCK.sleep(0.05)
+        return query.lastProgress is not None and query.lastProgress["batchId"] >= batch
+
+    wait_until(is_done, f"batch {batch}")
+
+
+def capture_batches(lab: Lab, url: str, location: Path, batch: int) -> StreamingQuery:
+    """Run a query with a listener until a batch is captured, and stop it."""
+    with listening(lab.spark, url) as listener:
+        query = counted(lab, location, "stale")
+        wait_for_batch(query, batch)
+        assert listener.flush(120), listener.statuses
+        query.stop()
+    return query
+
+
+def newest_of(url: str, query: StreamingQuery) -> CheckpointManifest:
+    """The newest checkpoint of a query."""
+    newest = CheckpointStore.open(root_url(url, str(query.id))).load_latest()
+    assert newest is not None
+    return newest
 
 
 @pytest.mark.promise
@@ -88,8 +113,7 @@ def test_every_query_of_a_session_is_checkpointed_and_found_by_name(lab: Lab) ->
     registered = list_queries(open_object_store(url))
     assert {root.name: root.query_id for root in registered} == {n: str(q.id) for n, q in queries.items()}
     for name, query in queries.items():
-        manifest = CheckpointStore.open(root_url(url, str(query.id))).load_latest()
-        assert manifest is not None
+        manifest = newest_of(url, query)
         commits = [int(path.name) for path in (lab.directory / name / "commits").glob("[0-9]*")]
         assert manifest.epoch == max(commits), "a query that ended has its last batch captured"
         assert manifest.query.name == name
@@ -116,8 +140,7 @@ def test_a_pipeline_has_one_hash_across_restarts_and_another_when_it_changes(lab
             wait_for_batch(query, 0)
             assert listener.flush(120)
             query.stop()
-        manifest = CheckpointStore.open(root_url(url, str(query.id))).load_latest()
-        assert manifest is not None
+        manifest = newest_of(url, query)
         hashes.append(manifest.pipeline_hash)
     assert hashes[0] == hashes[1] != hashes[2]
 
@@ -181,13 +204,8 @@ def test_a_location_behind_its_history_is_brought_up_to_date_on_request(
 ) -> None:
     """The query goes on after the newest checkpoint; what was there is kept beside it."""
     url, location = str(lab.directory / "store"), lab.directory / "location"
-    with listening(lab.spark, url) as listener:
-        query = counted(lab, location, "stale")
-        wait_for_batch(query, 3)
-        assert listener.flush(120)
-        query.stop()
-    newest = CheckpointStore.open(root_url(url, str(query.id))).load_latest()
-    assert newest is not None
+    query = capture_batches(lab, url, location, 3)
+    newest = newest_of(url, query)
     old = set_back(lab, url, query, lab.directory / "old")
     before = contents(old)
     with caplog.at_level(logging.WARNING), listening(lab.spark, url, stale="restore") as listener:
@@ -201,8 +219,7 @@ def test_a_location_behind_its_history_is_brought_up_to_date_on_request(
     (aside,) = lab.directory.glob("old.stale-*")
     assert contents(aside) == before
     assert list(lab.directory.glob("old.restored-*")) == []
-    later = CheckpointStore.open(root_url(url, str(query.id))).load_latest()
-    assert later is not None
+    later = newest_of(url, query)
     assert later.epoch > newest.epoch
 
 
@@ -229,11 +246,7 @@ def test_a_location_is_not_replaced_under_a_query_that_does_not_wait(
 ) -> None:
     """It is stopped instead, and the location is its own."""
     url, location = str(lab.directory / "store"), lab.directory / "location"
-    with listening(lab.spark, url) as listener:
-        query = counted(lab, location, "stale")
-        wait_for_batch(query, 2)
-        assert listener.flush(120)
-        query.stop()
+    query = capture_batches(lab, url, location, 2)
     old = set_back(lab, url, query, lab.directory / "old")
     before = contents(old)
     with caplog.at_level(logging.ERROR), listening(lab.spark, url, stale="restore", hold=hold):
@@ -250,11 +263,7 @@ def test_a_location_that_cannot_be_brought_up_to_date_stops_its_query(
     """The state of every checkpoint is gone from the store: nothing is changed, and nothing runs."""
     monkeypatch.setattr(uploads.plan_uploads, "__kwdefaults__", {"group_bytes": 200})
     url, location = str(lab.directory / "store"), lab.directory / "location"
-    with listening(lab.spark, url) as listener:
-        query = counted(lab, location, "stale")
-        wait_for_batch(query, 2)
-        assert listener.flush(120)
-        query.stop()
+    query = capture_batches(lab, url, location, 2)
     old = set_back(lab, url, query, lab.directory / "old")
     before = contents(old)
     for pack in Path(root_url(url, str(query.id))).glob("checkpoints/*/*"):
@@ -275,14 +284,11 @@ class SlowLocation(CheckpointLocation):
         file = parse_state_file(path)
         if file is not None and file.owner.partition == 0:
             other = Path(self.url, file.path.replace("state/0/0/", "state/0/1/"))
-            deadline = SYSTEM_CLOCK.monotonic_seconds() + 120
-            while other.exists():
-                assert SYSTEM_CLOCK.monotonic_seconds() < deadline, "it was not purged"
-                SYSTEM_CLOCK.sleep(0.05)
+            wait_until(lambda: not other.exists(), "the purge")
         return data
 
 
-def test_a_capture_that_spark_overtakes_says_what_to_set_and_leaves_nothing(
+def test_a_capture_slower_than_sparks_purge_says_what_to_set_and_leaves_nothing(
     lab: Lab, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Spark keeps two batches, and purges them while they are uploaded; gc removes what that has left."""
@@ -343,7 +349,7 @@ def test_a_stale_location_that_is_a_mount_point_stops_its_query(tmp_path: Path) 
         "was_behind": True,
         "aside": [],
     }
-    assert "is stopped: its checkpoint location is at batch" in done.stderr
+    assert "is stopped: checkpoint location is behind: it is at batch" in done.stderr
 
 
 def test_a_location_whose_restore_was_interrupted_stops_its_query(
@@ -371,7 +377,7 @@ def _oldest(url: str, query_id: str) -> int:
     return min(epoch for _, epoch in CheckpointStore.open(root_url(url, query_id)).list())
 
 
-def test_a_run_that_was_taken_over_stops_its_query_if_told_to(lab: Lab) -> None:
+def test_a_fenced_run_stops_its_query_with_stop_when_fenced(lab: Lab) -> None:
     """Another driver has claimed the history: this one's captures stop, and its query."""
     url = str(lab.directory / "store")
     with listening(lab.spark, url, stop_when_fenced=True) as listener:
@@ -409,7 +415,7 @@ def test_of_two_listeners_on_one_url_one_steps_aside(lab: Lab, caplog: pytest.Lo
     )
 
 
-def test_a_store_that_is_away_fails_no_query(lab: Lab, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_store_outage_fails_no_query(lab: Lab, caplog: pytest.LogCaptureFixture) -> None:
     """The query runs on; what failed is counted; when the store is back the newest batch is captured."""
     parent = lab.directory / "store"
     parent.write_text("in the way")
@@ -426,7 +432,7 @@ def test_a_store_that_is_away_fails_no_query(lab: Lab, caplog: pytest.LogCapture
     assert caplog.text.count("capture failed") == 1
 
 
-def test_what_cannot_work_is_refused_where_it_is_typed(lab: Lab) -> None:
+def test_bad_settings_are_refused_where_they_are_typed(lab: Lab) -> None:
     """Not at the first batch, and not in a log."""
     with pytest.raises(SettingsError, match="stale"):
         CheckpointListener(lab.spark, str(lab.directory), stale="never")

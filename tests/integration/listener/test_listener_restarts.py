@@ -14,21 +14,29 @@ import pytest
 from pyspark_checkpoint import restore
 from pyspark_checkpoint.cli import exits
 from pyspark_checkpoint.cli.main import main
-from pyspark_checkpoint.clock import SYSTEM_CLOCK
 from pyspark_checkpoint.format.keys import manifest_key, parse_manifest_key
 from pyspark_checkpoint.format.manifest import ManifestKind
 from pyspark_checkpoint.history.checkpoint_store import CheckpointStore
-from pyspark_checkpoint.listener.health import find_trouble
+from pyspark_checkpoint.listener.health import find_health
 from pyspark_checkpoint.registry.queries import list_queries, resolve_root, root_url
 from pyspark_checkpoint.store.local.local_store import LocalStore
 from pyspark_checkpoint.store.open import open_object_store
-from tests.integration.listener.lab import HDFS, ROCKSDB_CHANGELOG, Lab, write_inputs
-from tests.integration.listener.test_listener import counted, listening, set_back, wait_for_batch
+from tests.integration.listener.lab import Lab
+from tests.integration.listener.test_listener import (
+    capture_batches,
+    counted,
+    listening,
+    newest_of,
+    set_back,
+    wait_for_batch,
+)
 from tests.support.drivers.driver import Driver
-from tests.support.drivers.queries import KINDS, QuerySpec
+from tests.support.drivers.queries import HDFS, KINDS, ROCKSDB_CHANGELOG, QuerySpec
+from tests.support.lab import write_inputs
+from tests.support.waiting import wait_until
 
 
-def test_a_query_that_is_stopped_and_started_again_stays_one_history(lab: Lab) -> None:
+def test_a_restarted_query_keeps_one_history(lab: Lab) -> None:
     """Late captures of a run that is over neither fence nor stop the run that follows it."""
     url, location = str(lab.directory / "store"), lab.directory / "location"
     with listening(lab.spark, url, stop_when_fenced=True) as listener:
@@ -52,7 +60,7 @@ def test_a_query_that_is_stopped_and_started_again_stays_one_history(lab: Lab) -
     assert list(history.verify()) == []
 
 
-def test_a_restart_leaves_the_pipelines_hash_alone(lab: Lab) -> None:
+def test_a_restart_does_not_change_the_pipeline_hash(lab: Lab) -> None:
     """It has nothing to do, and its first look comes before its first event."""
     url, location = str(lab.directory / "store"), lab.directory / "location"
     hashes = []
@@ -61,8 +69,7 @@ def test_a_restart_leaves_the_pipelines_hash_alone(lab: Lab) -> None:
             run = lab.start("aggregation", location, HDFS)
             run.finished()
             assert listener.flush(120), listener.statuses
-        newest = CheckpointStore.open(root_url(url, str(run.query.id))).load_latest()
-        assert newest is not None
+        newest = newest_of(url, run.query)
         assert newest.source_offsets["source-0"].metadata["description"].startswith("FileStreamSource")
         commit = json.loads((location / f"commits/{newest.epoch}").read_text().split("\n")[1])
         assert newest.watermark == commit["nextBatchWatermarkMs"] > 0
@@ -70,7 +77,7 @@ def test_a_restart_leaves_the_pipelines_hash_alone(lab: Lab) -> None:
     assert hashes[0] == hashes[1]
 
 
-def test_a_scheduled_query_is_pruned_though_each_start_takes_two_numbers(lab: Lab) -> None:
+def test_a_scheduled_query_is_pruned_though_each_start_uses_two_checkpoint_ids(lab: Lab) -> None:
     """One batch a start, as most scheduled queries: the history does not grow for ever."""
     url, location, inputs = (
         str(lab.directory / "store"),
@@ -104,19 +111,14 @@ def away(store: Path) -> Iterator[None]:
         hidden.rename(store)
 
 
-def test_a_location_that_was_behind_while_the_store_was_away_is_noticed_later(
+def test_a_location_that_was_behind_during_a_store_outage_is_stopped_afterwards(
     lab: Lab, caplog: pytest.LogCaptureFixture
 ) -> None:
     """It has overtaken its history by then: what it had at its start is what counts."""
     store, location = lab.directory / "store", lab.directory / "location"
     url = str(store)
-    with listening(lab.spark, url) as listener:
-        query = counted(lab, location, "stale")
-        wait_for_batch(query, 3)
-        assert listener.flush(120)
-        query.stop()
-    newest = CheckpointStore.open(root_url(url, str(query.id))).load_latest()
-    assert newest is not None
+    query = capture_batches(lab, url, location, 3)
+    newest = newest_of(url, query)
     old = set_back(lab, url, query, lab.directory / "old")
     with caplog.at_level(logging.WARNING), listening(lab.spark, url, poll_seconds=0.5) as listener:
         with away(store):
@@ -127,23 +129,17 @@ def test_a_location_that_was_behind_while_the_store_was_away_is_noticed_later(
         (status,) = listener.statuses
         assert "running on would repeat batches" in (status.last_error or "")
     assert "its history cannot be read yet" in caplog.text
-    now = CheckpointStore.open(root_url(url, str(query.id))).load_latest()
-    assert now is not None
+    now = newest_of(url, query)
     assert (now.checkpoint_id, now.epoch) == (newest.checkpoint_id, newest.epoch)
 
 
-def test_a_location_behind_its_history_runs_on_if_that_is_wanted(
+def test_a_location_behind_its_history_runs_on_with_stale_warn(
     lab: Lab, caplog: pytest.LogCaptureFixture
 ) -> None:
     """It is said once; what the history has is not captured again, and what comes after it is."""
     url, location = str(lab.directory / "store"), lab.directory / "location"
-    with listening(lab.spark, url) as listener:
-        query = counted(lab, location, "stale")
-        wait_for_batch(query, 3)
-        assert listener.flush(120)
-        query.stop()
-    newest = CheckpointStore.open(root_url(url, str(query.id))).load_latest()
-    assert newest is not None
+    query = capture_batches(lab, url, location, 3)
+    newest = newest_of(url, query)
     old = set_back(lab, url, query, lab.directory / "old")
     with caplog.at_level(logging.WARNING), listening(lab.spark, url, stale="warn") as listener:
         behind = counted(lab, old, "stale")
@@ -160,7 +156,7 @@ def test_a_location_behind_its_history_runs_on_if_that_is_wanted(
     assert epochs[-1] > newest.epoch
 
 
-def test_only_the_queries_that_are_meant_are_checkpointed(lab: Lab) -> None:
+def test_only_chosen_queries_are_checkpointed(lab: Lab) -> None:
     """Chosen by name; the others are left alone, and nothing of them is in the store."""
     url = str(lab.directory / "store")
     with listening(lab.spark, url, queries=lambda name: name == "meant") as listener:
@@ -175,7 +171,7 @@ def test_only_the_queries_that_are_meant_are_checkpointed(lab: Lab) -> None:
     assert not Path(root_url(url, str(queries[1].id))).exists()
 
 
-def test_failures_are_counted_and_seen_by_whoever_watches_the_store(
+def test_failures_are_counted_and_recorded_in_the_store(
     lab: Lab, capsys: pytest.CaptureFixture[str], caplog: pytest.LogCaptureFixture
 ) -> None:
     """The head of the history is damaged: the query runs, `ckpt watch` says why it is not captured."""
@@ -198,12 +194,12 @@ def test_failures_are_counted_and_seen_by_whoever_watches_the_store(
         assert status.failures >= 1
         assert main(["watch", url, "--once"]) == exits.FOUND
         assert manifest_key(number) in capsys.readouterr().out
-        trouble = find_trouble(open_object_store(url), str(query.id))
-        assert trouble is not None
-        assert manifest_key(number) in trouble.message
+        health = find_health(open_object_store(url), str(query.id))
+        assert health is not None
+        assert manifest_key(number) in health.message
         path.write_bytes(whole)
         assert listener.flush(60), listener.statuses
-        assert find_trouble(open_object_store(url), str(query.id)) is None
+        assert find_health(open_object_store(url), str(query.id)) is None
         assert query.isActive
         query.stop()
     assert caplog.text.count("capture failed") == 1
@@ -280,10 +276,8 @@ class OldDriver:
 
     def wait_until_behind(self) -> None:
         """Until it has finished a batch that it has not captured; its next one comes in a minute."""
-        deadline = SYSTEM_CLOCK.monotonic_seconds() + 300
-        while (self.location / "commits").is_dir() is False or newest_commit(self.location) < 1:
-            assert SYSTEM_CLOCK.monotonic_seconds() < deadline, "too slow"
-            SYSTEM_CLOCK.sleep(0.1)
+        commits = self.location / "commits"
+        wait_until(lambda: commits.is_dir() and newest_commit(self.location) >= 1, "two batches", 300)
 
     @contextmanager
     def is_faster(self) -> Iterator[None]:

@@ -6,7 +6,8 @@ import pytest
 
 from pyspark_checkpoint import preflight, restore
 from pyspark_checkpoint.errors import RefusedError, SettingsError
-from tests.integration.listener.lab import HDFS, ROCKSDB_CHANGELOG, Lab
+from tests.integration.listener.lab import Lab
+from tests.support.drivers.queries import HDFS, ROCKSDB_CHANGELOG
 
 
 @pytest.mark.timeout(600)
@@ -35,7 +36,7 @@ def test_a_query_goes_on_with_more_and_with_fewer_partitions(lab: Lab) -> None:
     assert preflight(str(lab.directory / "last"), partitions=1) == ()
 
 
-def test_what_cannot_be_split_is_refused_before_anything_is_written(lab: Lab) -> None:
+def test_what_cannot_be_repartitioned_is_refused_before_anything_is_written(lab: Lab) -> None:
     """State that is not in RocksDB; and no partitions at all."""
     location, store = lab.directory / "location", str(lab.directory / "store")
     lab.run("deduplication", location, HDFS)

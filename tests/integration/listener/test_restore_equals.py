@@ -5,7 +5,9 @@ from __future__ import annotations
 import pytest
 
 from pyspark_checkpoint.restorer.api import restore
-from tests.integration.listener.lab import PROVIDERS, QUERIES, Lab
+from tests.integration.listener.lab import Lab
+from tests.support.drivers.queries import PROVIDERS
+from tests.support.lab import QUERIES
 
 ROCKSDB_ONLY = ("transform-with-state",)
 QUICK = [

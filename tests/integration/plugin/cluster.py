@@ -9,8 +9,9 @@ import urllib.request
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from tests.integration.plugin.lab import Submitter, wait_until
+from tests.integration.plugin.lab import Submitter
 from tests.support.servers.process import PortLease, ServerProcess
+from tests.support.waiting import wait_until
 
 _MASTER = "org.apache.spark.deploy.master.Master"
 _WORKER = "org.apache.spark.deploy.worker.Worker"

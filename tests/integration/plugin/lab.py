@@ -7,9 +7,8 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -21,34 +20,19 @@ from pyspark_checkpoint.format.manifest import CheckpointManifest
 from pyspark_checkpoint.registry.queries import list_queries, root_url
 from pyspark_checkpoint.store.open import open_object_store
 from tests.support.drivers.inputs import give_turn
+from tests.support.drivers.session import SPARK_CONF
 from tests.support.jvms import without_spark
 from tests.support.servers.hadoop import TEST_JAR
+from tests.support.waiting import LIMIT_SECONDS
 
 COORDINATES = "io.github.pyspark-checkpoint:ckpt-spark_2.13:0.1.0"
 PLUGIN = "io.github.pysparkcheckpoint.CheckpointPlugin"
 JAVA_APP = "io.github.pysparkcheckpoint.TotalsApp"
 PYTHON_APP = Path(__file__).with_name("totals_app.py")
 WORDS = ("state", "sink", "source", "epoch", "batch", "offset", "manifest")
-LIMIT_SECONDS = 150.0
 _MARK = "CKPT_TEST_APPLICATION"
 
-_CONF = {
-    "spark.driver.host": "127.0.0.1",
-    "spark.driver.bindAddress": "127.0.0.1",
-    "spark.sql.shuffle.partitions": "2",
-    "spark.sql.codegen.wholeStage": "false",
-    "spark.ui.enabled": "false",
-    "spark.python.authenticate.socketTimeout": "120s",
-    "spark.log.level": "INFO",
-}
-
-
-def wait_until(ready: Callable[[], bool], what: str, timeout_seconds: float = LIMIT_SECONDS) -> None:
-    """Wait for something that happens in another process."""
-    deadline = time.monotonic() + timeout_seconds
-    while not ready():
-        assert time.monotonic() < deadline, f"{what}: not in {timeout_seconds:.0f} s"
-        time.sleep(0.05)
+_CONF = {**SPARK_CONF, "spark.log.level": "INFO"}
 
 
 def bare_python(home: Path) -> Path:

@@ -21,10 +21,10 @@ from tests.integration.plugin.lab import (
     found_batches,
     newest,
     python_without,
-    wait_until,
     write_input,
 )
 from tests.support.made_location import MadeLocation, capture, contents
+from tests.support.waiting import wait_until
 
 FILES = 10
 RESTORE = {"spark.ckpt.restore": "missing"}

@@ -23,9 +23,9 @@ from tests.integration.plugin.lab import (
     found_batches,
     newest,
     python_without,
-    wait_until,
     write_input,
 )
+from tests.support.waiting import wait_until
 
 pytestmark = pytest.mark.server
 

@@ -17,11 +17,11 @@ from tests.integration.plugin.lab import (
     epoch,
     expected_batches,
     found_batches,
-    wait_until,
     write_input,
 )
 from tests.integration.plugin.test_applications import assert_nothing_left
 from tests.support.servers.process import PortLease
+from tests.support.waiting import wait_until
 
 SECRET = "do-not-show-me"
 SERVLET = "spark.metrics.conf.*.sink.prometheusServlet"

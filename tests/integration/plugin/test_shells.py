@@ -11,8 +11,9 @@ import pytest
 
 from pyspark_checkpoint.history.checkpoint_store import CheckpointStore
 from pyspark_checkpoint.registry.queries import resolve_root
-from tests.integration.plugin.lab import COORDINATES, Submitter, wait_until, write_input
+from tests.integration.plugin.lab import COORDINATES, Submitter, write_input
 from tests.support.servers.hadoop import ROOT, run_maven
+from tests.support.waiting import wait_until
 
 EXAMPLE = Path(__file__).resolve().parents[3] / "examples" / "word_count.scala"
 

@@ -17,24 +17,18 @@ from typing import Any
 
 from tests.support.announced import check_announced
 from tests.support.drivers.queries import QuerySpec
+from tests.support.drivers.session import SPARK_CONF
 from tests.support.jvms import OWN_FILE_MANAGER, behind_spark, without_spark
 
 ROOT = Path(__file__).resolve().parents[3]
 START_SECONDS = 300.0
 
-# What every test driver has: two slots, few partitions, nothing that is not asked for.
 _CONF = {
+    **SPARK_CONF,
     "spark.master": "local[2]",
     "spark.app.name": "harness",
-    "spark.ui.enabled": "false",
-    "spark.sql.streaming.ui.enabled": "false",
-    "spark.driver.host": "127.0.0.1",
-    "spark.driver.bindAddress": "127.0.0.1",
-    "spark.sql.shuffle.partitions": "2",
     "spark.sql.adaptive.enabled": "false",
-    "spark.sql.codegen.wholeStage": "false",
     "spark.sql.streaming.stopTimeout": "120s",
-    "spark.python.authenticate.socketTimeout": "120s",
     "spark.sql.streaming.numRecentProgressUpdates": "1000",
 }
 

@@ -23,10 +23,21 @@ from pyspark.sql.streaming.state import GroupState, GroupStateTimeout
 
 _STATE = "spark.sql.streaming.stateStore."
 _PROVIDERS = "org.apache.spark.sql.execution.streaming.state."
-HDFS = {f"{_STATE}providerClass": f"{_PROVIDERS}HDFSBackedStateStoreProvider"}
-ROCKSDB = {f"{_STATE}providerClass": f"{_PROVIDERS}RocksDBStateStoreProvider"}
-ROCKSDB_CHANGELOG = {**ROCKSDB, f"{_STATE}rocksdb.changelogCheckpointing.enabled": "true"}
-ROCKSDB_V2 = {**ROCKSDB_CHANGELOG, f"{_STATE}checkpointFormatVersion": "2"}
+PROVIDER = f"{_STATE}providerClass"
+_CHANGELOG = f"{_STATE}rocksdb.changelogCheckpointing.enabled"
+_FORMAT = f"{_STATE}checkpointFormatVersion"
+HDFS = {PROVIDER: f"{_PROVIDERS}HDFSBackedStateStoreProvider", _CHANGELOG: "false", _FORMAT: "1"}
+ROCKSDB = {**HDFS, PROVIDER: f"{_PROVIDERS}RocksDBStateStoreProvider"}
+ROCKSDB_CHANGELOG = {**ROCKSDB, _CHANGELOG: "true"}
+ROCKSDB_V2 = {**ROCKSDB_CHANGELOG, _FORMAT: "2"}
+PROVIDERS = {
+    "hdfs": HDFS,
+    "rocksdb": ROCKSDB,
+    "rocksdb-v2": {**ROCKSDB, _FORMAT: "2"},
+    "rocksdb-changelog": ROCKSDB_CHANGELOG,
+    "rocksdb-changelog-v2": ROCKSDB_V2,
+}
+"""The state stores of Spark, by the names that tests have for them."""
 
 
 @dataclass(frozen=True)

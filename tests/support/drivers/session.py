@@ -1,4 +1,4 @@
-"""The Spark session of a suite whose tests do not kill their driver."""
+"""The confs of every Spark of the tests, and the session of suites that do not kill their driver."""
 
 from __future__ import annotations
 
@@ -12,16 +12,17 @@ from pyspark.sql import SparkSession
 
 from tests.support.jvms import OWN_FILE_MANAGER, behind_spark
 
-# What the session of every suite has: few partitions, nothing that is not asked for.
-_CONF = {
+SPARK_CONF = {
     "spark.ui.enabled": "false",
     "spark.ui.showConsoleProgress": "false",
     "spark.sql.streaming.ui.enabled": "false",
     "spark.driver.host": "127.0.0.1",
+    "spark.driver.bindAddress": "127.0.0.1",
     "spark.sql.shuffle.partitions": "2",
     "spark.sql.codegen.wholeStage": "false",
     "spark.python.authenticate.socketTimeout": "120s",
 }
+"""What every Spark of the tests has, in this process or another: few partitions, nothing unneeded."""
 
 # Maintenance every second and a snapshot of three deltas: chains as a long run has them, in seconds.
 QUICK_SNAPSHOTS = {
@@ -40,7 +41,7 @@ def spark_session(
     builder = SparkSession.builder.master(f"local[2,{attempts}]").appName(f"{name}-tests")
     os.environ.update(behind_spark([] if jar is None else [jar]))
     with_jar = {} if jar is None else OWN_FILE_MANAGER
-    for key, value in {**_CONF, **with_jar, **conf}.items():
+    for key, value in {**SPARK_CONF, **with_jar, **conf}.items():
         builder = builder.config(key, value)
     session = builder.getOrCreate()
     session.sparkContext.setLogLevel("OFF")

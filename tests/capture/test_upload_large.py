@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from pyspark_checkpoint.capture import large_files
+from pyspark_checkpoint.capture import upload as uploading
 from pyspark_checkpoint.capture.upload import UploadTarget, upload_group
 from pyspark_checkpoint.capture.upload_plan import UploadItem
 from pyspark_checkpoint.errors import RefusedError
@@ -27,7 +27,7 @@ from pyspark_checkpoint.spark_files.versions import FileFacts
 from pyspark_checkpoint.store.memory import MemoryStore
 from pyspark_checkpoint.testing.faulty_store import FaultKind, FaultyStore, fault_on
 from pyspark_checkpoint.testing.manual_clock import ManualClock
-from tests.support.made_location import MadeLocation, contents, needed, taker
+from tests.support.made_location import MadeLocation, contents, needed, open_capture
 
 MIB = 1024 * 1024
 STATE = "state/0/1/2.delta"
@@ -48,7 +48,7 @@ def test_a_large_file_is_never_in_memory_whole(tmp_path: Path) -> None:
     made = MadeLocation(tmp_path / "location").commit(0, 1)
     os.truncate(made.path / STATE, 80 * MIB)
     url = str(tmp_path / "store")
-    capturer = taker(made, url)
+    capturer = open_capture(made, url)
     captured: list[CheckpointManifest | None] = []
     assert peak_bytes(lambda: captured.append(capturer.capture(1))) < 24 * MIB
     (manifest,) = captured
@@ -62,19 +62,19 @@ def test_a_large_file_is_never_in_memory_whole(tmp_path: Path) -> None:
 @pytest.fixture
 def small_limit(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """Files of 30 kB count as large."""
-    monkeypatch.setattr(large_files, "LARGE_BYTES", 30_000)
+    monkeypatch.setattr(uploading, "LARGE_BYTES", 30_000)
     yield
 
 
 @pytest.mark.usefixtures("small_limit")
-def test_a_large_file_that_the_store_has_is_named_again(tmp_path: Path) -> None:
+def test_a_large_file_that_the_store_has_is_referenced(tmp_path: Path) -> None:
     """By another process, which has to read it to know; and what was written again goes up again."""
     made = MadeLocation(tmp_path / "location").commit(0, 1)
     url = str(tmp_path / "store")
-    first = taker(made, url).capture(1)
+    first = open_capture(made, url).capture(1)
     made.commit(2)
     (made.path / STATE).write_bytes(b"x" * 40_000)
-    second = taker(made, url).capture(2)
+    second = open_capture(made, url).capture(2)
     assert first is not None
     assert second is not None
     assert (first.requests.puts, second.requests.puts) == (5, 4), "new, changed, and a pack of logs"
@@ -86,12 +86,12 @@ def test_a_large_file_that_the_store_has_is_named_again(tmp_path: Path) -> None:
 
 @pytest.mark.usefixtures("small_limit")
 @pytest.mark.parametrize(("size_bytes", "sha256"), [(39_999, ""), (40_000, "0" * 64), (None, "")])
-def test_a_large_file_that_is_gone_or_another_is_noticed(
+def test_a_large_file_that_is_gone_or_has_changed_is_file_gone(
     tmp_path: Path, size_bytes: int | None, sha256: str
 ) -> None:
     """Of another size than was listed, of another digest than was looked into, or not there any more."""
     made = MadeLocation(tmp_path / "location").commit(0, 1)
-    location = taker(made, str(tmp_path / "store")).location
+    location = open_capture(made, str(tmp_path / "store")).location
     if size_bytes is None:
         (made.path / STATE).unlink()
     facts = FileFacts(size_bytes or 40_000, 0, "")
@@ -104,11 +104,11 @@ def test_a_large_file_that_is_gone_or_another_is_noticed(
 
 @pytest.mark.usefixtures("small_limit")
 @pytest.mark.parametrize("late", [False, True])
-def test_a_full_disk_is_told_with_the_cure(
+def test_a_full_disk_is_an_error_with_a_hint(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, late: bool
 ) -> None:
     """Of the temporary directory; the capture is tried again, as after every failure."""
-    capturer = taker(MadeLocation(tmp_path / "location").commit(0), str(tmp_path / "store"))
+    capturer = open_capture(MadeLocation(tmp_path / "location").commit(0), str(tmp_path / "store"))
 
     class Full(io.BytesIO):
         """The last bytes may be in a buffer until the file is read from its beginning."""
@@ -139,7 +139,7 @@ def test_temporary_files_are_on_the_disk_that_spark_works_on(
     if variables:
         monkeypatch.setenv(variables, str(tmp_path / "chosen"))
     monkeypatch.setenv("SPARK_LOCAL_DIRS", f"{tmp_path}/spark,/elsewhere")
-    with large_files._temporary() as file:
+    with uploading._temporary() as file:
         link = Path(f"/proc/self/fd/{file.fileno()}")
         assert not link.exists() or link.readlink().parent.name == place
 

@@ -16,12 +16,10 @@ from pyspark_checkpoint.errors import FencedError, RefusedError
 from pyspark_checkpoint.format.manifest import ManifestKind
 from pyspark_checkpoint.history.checkpoint_store import CheckpointStore
 from pyspark_checkpoint.listener.checkpointer import QueryCapture
-from pyspark_checkpoint.registry.queries import QueryRoot, find_query, list_app_queries, name_key, register
 from pyspark_checkpoint.restorer.api import restore
 from pyspark_checkpoint.spark_files.location import CheckpointLocation, LocationSpec
 from pyspark_checkpoint.spark_files.versions import FileFacts
-from pyspark_checkpoint.store.open import open_object_store
-from tests.support.made_location import MadeLocation, contents, needed, taker
+from tests.support.made_location import MadeLocation, contents, needed, open_capture
 
 
 class Changing(CheckpointLocation):
@@ -61,11 +59,11 @@ def snapshot(made: MadeLocation, version: int) -> None:
             (place / f"{old}.delta").unlink()
 
 
-def test_files_that_are_purged_between_plan_and_upload_are_planned_anew(
+def test_files_purged_between_plan_and_upload_start_the_capture_over(
     made: MadeLocation, url: str, tmp_path: Path
 ) -> None:
     """Maintenance has made a snapshot and removed what the plan wanted: the snapshot is taken."""
-    capturer = changing(taker(made, url), "state/0/1/2.delta", lambda: snapshot(made, 2))
+    capturer = changing(open_capture(made, url), "state/0/1/2.delta", lambda: snapshot(made, 2))
     manifest = capturer.capture(2)
     assert manifest is not None
     names = {
@@ -78,7 +76,7 @@ def test_files_that_are_purged_between_plan_and_upload_are_planned_anew(
         assert (tmp_path / "fresh" / path).read_bytes() == (made.path / path).read_bytes()
 
 
-def test_a_file_that_is_written_again_between_plan_and_upload_is_taken_as_it_is_then(
+def test_a_file_rewritten_between_plan_and_upload_is_captured_as_rewritten(
     made: MadeLocation, url: str, tmp_path: Path
 ) -> None:
     """Format version 1 uses names again. A speculative task was late: its bytes are the ones that count."""
@@ -87,7 +85,7 @@ def test_a_file_that_is_written_again_between_plan_and_upload_is_taken_as_it_is_
     def again() -> None:
         path.write_bytes(made.new_state(40_001))
 
-    assert changing(taker(made, url), "state/0/0/3.delta", again).capture(2) is not None
+    assert changing(open_capture(made, url), "state/0/0/3.delta", again).capture(2) is not None
     restore(url, str(tmp_path / "fresh"))
     assert contents(tmp_path / "fresh") == needed(made, 2)
 
@@ -135,7 +133,7 @@ def test_a_snapshot_of_rocksdb_and_the_files_it_names_are_of_one_upload(
         if keeps_time:
             os.utime(path, ns=(before.st_mtime_ns, before.st_mtime_ns))
 
-    assert changing(taker(made, url), "state/0/1/1.zip", again, nth=2).capture(0) is not None
+    assert changing(open_capture(made, url), "state/0/1/1.zip", again, nth=2).capture(0) is not None
     restore(url, str(tmp_path / "fresh"))
     found = contents(tmp_path / "fresh" / "state/0/1")
     with zipfile.ZipFile(io.BytesIO(found["1.zip"])) as archive:
@@ -145,7 +143,7 @@ def test_a_snapshot_of_rocksdb_and_the_files_it_names_are_of_one_upload(
 
 def test_two_listeners_of_one_run_make_one_history(made: MadeLocation, url: str, tmp_path: Path) -> None:
     """Both have the run's own right to write; whoever is second plans again, and nothing is there twice."""
-    one, two = taker(made, url, run_id="run"), taker(made, url, run_id="run")
+    one, two = open_capture(made, url, run_id="run"), open_capture(made, url, run_id="run")
     assert one.capture(0) is not None
     assert two.capture(1) is not None
     assert one.capture(1) is not None
@@ -161,21 +159,21 @@ def test_two_listeners_of_one_run_make_one_history(made: MadeLocation, url: str,
 def test_an_epoch_without_its_commit_is_not_captured(made: MadeLocation, url: str) -> None:
     """Its state files may be written again; also if the commit goes while it is looked at."""
     (made.path / "commits/2").unlink()
-    capturer = taker(made, url)
+    capturer = open_capture(made, url)
     assert capturer.newest_committed() == 1
     with pytest.raises(RefusedError, match="batch 2 is not committed"):
         capturer.capture(2)
     assert CheckpointStore.open(url).load_latest() is None
 
 
-def test_a_location_that_shows_no_batch_though_spark_has_finished_some_is_a_failure(
+def test_a_location_without_batches_is_a_failure_once_spark_has_finished_some(
     tmp_path: Path, url: str
 ) -> None:
     """Another endpoint, another disk: nothing would ever be captured, and nobody would know."""
-    capturer = taker(MadeLocation(tmp_path / "elsewhere"), url)
+    capturer = open_capture(MadeLocation(tmp_path / "elsewhere"), url)
     assert capturer.newest_committed() is None
     capturer.facts = replace(capturer.facts, finished_batch=4)
-    with pytest.raises(RefusedError, match="not the place that Spark writes to"):
+    with pytest.raises(RefusedError, match="not the location that Spark writes to"):
         capturer.newest_committed()
 
 
@@ -185,85 +183,42 @@ def undescribed(capturer: QueryCapture) -> QueryCapture:
     return capturer
 
 
-def test_a_restart_that_has_nothing_to_do_says_nothing_new(made: MadeLocation, url: str) -> None:
+def test_a_restart_without_new_batches_keeps_the_description(made: MadeLocation, url: str) -> None:
     """Its first look comes before the first event: what the run before knew of the sources still holds."""
-    first = taker(made, url).capture(2)
+    first = open_capture(made, url).capture(2)
     assert first is not None
-    again = undescribed(taker(made, url)).capture(2)
+    again = undescribed(open_capture(made, url)).capture(2)
     assert again is not None
     assert again.kind is ManifestKind.CLAIM, "there was nothing to write"
     assert again.pipeline_hash == first.pipeline_hash
     made.commit(3)
-    later = undescribed(taker(made, url)).capture(3)
+    later = undescribed(open_capture(made, url)).capture(3)
     assert later is not None
     assert later.pipeline_hash == first.pipeline_hash
     assert later.source_offsets["source-0"].metadata == {"description": "source"}
 
 
-def test_a_name_keeps_pointing_at_the_query_that_began_last(tmp_path: Path) -> None:
-    """A query that began earlier, and whose store was away until now, does not take the name back."""
-    parent = open_object_store(str(tmp_path))
-    old = QueryRoot("orders", "6c1b0d9e-3b52-4c7a-9f0e-0a5d0c6f1e11", "shop", 1_000)
-    new = QueryRoot("orders", "0f6a5f0e-91a7-4c0c-8d3e-5b7b6a1f2c22", "shop", 2_000)
-    register(parent, new)
-    register(parent, old)
-    assert find_query(parent, "orders") == new
-    assert {root.query_id for root in list_app_queries(parent, "shop")} == {old.query_id, new.query_id}
-    register(parent, replace(new, timestamp_ms=3_000, checkpoint_location="/elsewhere"))
-    assert find_query(parent, "orders") == replace(
-        new, timestamp_ms=3_000, checkpoint_location="/elsewhere"
-    )
-
-
-def test_a_damaged_name_is_written_anew(tmp_path: Path) -> None:
-    """It is only a pointer: a new start sets it right, and captures do not fail for it."""
-    parent = open_object_store(str(tmp_path))
-    parent.put(name_key("orders"), b"torn")
-    root = QueryRoot("orders", "6c1b0d9e-3b52-4c7a-9f0e-0a5d0c6f1e11", "shop", 1_000)
-    register(parent, root)
-    assert find_query(parent, "orders") == root
-
-
-def test_of_two_that_register_at_once_the_later_one_stays(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """The other comes in between this one's look and its write."""
-    parent, late = open_object_store(str(tmp_path)), open_object_store(str(tmp_path))
-    old = QueryRoot("orders", "6c1b0d9e-3b52-4c7a-9f0e-0a5d0c6f1e11", "", 1_000)
-    new = QueryRoot("orders", "0f6a5f0e-91a7-4c0c-8d3e-5b7b6a1f2c22", "", 2_000)
-    put = late.put
-
-    def other_first(key: str, data: bytes, **conditions: object) -> object:
-        monkeypatch.setattr(late, "put", put)
-        register(parent, new)
-        return put(key, data, **conditions)  # type: ignore[arg-type]
-
-    monkeypatch.setattr(late, "put", other_first)
-    register(late, old)
-    assert find_query(parent, "orders") == new
-
-
 def test_a_fork_has_a_history_of_its_own(made: MadeLocation, url: str, tmp_path: Path) -> None:
     """It may not write into the original's, whatever somebody tells it; the original goes on."""
-    original = taker(made, url)
+    original = open_capture(made, url)
     assert original.capture(1) is not None
     report = restore(url, str(tmp_path / "fork"), clone=True)
     fork = MadeLocation(tmp_path / "unused", query_id=report.query_id)
     fork.path = tmp_path / "fork"
     with pytest.raises(RefusedError, match="history of query"):
-        taker(fork, url)
+        open_capture(fork, url)
     with pytest.raises(RefusedError, match="is of query"):
         QueryCapture(LocationSpec(str(fork.path)).open(), original.run, original.facts).capture(1)
     assert original.capture(2) is not None
-    own = taker(fork, str(tmp_path / "own"))
+    own = open_capture(fork, str(tmp_path / "own"))
     assert own.capture(1) is not None
 
 
 def test_a_run_that_was_restarted_is_fenced_by_its_next_start(made: MadeLocation, url: str) -> None:
     """What the old driver captures late reaches nobody."""
-    old = taker(made, url, run_id="old")
+    old = open_capture(made, url, run_id="old")
     assert old.capture(1) is not None
-    new = taker(made, url, run_id="new")
+    new = open_capture(made, url, run_id="new")
     with pytest.raises(FencedError):
         old.capture(2)
     assert new.capture(2) is not None

@@ -1,19 +1,30 @@
-"""What a store's records name: opened with the user's credentials only where the user says so."""
+"""Names that point to queries, and what records may lead to with the user's credentials. No Spark."""
 
 from __future__ import annotations
 
 import re
 import socket
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from pyspark_checkpoint.errors import RefusedError
+from pyspark_checkpoint.errors import Busy, Conflict, RefusedError
 from pyspark_checkpoint.plugin.auto_restore import auto_restore
 from pyspark_checkpoint.plugin.plugin_settings import PluginSettings, parse_plugin_settings
-from pyspark_checkpoint.registry.queries import QueryRoot, history_url, register, resolve_root, root_url
-from pyspark_checkpoint.registry.trust import check_named_location, check_named_table
+from pyspark_checkpoint.registry.queries import (
+    QueryRoot,
+    check_named_location,
+    check_named_table,
+    find_query,
+    history_url,
+    list_app_queries,
+    name_key,
+    register,
+    resolve_root,
+    root_url,
+)
 from pyspark_checkpoint.restorer.api import restore
 from pyspark_checkpoint.store.open import open_object_store
 from tests.support.made_location import QUERY_ID, MadeLocation, capture
@@ -153,3 +164,61 @@ def test_a_trusted_table_elsewhere_is_followed(parent: str) -> None:
         history_url(parent, root)
     trusted = {"trustedStores": "memory://trusted-tables"}
     assert history_url(parent, root, trusted) == root_url(parent, QUERY_ID)
+
+
+def test_a_name_keeps_pointing_at_the_query_that_began_last(tmp_path: Path) -> None:
+    """A query that began earlier, and whose store was away until now, does not take the name back."""
+    parent = open_object_store(str(tmp_path))
+    old = QueryRoot("orders", "6c1b0d9e-3b52-4c7a-9f0e-0a5d0c6f1e11", "shop", 1_000)
+    new = QueryRoot("orders", "0f6a5f0e-91a7-4c0c-8d3e-5b7b6a1f2c22", "shop", 2_000)
+    register(parent, new)
+    register(parent, old)
+    assert find_query(parent, "orders") == new
+    assert {root.query_id for root in list_app_queries(parent, "shop")} == {old.query_id, new.query_id}
+    register(parent, replace(new, timestamp_ms=3_000, checkpoint_location="/elsewhere"))
+    assert find_query(parent, "orders") == replace(
+        new, timestamp_ms=3_000, checkpoint_location="/elsewhere"
+    )
+
+
+def test_a_damaged_name_record_is_replaced(tmp_path: Path) -> None:
+    """It is only a pointer: a new start sets it right, and captures do not fail for it."""
+    parent = open_object_store(str(tmp_path))
+    parent.put(name_key("orders"), b"torn")
+    root = QueryRoot("orders", "6c1b0d9e-3b52-4c7a-9f0e-0a5d0c6f1e11", "shop", 1_000)
+    register(parent, root)
+    assert find_query(parent, "orders") == root
+
+
+def test_of_two_concurrent_registrations_the_later_query_wins(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The other comes in between this one's look and its write."""
+    parent, late = open_object_store(str(tmp_path)), open_object_store(str(tmp_path))
+    old = QueryRoot("orders", "6c1b0d9e-3b52-4c7a-9f0e-0a5d0c6f1e11", "", 1_000)
+    new = QueryRoot("orders", "0f6a5f0e-91a7-4c0c-8d3e-5b7b6a1f2c22", "", 2_000)
+    put = late.put
+
+    def other_first(key: str, data: bytes, **conditions: object) -> object:
+        monkeypatch.setattr(late, "put", put)
+        register(parent, new)
+        return put(key, data, **conditions)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(late, "put", other_first)
+    register(late, old)
+    assert find_query(parent, "orders") == new
+
+
+def test_registering_gives_up_after_many_conflicting_writes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nothing was written by this call, and the error says what to do."""
+    parent = open_object_store(str(tmp_path))
+
+    def lost(*_: object, **__: object) -> None:
+        raise Conflict("another write was faster")
+
+    monkeypatch.setattr(parent, "put", lost)
+    with pytest.raises(Busy, match="gave up after 20 conflicting writes to names/orders") as caught:
+        register(parent, QueryRoot("orders", QUERY_ID, "", 1_000))
+    assert caught.value.hint

@@ -7,10 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from pyspark_checkpoint.capture import server_copy
 from pyspark_checkpoint.capture import upload as uploading
 from pyspark_checkpoint.capture.manifest_builder import QueryFacts
-from pyspark_checkpoint.capture.server_copy import find_server_copier
+from pyspark_checkpoint.capture.upload import find_server_copier
 from pyspark_checkpoint.errors import Denied
 from pyspark_checkpoint.format.manifest import CheckpointManifest, QueryInfo
 from pyspark_checkpoint.history.checkpoint_store import CheckpointStore
@@ -67,7 +66,7 @@ def check(made: MadeLocation, at: Place, tmp_path: Path) -> None:
     assert contents(tmp_path / "fresh") == needed(made, 1)
 
 
-def test_nothing_large_is_uploaded_where_the_server_has_it(made: MadeLocation, tmp_path: Path) -> None:
+def test_large_files_are_copied_where_the_server_has_them(made: MadeLocation, tmp_path: Path) -> None:
     """What is recorded are the digests of the copies, and they restore to the very bytes."""
     check(made, Place("memory", "memory://server-copy"), tmp_path)
 
@@ -79,7 +78,7 @@ def test_s3_copies_within_a_bucket(made: MadeLocation, s3_server: S3Server, tmp_
     assert find_server_copier(LocationSpec(here, s3_server.options), s3_server.url("y"), s3_server.options)
 
 
-def test_a_file_that_is_gone_or_was_written_again_is_no_copy(made: MadeLocation) -> None:
+def test_a_file_that_is_gone_or_has_changed_is_not_copied(made: MadeLocation) -> None:
     """Spark purges and rewrites: the capture begins again with a new listing."""
     spec = moved(made, "memory://server-copy-gone/location", {})
     copier = find_server_copier(spec, "memory://server-copy-gone/store", {})
@@ -128,4 +127,4 @@ def test_two_services_two_buckets_and_disks_copy_nothing() -> None:
     )
     assert find_server_copier(LocationSpec("/disk/location"), "/disk/store", {}) is None
     assert find_server_copier(LocationSpec("hdfs://host/location"), "s3://bucket/store", options) is None
-    assert server_copy.COPY_BYTES >= 1024 * 1024
+    assert uploading.COPY_BYTES >= 1024 * 1024

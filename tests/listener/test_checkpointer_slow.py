@@ -20,7 +20,7 @@ from pyspark_checkpoint.listener.checkpointer import QueryCapture
 from pyspark_checkpoint.restorer.api import restore
 from pyspark_checkpoint.spark_files.location import CheckpointLocation, LocationSpec
 from pyspark_checkpoint.spark_files.versions import FileFacts
-from tests.support.made_location import QUERY_ID, MadeLocation, taker
+from tests.support.made_location import QUERY_ID, MadeLocation, open_capture
 
 RETAIN = 10
 PARTITIONS = 16
@@ -134,7 +134,7 @@ def objects(url: str) -> int:
     return sum(path.is_file() for path in Path(url, "checkpoints").rglob("*"))
 
 
-def test_what_was_staged_and_cannot_change_is_used_again(url: str, tmp_path: Path) -> None:
+def test_staged_files_that_cannot_change_are_reused(url: str, tmp_path: Path) -> None:
     """A first capture that Spark overtakes goes on where it was, and ends; each large file is sent once."""
     query = RunningQuery(tmp_path / "location", tables=True)
     history, capture = capturing(query, url)
@@ -151,7 +151,7 @@ def test_what_was_staged_and_cannot_change_is_used_again(url: str, tmp_path: Pat
     assert all(path.read_bytes() == bytes([int(path.parents[1].name)]) * 3000 for path in tables)
 
 
-def test_a_capture_that_spark_always_overtakes_says_what_to_set(url: str, tmp_path: Path) -> None:
+def test_a_capture_slower_than_sparks_purge_says_what_to_set(url: str, tmp_path: Path) -> None:
     """Nothing of one batch serves another: it cannot end, and the same words say so each time."""
     query = RunningQuery(tmp_path / "location", tables=False)
     history, capture = capturing(query, url)
@@ -188,7 +188,7 @@ def test_leftovers_of_a_checkpoint_that_is_refused_before_it_is_sent_are_collect
 ) -> None:
     """All is uploaded, and the history refuses a batch before its head's: no manifest is on its way."""
     made = MadeLocation(tmp_path / "location").commit(0, 1, 2)
-    capture = taker(made, url)
+    capture = open_capture(made, url)
     assert capture.capture(2) is not None
     kept = objects(url)
     (made.path / "state/0/0/2.delta").write_bytes(made.new_state(40_001))
