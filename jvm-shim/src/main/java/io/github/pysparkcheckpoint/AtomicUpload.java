@@ -6,10 +6,10 @@ import org.apache.spark.sql.execution.streaming.checkpointing.CheckpointFileMana
 /**
  * The stream of a file that appears whole, once, when it is closed.
  *
- * <p>Until then the bytes are in a {@link Draft}. The first call of
- * {@code close} or {@code cancel} decides; later ones do nothing, also when the first one failed,
- * because Spark cancels a stream whose closing threw. A stream of which a write has failed is never
- * published: Java's own streams close what they wrap even if they could not flush it.
+ * <p>Until then the bytes are in a {@link Draft}. The first call of {@code close} or {@code cancel}
+ * decides; later ones do nothing, also when the first one failed, because Spark cancels a stream
+ * whose closing threw. A stream of which a write has failed is never published: Java's own streams
+ * close what they wrap even if they could not flush it.
  */
 final class AtomicUpload<D extends Draft> extends CancellableFSDataOutputStream {
 

@@ -20,135 +20,138 @@ import org.slf4j.LoggerFactory;
 /**
  * The plugin on the driver.
  *
- * <p>{@code init} runs before the application's code, inside the constructor of the SparkContext: it
- * sets the file manager and the listener, and restores what is missing, by Python without a Spark job.
- * {@code registerMetrics} starts the side process, in the background. {@code shutdown} gives it a few
- * seconds for the last checkpoints. Nothing but a restore that fails stops the application.
+ * <p>{@code init} runs before the application's code, inside the constructor of the SparkContext:
+ * it sets the file manager and the listener, and restores what is missing, by Python without a
+ * Spark job. {@code registerMetrics} starts the side process, in the background. {@code shutdown}
+ * gives it a few seconds for the last checkpoints. Nothing but a restore that fails stops the
+ * application.
  */
 final class CheckpointDriver implements DriverPlugin {
 
-    private static final Logger LOG = LoggerFactory.getLogger(CheckpointDriver.class);
-    private static final String FILE_MANAGER = "spark.sql.streaming.checkpointFileManagerClass";
-    private static final String LISTENERS = "spark.sql.streaming.streamingQueryListeners";
-    private static final String RESTORE_MODULE = PythonEnvironment.PACKAGE + ".capture.auto_restore";
+  private static final Logger LOG = LoggerFactory.getLogger(CheckpointDriver.class);
+  private static final String FILE_MANAGER = "spark.sql.streaming.checkpointFileManagerClass";
+  private static final String LISTENERS = "spark.sql.streaming.streamingQueryListeners";
+  private static final String RESTORE_MODULE = PythonEnvironment.PACKAGE + ".capture.auto_restore";
 
-    private PluginSettings settings;
-    private SparkContext context;
-    private SideProcess side;
-    private final Set<String> said = ConcurrentHashMap.newKeySet();
+  private PluginSettings settings;
+  private SparkContext context;
+  private SideProcess side;
+  private final Set<String> said = ConcurrentHashMap.newKeySet();
 
-    @Override
-    public Map<String, String> init(SparkContext context, PluginContext plugin) {
-        this.context = context;
-        SparkConf conf = context.conf();
-        try {
-            settings = PluginSettings.take(conf);
-        } catch (IllegalArgumentException error) {
-            if (PluginSettings.asksForRestore(conf)) {
-                throw error;
-            }
-            LOG.error("ckpt: {}. The application runs on, without the plugin", error.getMessage());
-            return Map.of();
-        }
-        if (settings.setsFileManager()) {
-            conf.setIfMissing(FILE_MANAGER, ObjectStoreCheckpointFileManager.class.getName());
-        }
-        if (settings.url().isEmpty()) {
-            sayWhatIsInVain();
-            return Map.of();
-        }
-        String others = conf.get(LISTENERS, "").trim();
-        String ours = QueryEvents.class.getName();
-        conf.set(LISTENERS, others.isEmpty() ? ours : others + "," + ours);
-        if (settings.restores()) {
-            restore();
-        }
-        return forExecutors(conf);
+  @Override
+  public Map<String, String> init(SparkContext context, PluginContext plugin) {
+    this.context = context;
+    SparkConf conf = context.conf();
+    try {
+      settings = PluginSettings.take(conf);
+    } catch (IllegalArgumentException error) {
+      if (PluginSettings.asksForRestore(conf)) {
+        throw error;
+      }
+      LOG.error("ckpt: {}. The application runs on, without the plugin", error.getMessage());
+      return Map.of();
     }
-
-    /** Where executors have a Python of their own, they are to look at it. */
-    private Map<String, String> forExecutors(SparkConf conf) {
-        String python = PluginPython.onExecutors(conf);
-        boolean isOne = context.isLocal() && python.equals(PluginPython.onDriver(conf));
-        return isOne ? Map.of() : Map.of(CheckpointExecutor.PYTHON, python);
+    if (settings.setsFileManager()) {
+      conf.setIfMissing(FILE_MANAGER, ObjectStoreCheckpointFileManager.class.getName());
     }
-
-    /** An executor found something wrong with its Python: it is said once, however many find the same. */
-    @Override
-    public Object receive(Object message) {
-        if (message instanceof PythonFinding finding && said.add(finding.problem())) {
-            LOG.warn(
-                    "{} (found on {}). The application runs on; state of more than 32 MB, which executors"
-                            + " upload themselves, is not checkpointed until that is mended",
-                    finding.problem(),
-                    finding.host());
-        }
-        return null;
+    if (settings.url().isEmpty()) {
+      sayWhatIsInVain();
+      return Map.of();
     }
-
-    @Override
-    public void registerMetrics(String appId, PluginContext plugin) {
-        if (settings == null || settings.url().isEmpty()) {
-            return;
-        }
-        CheckpointMetrics metrics = new CheckpointMetrics();
-        SparkEnv.get().metricsSystem().registerSource(metrics);
-        side = new SideProcess(context, settings, new SideDoor(context, settings, metrics));
-        side.start();
+    String others = conf.get(LISTENERS, "").trim();
+    String ours = QueryEvents.class.getName();
+    conf.set(LISTENERS, others.isEmpty() ? ours : others + "," + ours);
+    if (settings.restores()) {
+      restore();
     }
+    return forExecutors(conf);
+  }
 
-    @Override
-    public void shutdown() {
-        if (side != null) {
-            side.stop();
-        }
-    }
+  /** Where executors have a Python of their own, they are to look at it. */
+  private Map<String, String> forExecutors(SparkConf conf) {
+    String python = PluginPython.onExecutors(conf);
+    boolean isOne = context.isLocal() && python.equals(PluginPython.onDriver(conf));
+    return isOne ? Map.of() : Map.of(CheckpointExecutor.PYTHON, python);
+  }
 
-    private void restore() {
-        PluginPython python = PluginPython.of(context.conf(), settings);
-        LOG.info("ckpt: looking for what is to be restored from {}", settings.url());
-        for (String location : python.run(RESTORE_MODULE, settings.restoreSeconds())) {
-            checkIsThere(new Path(location));
-        }
+  /**
+   * An executor found something wrong with its Python: it is said once, however many find the same.
+   */
+  @Override
+  public Object receive(Object message) {
+    if (message instanceof PythonFinding finding && said.add(finding.problem())) {
+      LOG.warn(
+          "{} (found on {}). The application runs on; state of more than 32 MB, which executors"
+              + " upload themselves, is not checkpointed until that is mended",
+          finding.problem(),
+          finding.host());
     }
+    return null;
+  }
 
-    /** A location that only Hadoop reaches cannot be restored without Spark; it must be there. */
-    private void checkIsThere(Path location) {
-        try {
-            FileSystem files = location.getFileSystem(context.hadoopConfiguration());
-            if (!files.exists(new Path(location, "metadata"))) {
-                throw new IllegalStateException(
-                        "ckpt: the checkpoint location "
-                                + location
-                                + " is not there, and before Spark runs it cannot be restored. Restore it in a"
-                                + " session: pyspark_checkpoint.restore(..., spark=spark); or start without"
-                                + " spark.ckpt.restore");
-            }
-        } catch (IOException error) {
-            throw new UncheckedIOException("ckpt: cannot tell whether " + location + " is there", error);
-        }
+  @Override
+  public void registerMetrics(String appId, PluginContext plugin) {
+    if (settings == null || settings.url().isEmpty()) {
+      return;
     }
+    CheckpointMetrics metrics = new CheckpointMetrics();
+    SparkEnv.get().metricsSystem().registerSource(metrics);
+    side = new SideProcess(context, settings, new SideDoor(context, settings, metrics));
+    side.start();
+  }
 
-    private void sayWhatIsInVain() {
-        if (settings.restores()) {
-            throw new IllegalStateException(
-                    "ckpt: spark.ckpt.restore="
-                            + settings.restore()
-                            + ", but spark.ckpt.url is not set, so that it is not known from where. The"
-                            + " application is not started, because it would begin without its state");
-        }
-        List<String> alone = FileManagerSettings.confNames();
-        List<String> names =
-                settings.confs().keySet().stream()
-                        .filter(name -> name.startsWith(PluginSettings.PREFIX))
-                        .filter(name -> !alone.contains(name))
-                        .collect(Collectors.toList());
-        if (!names.isEmpty()) {
-            LOG.warn(
-                    "ckpt: spark.ckpt.url is not set, so that no query is checkpointed, but {} is. Without it"
-                            + " there are only {}",
-                    names,
-                    alone);
-        }
+  @Override
+  public void shutdown() {
+    if (side != null) {
+      side.stop();
     }
+  }
+
+  private void restore() {
+    PluginPython python = PluginPython.of(context.conf(), settings);
+    LOG.info("ckpt: looking for what is to be restored from {}", settings.url());
+    for (String location : python.run(RESTORE_MODULE, settings.restoreSeconds())) {
+      checkIsThere(new Path(location));
+    }
+  }
+
+  /** A location that only Hadoop reaches cannot be restored without Spark; it must be there. */
+  private void checkIsThere(Path location) {
+    try {
+      FileSystem files = location.getFileSystem(context.hadoopConfiguration());
+      if (!files.exists(new Path(location, "metadata"))) {
+        throw new IllegalStateException(
+            "ckpt: the checkpoint location "
+                + location
+                + " is not there, and before Spark runs it cannot be restored. Restore it in a"
+                + " session: pyspark_checkpoint.restore(..., spark=spark); or start without"
+                + " spark.ckpt.restore");
+      }
+    } catch (IOException error) {
+      throw new UncheckedIOException("ckpt: cannot tell whether " + location + " is there", error);
+    }
+  }
+
+  private void sayWhatIsInVain() {
+    if (settings.restores()) {
+      throw new IllegalStateException(
+          "ckpt: spark.ckpt.restore="
+              + settings.restore()
+              + ", but spark.ckpt.url is not set, so that it is not known from where. The"
+              + " application is not started, because it would begin without its state");
+    }
+    List<String> alone = FileManagerSettings.confNames();
+    List<String> names =
+        settings.confs().keySet().stream()
+            .filter(name -> name.startsWith(PluginSettings.PREFIX))
+            .filter(name -> !alone.contains(name))
+            .collect(Collectors.toList());
+    if (!names.isEmpty()) {
+      LOG.warn(
+          "ckpt: spark.ckpt.url is not set, so that no query is checkpointed, but {} is. Without it"
+              + " there are only {}",
+          names,
+          alone);
+    }
+  }
 }

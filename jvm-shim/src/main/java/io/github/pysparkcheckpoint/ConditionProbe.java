@@ -12,8 +12,8 @@ import org.slf4j.Logger;
 import org.slf4j.LoggerFactory;
 
 /**
- * Finds out whether a store refuses a second create of one name, once per JVM and bucket of
- * a server.
+ * Finds out whether a store refuses a second create of one name, once per JVM and bucket of a
+ * server.
  *
  * <p>A server that does not know the condition ignores it without a word, so asking is not enough:
  * the probe creates an object of its own twice, and removes it. A probe that could not be finished
@@ -29,7 +29,9 @@ final class ConditionProbe {
 
   private ConditionProbe() {}
 
-  /** Whether a file is a probe's: one that died may have left it, and Spark would stumble over it. */
+  /**
+   * Whether a file is a probe's: one that died may have left it, and Spark would stumble over it.
+   */
   static boolean isProbe(Path file) {
     return file.getName().startsWith(PROBE);
   }
@@ -62,7 +64,10 @@ final class ConditionProbe {
     throw new IOException(refusal(store, finding));
   }
 
-  /** One bucket name may exist at several servers. S3A has its own settings, whatever scheme it serves. */
+  /**
+   * One bucket name may exist at several servers. S3A has its own settings, whatever scheme it
+   * serves.
+   */
   static String store(FileSystem fileSystem) {
     URI uri = fileSystem.getUri();
     Configuration conf = fileSystem.getConf();

@@ -21,8 +21,8 @@ import org.apache.spark.sql.execution.streaming.checkpointing.CheckpointFileMana
  *
  * <p>Directories do not exist in an object store. Those that were made through any manager of this
  * JVM are remembered, up to a number a bucket: they exist, and are empty as long as the store lists
- * nothing in them. Until something is put into one it is listed where it lies; afterwards that is the
- * store's to know, so that a location which somebody else removes lists nothing, though its
+ * nothing in them. Until something is put into one it is listed where it lies; afterwards that is
+ * the store's to know, so that a location which somebody else removes lists nothing, though its
  * directories go on to exist here. None of this costs a request.
  */
 final class ConditionalFileManager implements CheckpointFileManager {
@@ -39,8 +39,7 @@ final class ConditionalFileManager implements CheckpointFileManager {
   private final PendingDeletes deletes;
   private final MadeDirectories made;
 
-  ConditionalFileManager(Path root, FileSystem fileSystem, Configuration conf)
-      throws IOException {
+  ConditionalFileManager(Path root, FileSystem fileSystem, Configuration conf) throws IOException {
     this.fileSystem = fileSystem;
     this.root = fileSystem.makeQualified(root);
     this.settings = FileManagerSettings.from(conf);
@@ -128,7 +127,9 @@ final class ConditionalFileManager implements CheckpointFileManager {
         });
   }
 
-  /** The directories that were made in {@code directory} and in which the store never had anything. */
+  /**
+   * The directories that were made in {@code directory} and in which the store never had anything.
+   */
   private Stream<FileStatus> madeBeside(FileStatus[] listed, Path directory) {
     if (listed.length > 0) {
       made.fill(directory);
@@ -170,7 +171,9 @@ final class ConditionalFileManager implements CheckpointFileManager {
                 : fileSystem.exists(qualified));
   }
 
-  /** Deprecated by Hadoop because it is a costly way to ask for a kind; here it is the cheap one. */
+  /**
+   * Deprecated by Hadoop because it is a costly way to ask for a kind; here it is the cheap one.
+   */
   @SuppressWarnings("deprecation")
   private boolean isFile(Path path) throws IOException {
     return fileSystem.isFile(path);

@@ -20,9 +20,9 @@ import org.slf4j.LoggerFactory;
 /**
  * Writes one object with one request, through a connector that has conditional create.
  *
- * <p>The connector repeats a request that got no answer, or an answer that asks for it (503); we repeat
- * one that was answered by 409. So "it exists" may well be our own first attempt: who wrote it is in
- * its metadata, and one HEAD tells.
+ * <p>The connector repeats a request that got no answer, or an answer that asks for it (503); we
+ * repeat one that was answered by 409. So "it exists" may well be our own first attempt: who wrote
+ * it is in its metadata, and one HEAD tells.
  */
 final class ConditionalWriter {
 
@@ -76,8 +76,7 @@ final class ConditionalWriter {
   }
 
   /** Whether the object is there and ours; false if the store asks for another attempt. */
-  private boolean created(Path path, String nonce, Spool content, int attempt)
-      throws IOException {
+  private boolean created(Path path, String nonce, Spool content, int attempt) throws IOException {
     FSDataOutputStreamBuilder<?, ?> builder = builder(path);
     builder.must(CONDITIONAL_CREATE, true);
     builder.opt(METADATA + NONCE, nonce);
@@ -178,7 +177,9 @@ final class ConditionalWriter {
     return exists;
   }
 
-  /** Whether the store itself has refused; else it gave no answer, and another one's file is there. */
+  /**
+   * Whether the store itself has refused; else it gave no answer, and another one's file is there.
+   */
   static boolean wasRefused(FileAlreadyExistsException exists) {
     return isRefusal(exists.getCause());
   }
@@ -189,7 +190,10 @@ final class ConditionalWriter {
         && failure.getClass().getSimpleName().equals("RemoteFileChangedException");
   }
 
-  /** Whether somebody wants this thread to stop. Timeouts are of classes below, and mean no such thing. */
+  /**
+   * Whether somebody wants this thread to stop. Timeouts are of classes below, and mean no such
+   * thing.
+   */
   private static boolean isInterruption(IOException failure) {
     return failure.getClass() == InterruptedIOException.class;
   }

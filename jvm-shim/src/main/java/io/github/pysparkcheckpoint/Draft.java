@@ -6,8 +6,8 @@ import java.io.OutputStream;
 /**
  * The bytes of one file between its first write and the moment when it gets its name.
  *
- * <p>A draft of which one write has failed is never whole again. Not safe for threads: Spark writes a
- * file from one.
+ * <p>A draft of which one write has failed is never whole again. Not safe for threads: Spark writes
+ * a file from one.
  */
 abstract class Draft extends OutputStream {
 

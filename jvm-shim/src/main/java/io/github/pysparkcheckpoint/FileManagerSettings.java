@@ -7,13 +7,15 @@ import java.util.stream.Stream;
 import org.apache.hadoop.conf.Configuration;
 
 /**
- * What a user can set for the file manager, read from the Hadoop configuration that Spark hands over.
+ * What a user can set for the file manager, read from the Hadoop configuration that Spark hands
+ * over.
  *
- * <p>Each name is found as {@code spark.ckpt.fileManager.x} (Spark copies its session confs into the
- * configuration) and as {@code ckpt.fileManager.x} (from {@code spark.hadoop.ckpt.fileManager.x}, or
- * a core-site.xml); the first wins.
+ * <p>Each name is found as {@code spark.ckpt.fileManager.x} (Spark copies its session confs into
+ * the configuration) and as {@code ckpt.fileManager.x} (from {@code
+ * spark.hadoop.ckpt.fileManager.x}, or a core-site.xml); the first wins.
  *
- * @param allowUnfenced run on a store without conditional create, unprotected against a second driver
+ * @param allowUnfenced run on a store without conditional create, unprotected against a second
+ *     driver
  * @param memoryBytes what all open streams of this JVM together may hold in memory
  * @param spoolDirectory where the rest waits until it is sent
  */

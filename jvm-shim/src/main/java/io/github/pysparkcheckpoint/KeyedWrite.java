@@ -20,70 +20,67 @@ import org.apache.spark.sql.connector.write.streaming.StreamingWrite;
  * hash. Where an aggregation by the same keys has brought them there, nothing moves again.
  */
 final class KeyedWrite implements RequiresDistributionAndOrdering {
-    private final Write write;
-    private final List<String> keys;
-    private final int partitions;
-    private final String name;
-    private final UnaryOperator<StreamingWrite> streaming;
+  private final Write write;
+  private final List<String> keys;
+  private final int partitions;
+  private final String name;
+  private final UnaryOperator<StreamingWrite> streaming;
 
-    KeyedWrite(
-            Write write,
-            List<String> keys,
-            int partitions,
-            String name,
-            UnaryOperator<StreamingWrite> streaming) {
-        this.write = write;
-        this.keys = keys;
-        this.partitions = partitions;
-        this.name = name;
-        this.streaming = streaming;
-    }
+  KeyedWrite(
+      Write write,
+      List<String> keys,
+      int partitions,
+      String name,
+      UnaryOperator<StreamingWrite> streaming) {
+    this.write = write;
+    this.keys = keys;
+    this.partitions = partitions;
+    this.name = name;
+    this.streaming = streaming;
+  }
 
-    @Override
-    public Distribution requiredDistribution() {
-        if (keys.isEmpty()) {
-            return Distributions.unspecified();
-        }
-        Expression[] columns =
-                keys.stream()
-                        .map(SinkOptions::quoted)
-                        .map(Expressions::column)
-                        .toArray(Expression[]::new);
-        return Distributions.clustered(columns);
+  @Override
+  public Distribution requiredDistribution() {
+    if (keys.isEmpty()) {
+      return Distributions.unspecified();
     }
+    Expression[] columns =
+        keys.stream().map(SinkOptions::quoted).map(Expressions::column).toArray(Expression[]::new);
+    return Distributions.clustered(columns);
+  }
 
-    @Override
-    public int requiredNumPartitions() {
-        return keys.isEmpty() ? 0 : partitions;
-    }
+  @Override
+  public int requiredNumPartitions() {
+    return keys.isEmpty() ? 0 : partitions;
+  }
 
-    @Override
-    public SortOrder[] requiredOrdering() {
-        return new SortOrder[0];
-    }
+  @Override
+  public SortOrder[] requiredOrdering() {
+    return new SortOrder[0];
+  }
 
-    @Override
-    public String description() {
-        return name;
-    }
+  @Override
+  public String description() {
+    return name;
+  }
 
-    @Override
-    public String toString() {
-        return name;
-    }
+  @Override
+  public String toString() {
+    return name;
+  }
 
-    @Override
-    public BatchWrite toBatch() {
-        return write.toBatch();
-    }
+  @Override
+  public BatchWrite toBatch() {
+    return write.toBatch();
+  }
 
-    @Override
-    public StreamingWrite toStreaming() {
-        return streaming.apply(write.toStreaming());
-    }
+  @Override
+  public StreamingWrite toStreaming() {
+    return streaming.apply(write.toStreaming());
+  }
 
-    @Override
-    public CustomMetric[] supportedCustomMetrics() {
-        return write.supportedCustomMetrics();
-    }
+  @Override
+  public CustomMetric[] supportedCustomMetrics() {
+    return write.supportedCustomMetrics();
+  }
 }

@@ -9,8 +9,8 @@ import java.nio.file.Path;
 import java.util.UUID;
 
 /**
- * A draft in a file beside the one that it will become, under a hidden name as Spark's own manager gives
- * it: what a killed process leaves is seen by nobody.
+ * A draft in a file beside the one that it will become, under a hidden name as Spark's own manager
+ * gives it: what a killed process leaves is seen by nobody.
  */
 final class LocalDraft extends Draft {
 

@@ -23,16 +23,16 @@ import org.apache.spark.sql.execution.streaming.checkpointing.FileContextBasedCh
 /**
  * The manager for a local disk: a file is written once, synced, and gets its name by one link.
  *
- * <p>Hadoop's local file system keeps a second file with checksums beside each, and starts a process
- * for the permissions of either: with many partitions that is most of what a batch waits for. It
- * looks whether a name is taken before it renames, which two drivers can do at the same moment, and it
- * syncs nothing. Here the link is the decision, and what has a name is whole, also after a power cut.
- * The files of RocksDB that a snapshot names are copied by Spark past every manager: they are synced
- * before the snapshot gets its name.
+ * <p>Hadoop's local file system keeps a second file with checksums beside each, and starts a
+ * process for the permissions of either: with many partitions that is most of what a batch waits
+ * for. It looks whether a name is taken before it renames, which two drivers can do at the same
+ * moment, and it syncs nothing. Here the link is the decision, and what has a name is whole, also
+ * after a power cut. The files of RocksDB that a snapshot names are copied by Spark past every
+ * manager: they are synced before the snapshot gets its name.
  *
- * <p>Names, places and contents are those of Spark's own manager, which does all the reading. Checksums
- * that are left from an earlier file of the same name speak of other bytes, and go before the new file
- * comes.
+ * <p>Names, places and contents are those of Spark's own manager, which does all the reading.
+ * Checksums that are left from an earlier file of the same name speak of other bytes, and go before
+ * the new file comes.
  */
 final class LocalFileManager extends FileContextBasedCheckpointFileManager {
 
@@ -136,7 +136,10 @@ final class LocalFileManager extends FileContextBasedCheckpointFileManager {
     }
   }
 
-  /** Null for a name that this JVM's encoding of file names has no letters for: Hadoop writes others. */
+  /**
+   * Null for a name that this JVM's encoding of file names has no letters for: Hadoop writes
+   * others.
+   */
   private java.nio.file.Path localPath(Path path) {
     try {
       return fileSystem.pathToFile(path).toPath();
@@ -174,7 +177,8 @@ final class LocalFileManager extends FileContextBasedCheckpointFileManager {
       disk.sync(file);
     } catch (IOException failure) {
       if (Files.notExists(file)) {
-        return false; // purged meanwhile; a network file system calls that a stale handle, for example
+        return false; // purged meanwhile; a network file system calls that a stale handle, for
+        // example
       }
       throw failure;
     }
@@ -213,7 +217,9 @@ final class LocalFileManager extends FileContextBasedCheckpointFileManager {
     syncDirectory(target.getParent());
   }
 
-  /** A network file system repeats a link whose answer was lost, and is told that the name is taken. */
+  /**
+   * A network file system repeats a link whose answer was lost, and is told that the name is taken.
+   */
   private static boolean isOurs(java.nio.file.Path target, LocalDraft draft) {
     try {
       return Files.isSameFile(target, draft.path());
@@ -242,7 +248,8 @@ final class LocalFileManager extends FileContextBasedCheckpointFileManager {
     try {
       disk.sync(directory);
     } catch (IOException impossible) {
-      // Not every file system syncs directories. The file is whole and has its name, as with Spark's manager.
+      // Not every file system syncs directories. The file is whole and has its name, as with
+      // Spark's manager.
     }
   }
 }

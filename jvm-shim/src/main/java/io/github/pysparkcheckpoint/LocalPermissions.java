@@ -7,9 +7,9 @@ import org.apache.hadoop.conf.Configuration;
 import org.apache.hadoop.fs.permission.FsPermission;
 
 /**
- * Who may read and write what is created: what Hadoop would say, by {@code fs.permissions.umask-mode}, and
- * whatever the process's own mask is. What a directory inherits beyond that stays: the setgid bit, by
- * which everything below belongs to the directory's group.
+ * Who may read and write what is created: what Hadoop would say, by {@code
+ * fs.permissions.umask-mode}, and whatever the process's own mask is. What a directory inherits
+ * beyond that stays: the setgid bit, by which everything below belongs to the directory's group.
  *
  * @param ofFiles the nine bits of a file's mode
  * @param ofDirectories the nine bits of a directory's mode

@@ -10,11 +10,11 @@ import org.apache.hadoop.fs.Path;
 /**
  * The directories that were made in this JVM on stores that have none.
  *
- * <p>A directory is known here alone as long as nothing was put into it; once something was, the store
- * lists it, and stops to when somebody else removes it. At most a given number is remembered: those that
- * were asked for least recently are forgotten, each before the directories that it lies in. A directory
- * that is forgotten exists as long as the store has a file in it, and whoever asks pays the requests for
- * that answer.
+ * <p>A directory is known here alone as long as nothing was put into it; once something was, the
+ * store lists it, and stops to when somebody else removes it. At most a given number is remembered:
+ * those that were asked for least recently are forgotten, each before the directories that it lies
+ * in. A directory that is forgotten exists as long as the store has a file in it, and whoever asks
+ * pays the requests for that answer.
  */
 final class MadeDirectories {
 
@@ -56,7 +56,10 @@ final class MadeDirectories {
     return find(directory) != null;
   }
 
-  /** The store has something in a directory, and so in all that it lies in: it knows them from now on. */
+  /**
+   * The store has something in a directory, and so in all that it lies in: it knows them from now
+   * on.
+   */
   synchronized void fill(Path directory) {
     for (Path at = directory; at != null; at = at.getParent()) {
       Directory found = made.get(at);
@@ -107,7 +110,9 @@ final class MadeDirectories {
     }
   }
 
-  /** A directory is used with all that it lies in, themselves last: so it is forgotten before them. */
+  /**
+   * A directory is used with all that it lies in, themselves last: so it is forgotten before them.
+   */
   private Directory find(Path directory) {
     Directory found = made.get(directory);
     if (found != null) {

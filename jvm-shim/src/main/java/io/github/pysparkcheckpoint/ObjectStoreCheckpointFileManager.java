@@ -19,10 +19,11 @@ import org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedChe
 /**
  * Spark's checkpoint files on an object store, one conditional PUT each.
  *
- * <p>Set {@code spark.sql.streaming.checkpointFileManagerClass} to the name of this class. Locations on
- * S3 are written by {@link ConditionalFileManager}, those on a local disk by {@link LocalFileManager}.
- * All others are left to the managers that Spark itself would take, whose contract rests on the file
- * system's atomic rename: so one conf line serves an application with locations of several kinds.
+ * <p>Set {@code spark.sql.streaming.checkpointFileManagerClass} to the name of this class.
+ * Locations on S3 are written by {@link ConditionalFileManager}, those on a local disk by {@link
+ * LocalFileManager}. All others are left to the managers that Spark itself would take, whose
+ * contract rests on the file system's atomic rename: so one conf line serves an application with
+ * locations of several kinds.
  */
 public final class ObjectStoreCheckpointFileManager implements CheckpointFileManager {
 

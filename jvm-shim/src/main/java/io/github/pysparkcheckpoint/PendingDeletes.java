@@ -21,10 +21,11 @@ import org.slf4j.LoggerFactory;
  * Deletes of files of one file system, sent in batches.
  *
  * <p>Spark purges logs and old state one file at a time. Here each waits a second for company and
- * goes in one request with as many as the connector allows (250, unless set otherwise). In this JVM a file is gone at once:
- * the manager asks {@link #contains}, and a create of the same name first waits for its delete. A
- * process that dies in that second leaves garbage that Spark finds by listing, as it does after a
- * crash of its own. A delete that the store refused is thrown by the next one that is added.
+ * goes in one request with as many as the connector allows (250, unless set otherwise). In this JVM
+ * a file is gone at once: the manager asks {@link #contains}, and a create of the same name first
+ * waits for its delete. A process that dies in that second leaves garbage that Spark finds by
+ * listing, as it does after a crash of its own. A delete that the store refused is thrown by the
+ * next one that is added.
  */
 final class PendingDeletes {
 
@@ -39,7 +40,9 @@ final class PendingDeletes {
             return thread;
           });
 
-  /** Weak, as the map's key is: a file system that nobody uses any more must not stay for our sake. */
+  /**
+   * Weak, as the map's key is: a file system that nobody uses any more must not stay for our sake.
+   */
   private final WeakReference<FileSystem> fileSystem;
 
   private final Object sending = new Object();
@@ -57,9 +60,9 @@ final class PendingDeletes {
   }
 
   /**
-   * Whether all managers of a bucket get the same instance, as they do unless its cache is off. If not,
-   * another one would not know what waits here, and could lose a file that it has just created: then
-   * nothing waits.
+   * Whether all managers of a bucket get the same instance, as they do unless its cache is off. If
+   * not, another one would not know what waits here, and could lose a file that it has just
+   * created: then nothing waits.
    */
   private static boolean isShared(FileSystem fileSystem) {
     String scheme = fileSystem.getUri().getScheme();

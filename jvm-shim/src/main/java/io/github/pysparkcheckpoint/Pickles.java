@@ -12,46 +12,46 @@ import java.util.TreeMap;
  */
 final class Pickles {
 
-    private Pickles() {}
+  private Pickles() {}
 
-    /** The class {@code name} of {@code module}. */
-    static byte[] reference(String module, String name) {
-        return bytes("c" + module + "\n" + name + "\n.");
-    }
+  /** The class {@code name} of {@code module}. */
+  static byte[] reference(String module, String name) {
+    return bytes("c" + module + "\n" + name + "\n.");
+  }
 
-    /** What {@code name(json)} gives, for a JSON object of texts. */
-    static byte[] call(String module, String name, Map<String, String> fields) {
-        String text = json(fields).replace("\\", "\\u005c");
-        return bytes("c" + module + "\n" + name + "\n(V" + text + "\ntR.");
-    }
+  /** What {@code name(json)} gives, for a JSON object of texts. */
+  static byte[] call(String module, String name, Map<String, String> fields) {
+    String text = json(fields).replace("\\", "\\u005c");
+    return bytes("c" + module + "\n" + name + "\n(V" + text + "\ntR.");
+  }
 
-    /** A JSON object in ASCII, on one line, with sorted keys. */
-    static String json(Map<String, String> fields) {
-        StringBuilder out = new StringBuilder("{");
-        Iterator<Map.Entry<String, String>> entries = new TreeMap<>(fields).entrySet().iterator();
-        while (entries.hasNext()) {
-            Map.Entry<String, String> entry = entries.next();
-            quote(entry.getKey(), out);
-            out.append(':');
-            quote(entry.getValue(), out);
-            out.append(entries.hasNext() ? "," : "");
-        }
-        return out.append('}').toString();
+  /** A JSON object in ASCII, on one line, with sorted keys. */
+  static String json(Map<String, String> fields) {
+    StringBuilder out = new StringBuilder("{");
+    Iterator<Map.Entry<String, String>> entries = new TreeMap<>(fields).entrySet().iterator();
+    while (entries.hasNext()) {
+      Map.Entry<String, String> entry = entries.next();
+      quote(entry.getKey(), out);
+      out.append(':');
+      quote(entry.getValue(), out);
+      out.append(entries.hasNext() ? "," : "");
     }
+    return out.append('}').toString();
+  }
 
-    private static void quote(String text, StringBuilder out) {
-        out.append('"');
-        for (char letter : text.toCharArray()) {
-            if (letter < 0x20 || letter > 0x7e || letter == '"' || letter == '\\') {
-                out.append(String.format("\\u%04x", (int) letter));
-            } else {
-                out.append(letter);
-            }
-        }
-        out.append('"');
+  private static void quote(String text, StringBuilder out) {
+    out.append('"');
+    for (char letter : text.toCharArray()) {
+      if (letter < 0x20 || letter > 0x7e || letter == '"' || letter == '\\') {
+        out.append(String.format("\\u%04x", (int) letter));
+      } else {
+        out.append(letter);
+      }
     }
+    out.append('"');
+  }
 
-    private static byte[] bytes(String text) {
-        return text.getBytes(StandardCharsets.US_ASCII);
-    }
+  private static byte[] bytes(String text) {
+    return text.getBytes(StandardCharsets.US_ASCII);
+  }
 }

@@ -10,5 +10,5 @@ import java.io.Serializable;
  */
 record PythonFinding(String host, String problem) implements Serializable {
 
-    private static final long serialVersionUID = 1L;
+  private static final long serialVersionUID = 1L;
 }

@@ -5,33 +5,36 @@ import org.apache.spark.sql.connector.write.LogicalWriteInfo;
 import org.apache.spark.sql.types.StructType;
 import org.apache.spark.sql.util.CaseInsensitiveStringMap;
 
-/** Spark's write info with more options; Python is given those that are there when a batch is planned. */
+/**
+ * Spark's write info with more options; Python is given those that are there when a batch is
+ * planned.
+ */
 final class RicherWriteInfo implements LogicalWriteInfo {
-    private final LogicalWriteInfo info;
-    private CaseInsensitiveStringMap options;
+  private final LogicalWriteInfo info;
+  private CaseInsensitiveStringMap options;
 
-    RicherWriteInfo(LogicalWriteInfo info, CaseInsensitiveStringMap options) {
-        this.info = info;
-        this.options = options;
-    }
+  RicherWriteInfo(LogicalWriteInfo info, CaseInsensitiveStringMap options) {
+    this.info = info;
+    this.options = options;
+  }
 
-    /** Add what becomes known only after the write was built. */
-    void add(Map<String, String> more) {
-        options = SinkOptions.with(options, more);
-    }
+  /** Add what becomes known only after the write was built. */
+  void add(Map<String, String> more) {
+    options = SinkOptions.with(options, more);
+  }
 
-    @Override
-    public CaseInsensitiveStringMap options() {
-        return options;
-    }
+  @Override
+  public CaseInsensitiveStringMap options() {
+    return options;
+  }
 
-    @Override
-    public String queryId() {
-        return info.queryId();
-    }
+  @Override
+  public String queryId() {
+    return info.queryId();
+  }
 
-    @Override
-    public StructType schema() {
-        return info.schema();
-    }
+  @Override
+  public StructType schema() {
+    return info.schema();
+  }
 }

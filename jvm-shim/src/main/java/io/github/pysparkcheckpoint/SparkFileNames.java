@@ -6,15 +6,17 @@ import org.apache.hadoop.fs.Path;
 /**
  * Which paths are surely files, by their names alone. Pure.
  *
- * <p>An object store has no directories: to learn that {@code a/b} is neither a file nor a directory
- * takes two requests, a HEAD and a LIST. Where the name says that it can only be a file, one will do.
- * "Surely" matters more than "often": a directory taken for a file would look absent, and Spark would
- * start from nothing. So a bare number counts only directly in the log that the manager was made for,
- * because the partitions of the state are directories with such names.
+ * <p>An object store has no directories: to learn that {@code a/b} is neither a file nor a
+ * directory takes two requests, a HEAD and a LIST. Where the name says that it can only be a file,
+ * one will do. "Surely" matters more than "often": a directory taken for a file would look absent,
+ * and Spark would start from nothing. So a bare number counts only directly in the log that the
+ * manager was made for, because the partitions of the state are directories with such names.
  */
 final class SparkFileNames {
 
-  /** State files: {@code 7.delta}, {@code 7.snapshot}, {@code 7_uuid.changelog}, {@code 7.zip.crc}. */
+  /**
+   * State files: {@code 7.delta}, {@code 7.snapshot}, {@code 7_uuid.changelog}, {@code 7.zip.crc}.
+   */
   private static final Pattern STATE_FILE =
       Pattern.compile("\\d+(_[^/]+)?\\.(delta|snapshot|changelog|zip)(\\.crc)?");
 

@@ -2,7 +2,9 @@ package io.github.pysparkcheckpoint;
 
 import java.io.IOException;
 
-/** Spark's interface for file managers declares no exceptions, and expects the plain ones of Hadoop. */
+/**
+ * Spark's interface for file managers declares no exceptions, and expects the plain ones of Hadoop.
+ */
 final class Undeclared {
 
   /** Something that fails as files do. */

@@ -37,7 +37,9 @@ public final class TestAccess {
     PendingDeletes.of(new Path(path).getFileSystem(conf)).flush();
   }
 
-  /** Close a stream in a thread that is interrupted meanwhile; the class of what it threw, or "". */
+  /**
+   * Close a stream in a thread that is interrupted meanwhile; the class of what it threw, or "".
+   */
   public static String interruptedClose(OutputStream stream, long afterMs) throws Exception {
     AtomicReference<String> thrown = new AtomicReference<>("");
     Thread thread =
@@ -75,13 +77,17 @@ public final class TestAccess {
     return (Double) metrics.metricRegistry().getGauges().get("queries").getValue();
   }
 
-  /** As which start of the side process the one counts that was the {@code number}th and lived so long. */
+  /**
+   * As which start of the side process the one counts that was the {@code number}th and lived so
+   * long.
+   */
   public static int countedStart(int number, long livedSeconds) {
     return SideProcess.counted(number, Duration.ofSeconds(livedSeconds));
   }
 
   /** The manager of a local disk that has no links. */
-  public static CheckpointFileManager withoutLinks(String root, Configuration conf) throws IOException {
+  public static CheckpointFileManager withoutLinks(String root, Configuration conf)
+      throws IOException {
     return failingLinks(root, "Operation not permitted", conf);
   }
 
@@ -99,7 +105,10 @@ public final class TestAccess {
         });
   }
 
-  /** What this system says of a link to a directory, and whether that is taken for a disk without links. */
+  /**
+   * What this system says of a link to a directory, and whether that is taken for a disk without
+   * links.
+   */
   public static boolean knowsTheSystemsWords() throws IOException {
     java.nio.file.Path directory = Files.createTempDirectory("ckpt-test");
     try {
@@ -146,8 +155,8 @@ public final class TestAccess {
   }
 
   /** The manager of a disk on which a file of some name vanishes while it is synced. */
-  public static CheckpointFileManager vanishingAtSync(String root, String vanishing, Configuration conf)
-      throws IOException {
+  public static CheckpointFileManager vanishingAtSync(
+      String root, String vanishing, Configuration conf) throws IOException {
     return local(
         root,
         conf,
@@ -175,16 +184,22 @@ public final class TestAccess {
     }
   }
 
-  /** Make many directories through a manager; how many of its bucket this JVM remembers afterwards. */
+  /**
+   * Make many directories through a manager; how many of its bucket this JVM remembers afterwards.
+   */
   public static int makeDirectories(
-      CheckpointFileManager manager, String root, int count, Configuration conf) throws IOException {
+      CheckpointFileManager manager, String root, int count, Configuration conf)
+      throws IOException {
     for (int number = 0; number < count; number++) {
       manager.mkdirs(new Path(root + "/made/" + number));
     }
     return ConditionalFileManager.madeIn(new Path(root).getFileSystem(conf)).size();
   }
 
-  /** Which of some directories are remembered after some were made, one was listed, and more were made. */
+  /**
+   * Which of some directories are remembered after some were made, one was listed, and more were
+   * made.
+   */
   public static List<String> rememberedAfterAListing(
       int most, List<String> made, String listed, List<String> later, List<String> asked) {
     MadeDirectories directories = new MadeDirectories(most);
