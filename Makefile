@@ -8,6 +8,7 @@ STAMP := $(VENV)/.installed
 VERSION := $(shell sed -n 's/^version = //p' setup.cfg | head -1)
 JAR := jvm-shim/target/ckpt-spark_2.13-$(VERSION).jar
 MVN := tools/mvn.sh --batch-mode --quiet --file jvm-shim/pom.xml
+SPARK_JARS := $(VENV)/lib/python3*/site-packages/pyspark/jars
 FMT := com.spotify.fmt:fmt-maven-plugin
 JAVA_SOURCES := $(shell find jvm-shim/src pyspark_checkpoint -name '*.java' -o -name '*.py' -o -path '*META-INF*' -type f)
 PYTEST := $(PY) -m pytest -q
@@ -59,12 +60,12 @@ $(JAR): jvm-shim/pom.xml $(JAVA_SOURCES) | $(STAMP)
 	  $(MVN) package
 	@touch $@
 
-check: $(STAMP) ## Lint, types and import rules, and the format of Python and Java
+check: $(STAMP) ## Lint, types and import rules, format, and the Java tests of what is pure
 	$(VENV)/bin/ruff check .
 	$(VENV)/bin/ruff format --check .
 	$(VENV)/bin/mypy
 	$(VENV)/bin/lint-imports --config setup.cfg
-	$(MVN) $(FMT):check
+	$(MVN) $(FMT):check test -DskipTests=false -Dspark.jars="$$(echo $$PWD/$(SPARK_JARS))"
 
 format: $(STAMP) ## Write Python and Java in the one style that `check` asks for
 	$(VENV)/bin/ruff format .

@@ -24,7 +24,7 @@ from pyspark_checkpoint.errors import AlreadyExists, Denied, NotFound, RefusedEr
 _STOP_SECONDS = 60.0
 
 _HADOOP = ("fs.", "google.")
-_DOOR = "io.github.pysparkcheckpoint.SideDoor"
+_DOOR = "io.github.pysparkcheckpoint.plugin.SideDoor"
 
 
 @dataclass(frozen=True, slots=True)

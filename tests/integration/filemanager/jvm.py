@@ -31,7 +31,16 @@ class Jvm:
     def __init__(self, gateway: JavaGateway, conf: Mapping[str, str]) -> None:
         self._view = gateway.jvm
         self.confs = dict(conf)
-        self.access = getattr(gateway.jvm, f"{_PACKAGE}.TestAccess")
+        self.access = getattr(gateway.jvm, f"{_PACKAGE}.filemanager.TestAccess")
+
+    def python_problem(self, executable: str) -> str:
+        """What keeps the data source from running with a Python; empty if nothing does."""
+        environment = getattr(self._view, f"{_PACKAGE}.python.PythonEnvironment")
+        try:
+            environment.of(executable, "")
+        except Py4JJavaError as error:
+            return str(error.java_exception.getMessage())
+        return ""
 
     def conf(self, extra: Mapping[str, str] | None = None) -> Any:
         """A Hadoop configuration with the confs of this JVM and ``extra``."""

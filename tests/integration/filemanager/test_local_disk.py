@@ -109,7 +109,7 @@ def test_a_refused_create_leaves_the_checksums_of_what_is_there(
 def test_a_disk_without_links_is_written_as_spark_does(jvm: Jvm, disk: Path) -> None:
     """Creating still refuses what exists, and nothing is left beside."""
     root = f"file://{disk}"
-    manager = Manager(jvm, root, jvm.access.withoutLinks(root, jvm.conf()))
+    manager = Manager(jvm, root, jvm.access.failingLinks(root, "Operation not permitted", jvm.conf()))
     manager.mkdirs("")
     manager.write("4", b"first")
     assert manager.read("4") == b"first"
@@ -163,11 +163,6 @@ def test_a_user_can_choose_to_run_where_links_fail_in_words_that_are_not_known(
     manager.write("4", b"first")
     refuse(manager, "4")
     assert manager.read("4") == b"first"
-
-
-def test_the_systems_own_words_are_known(jvm: Jvm) -> None:
-    """Whatever language the process speaks: what Linux says where links are not permitted is learned."""
-    assert jvm.access.knowsTheSystemsWords()
 
 
 def test_files_that_a_snapshot_names_are_synced_before_it_has_its_name(jvm: Jvm, disk: Path) -> None:

@@ -268,7 +268,7 @@ def starts_and_stops(submitter: Submitter, home: Path, times: int) -> Counter[st
         (place / "stay").touch()
         with submitter.submit(place, submitter.java_app(place)) as application:
             wait_until((place / "done").exists, "the end of the input")
-            assert any("sidecar" in command for command in application.children().values())
+            assert any("plugin.process" in command for command in application.children().values())
             if end == "killed":
                 application.kill()
             elif end == "terminated":

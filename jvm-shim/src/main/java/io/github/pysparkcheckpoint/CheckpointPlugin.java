@@ -1,5 +1,7 @@
 package io.github.pysparkcheckpoint;
 
+import io.github.pysparkcheckpoint.plugin.CheckpointDriver;
+import io.github.pysparkcheckpoint.plugin.CheckpointExecutor;
 import org.apache.spark.api.plugin.DriverPlugin;
 import org.apache.spark.api.plugin.ExecutorPlugin;
 import org.apache.spark.api.plugin.SparkPlugin;
@@ -18,7 +20,7 @@ public final class CheckpointPlugin implements SparkPlugin {
 
   @Override
   public DriverPlugin driverPlugin() {
-    return new CheckpointDriver();
+    return new CheckpointDriver(ObjectStoreCheckpointFileManager.class.getName());
   }
 
   @Override

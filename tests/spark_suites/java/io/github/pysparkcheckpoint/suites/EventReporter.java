@@ -37,7 +37,7 @@ public final class EventReporter implements Reporter {
 
   private static final ObjectMapper JSON = new ObjectMapper();
   private static final List<String> OURS =
-      List.of("LocalFileManager", "ConditionalFileManager", "CheckpointDriver");
+      List.of("filemanager.LocalFileManager", "plugin.CheckpointDriver");
 
   private static final PrintStream OUT =
       new PrintStream(new FileOutputStream(FileDescriptor.out), true, StandardCharsets.UTF_8);
