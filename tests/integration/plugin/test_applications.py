@@ -183,6 +183,13 @@ sys.addaudithook(die)
 """
 
 
+STOPS_NOTHING = """
+import threading
+start = threading.Thread.start
+threading.Thread.start = lambda thread: None if thread.name == "ckpt-stop" else start(thread)
+"""
+
+
 def python_with(home: Path, code: str) -> Path:
     """A Python that runs ``code`` when it starts."""
     python = bare_python(home)
@@ -257,6 +264,22 @@ def test_a_stale_location_is_restored_in_time_or_its_query_is_stopped(
         assert "It was restored at batch 5" in application.log
     assert found_batches(home) == expected_batches(home)
     assert epoch(home) == 8
+
+
+@pytest.mark.timeout(600)
+def test_a_query_that_python_cannot_stop_in_time_is_stopped_by_the_driver(
+    submitter: Submitter, home: Path
+) -> None:
+    """Once its location is known to be stale no time limit lets it run: not of the start, not of the stop."""
+    before, location = made_stale(submitter, home), home / "location" / "totals"
+    weak = python_with(home / "weak", STOPS_NOTHING)
+    with submitter.submit(
+        home, submitter.java_app(home), conf={"spark.pyspark.driver.python": str(weak)}
+    ) as application:
+        assert application.wait() == 0
+        assert "must not run" in application.log
+    assert contents(location) == before
+    assert len(found_batches(home)) == 6, "nothing of it has run"
 
 
 def starts_and_stops(submitter: Submitter, home: Path, times: int) -> Counter[str]:

@@ -1,8 +1,8 @@
 """Describe this Python to the JVM that started it: its version, and which of the libraries in argv it has.
 
 PythonEnvironment.java runs it with ``python -c`` and reads lines of ``name=value``. The Python may be any
-that Spark was told to use, also one that is too old or lacks the package: nothing but the standard library is
-imported before it was found.
+that Spark was told to use, also one that is too old or lacks the package: nothing but the standard library
+is imported before it was found.
 """
 
 import sys
