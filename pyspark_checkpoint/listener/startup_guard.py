@@ -38,6 +38,9 @@ class QueryHold(Protocol):
     def replaces(self, run_id: str) -> bool:
         """Asked before the first rename; yes means that the query waits until all of it is done."""
 
+    def refuses(self, run_id: str) -> None:
+        """Told that the query must not run, before it is stopped: who holds it does not let it go on."""
+
 
 class Replacement(Protocol):
     """A stale location that was replaced."""
@@ -79,6 +82,9 @@ class CallbackHold:
     def replaces(self, run_id: str) -> bool:  # noqa: ARG002 - holds for every run
         """Yes."""
         return True
+
+    def refuses(self, run_id: str) -> None:
+        """Nothing to do: the query goes on when the callback returns, which waits for the stop."""
 
 
 class Start:
@@ -196,6 +202,7 @@ class Start:
     def _stop(self, reason: str) -> bool:
         """Stop a query before its first batch. Its start has not returned yet."""
         _LOG.error("query %s is stopped: %s", self._facts.query.id, reason)
+        self._hold.refuses(self._facts.run_id)
         if not stop_starting_query(self._spark, self._facts.query.id, self._clock):
             _LOG.error("query %s does not stop", self._facts.query.id)
         return False

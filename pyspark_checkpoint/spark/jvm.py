@@ -365,6 +365,10 @@ class SideDoor:
         """Ask, before the first rename, whether a query still waits; if so, it does until ``looked``."""
         return bool(self._door.replaces(run_id))
 
+    def refuses(self, run_id: str) -> None:
+        """Say that a query must not run: the driver stops it, whatever becomes of this process."""
+        self._door.refuses(run_id)
+
     def report(
         self,
         query: str,

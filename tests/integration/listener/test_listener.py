@@ -219,6 +219,9 @@ class Hold:
     def replaces(self, run_id: str) -> bool:
         return self.replacing
 
+    def refuses(self, run_id: str) -> None:
+        """The listener stops the query itself."""
+
 
 @pytest.mark.parametrize("hold", [Hold(False, False), Hold(True, False)], ids=["began", "left"])
 def test_a_location_is_not_replaced_under_a_query_that_does_not_wait(

@@ -270,7 +270,7 @@ def test_a_stale_location_is_restored_in_time_or_its_query_is_stopped(
 def test_a_query_that_python_cannot_stop_in_time_is_stopped_by_the_driver(
     submitter: Submitter, home: Path
 ) -> None:
-    """Once its location is known to be stale no time limit lets it run: not of the start, not of the stop."""
+    """Once its location is known to be stale, no time limit lets it run."""
     before, location = made_stale(submitter, home), home / "location" / "totals"
     weak = python_with(home / "weak", STOPS_NOTHING)
     with submitter.submit(

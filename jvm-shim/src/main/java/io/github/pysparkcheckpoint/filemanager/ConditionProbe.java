@@ -101,7 +101,12 @@ final class ConditionProbe {
         writer.create(path, content);
       } catch (FileAlreadyExistsException refused) {
         if (!ConditionalWriter.wasRefused(refused)) {
-          throw new IOException("cannot find out whether creates are fenced here", refused);
+          throw new IOException(
+              "cannot find out whether "
+                  + store(fileSystem)
+                  + " honours conditional create, because an answer was lost. Start the query"
+                  + " again, which asks once more",
+              refused);
         }
         LOG.info("{} honours conditional create", fileSystem.getUri());
         return HONOURED;

@@ -157,7 +157,11 @@ final class ConditionalWriter {
       failure.addSuppressed(unreadable);
       if (isRefusal(failure)) {
         throw new IOException(
-            path + " exists already, and who wrote it cannot be read: " + unreadable.getMessage(),
+            path
+                + " exists already, and who wrote it cannot be read: "
+                + unreadable.getMessage()
+                + ". Start the query again; it needs the permission to read what it creates"
+                + " (GetObject)",
             failure);
       }
       throw failure;

@@ -95,7 +95,7 @@ final class LocalFileManager extends FileContextBasedCheckpointFileManager {
             new AtomicUpload<>(
                 LocalDraft.beside(target),
                 draft -> {
-                  permissions.givenTo(draft.path());
+                  permissions.applyTo(draft.path());
                   draft.finish();
                   if (SparkFileNames.isSnapshot(target.getFileName().toString())) {
                     syncNamedFiles(target);
@@ -128,7 +128,7 @@ final class LocalFileManager extends FileContextBasedCheckpointFileManager {
     }
     make(directory.getParent());
     try {
-      permissions.givenTo(Files.createDirectory(directory));
+      permissions.applyTo(Files.createDirectory(directory));
     } catch (java.nio.file.FileAlreadyExistsException taken) {
       if (!Files.isDirectory(directory)) {
         throw new FileAlreadyExistsException(directory + " is no directory");

@@ -30,7 +30,7 @@ record LocalPermissions(int ofFiles, int ofDirectories) {
     return most.applyUMask(mask).toShort() & NINE_BITS;
   }
 
-  void givenTo(Path created) throws IOException {
+  void applyTo(Path created) throws IOException {
     try {
       int has = (Integer) Files.getAttribute(created, MODE) & ALL_BITS;
       int wanted = has & ~NINE_BITS | (Files.isDirectory(created) ? ofDirectories : ofFiles);

@@ -86,7 +86,12 @@ final class PendingDeletes {
     boolean full;
     synchronized (this) {
       if (refused != null) {
-        IOException failure = new IOException("an earlier delete failed", refused);
+        IOException failure =
+            new IOException(
+                "an earlier delete failed: "
+                    + refused.getMessage()
+                    + ". The query needs the permission to delete in its location (DeleteObject)",
+                refused);
         refused = null;
         throw failure;
       }

@@ -66,7 +66,7 @@ public final class CheckpointDriver implements DriverPlugin {
       conf.setIfMissing(FILE_MANAGER, fileManager);
     }
     if (settings.url().isEmpty()) {
-      sayWhatIsInVain();
+      checkSettingsWithoutUrl();
       return Map.of();
     }
     String others = conf.get(LISTENERS, "").trim();
@@ -144,7 +144,7 @@ public final class CheckpointDriver implements DriverPlugin {
     }
   }
 
-  private void sayWhatIsInVain() {
+  private void checkSettingsWithoutUrl() {
     if (settings.restores()) {
       throw new IllegalStateException(
           "ckpt: spark.ckpt.restore="

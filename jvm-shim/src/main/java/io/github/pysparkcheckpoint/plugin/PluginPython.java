@@ -83,7 +83,7 @@ final class PluginPython {
     Process process = null;
     try {
       process = builder.start();
-      process.getOutputStream().write(told().getBytes(StandardCharsets.US_ASCII));
+      process.getOutputStream().write(settingsLine().getBytes(StandardCharsets.US_ASCII));
       process.getOutputStream().flush();
       return process;
     } catch (IOException error) {
@@ -155,7 +155,7 @@ final class PluginPython {
     }
   }
 
-  private String told() {
+  private String settingsLine() {
     Map<String, String> told = new HashMap<>(settings.confs());
     told.put("jar", PythonEnvironment.ownJar());
     told.put("app", settings.app());

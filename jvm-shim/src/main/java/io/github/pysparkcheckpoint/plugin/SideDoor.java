@@ -27,7 +27,9 @@ import org.slf4j.LoggerFactory;
  * <p>A location may be replaced only while its query waits here. So each start has a {@link Step},
  * which changes by compare-and-set alone: the side process says that it restores, and then that it
  * renames; a start whose time is over leaves, unless the renames have begun, whose end it awaits. A
- * query whose location is known to be stale, and is not restored in time, is stopped.
+ * query whose location is known to be stale, and is not restored in time, is stopped; so is one of
+ * which the side process has said that it must not run. It is held until it is stopped: no time
+ * limit lets it go on.
  */
 public final class SideDoor {
 
@@ -57,6 +59,8 @@ public final class SideDoor {
     BROKEN,
     /** The side process has said that the start may go on. */
     LOOKED,
+    /** The side process has said that the query must not run. */
+    REFUSED,
     /** Nobody waits any more. */
     LEFT
   }
@@ -145,7 +149,8 @@ public final class SideDoor {
       // Two renames: whoever reads the location now, this run or the next one, reads half of it.
       try {
         run.looked().await();
-        last = run.step().get() == Step.LOOKED ? Step.LOOKED : Step.BROKEN;
+        last = run.step().get();
+        last = last == Step.REPLACING ? Step.BROKEN : last;
       } catch (InterruptedException error) {
         interrupted = true;
       }
@@ -157,11 +162,11 @@ public final class SideDoor {
   }
 
   private void goOn(Run run, String id, Step last, boolean interrupted) {
-    if (interrupted || last == Step.LOOKED) {
-      return; // who is interrupted here was stopped
+    if (last == Step.LOOKED || !run.query().isActive()) {
+      return;
     }
     if (last == Step.LOOKING) {
-      if (!closed) {
+      if (!closed && !interrupted) {
         LOG.warn(
             "ckpt: query {} starts before its history was looked at, after {} s"
                 + " (spark.ckpt.startTimeoutSeconds)",
@@ -170,7 +175,12 @@ public final class SideDoor {
       }
       return;
     }
-    if (last == Step.RESTORING) {
+    if (last == Step.REFUSED) {
+      LOG.error(
+          "ckpt: query {} must not run, for the reason that the side process gives: it is stopped"
+              + " before its first batch",
+          id);
+    } else if (last == Step.RESTORING) {
       LOG.error(
           "ckpt: query {} is stopped: its checkpoint location is stale, and {}. Nothing of it has"
               + " run; give it more time (spark.ckpt.restoreTimeoutSeconds), or run ckpt restore",
@@ -185,19 +195,31 @@ public final class SideDoor {
               + " (*.stale-*, *.restored-*)",
           id);
     }
-    stopStarting(run.query());
+    stopForSure(run.query());
   }
 
   /**
-   * Stop a query from the thread that is to run it; when this returns, no batch of it can begin.
+   * Stop a query, however often that takes; when this returns, no batch of it can begin. May be
+   * called by the thread that is to run it, which is held until then.
    */
-  private static void stopStarting(StreamExecution query) {
-    Thread thread = new Thread(() -> stop(query), "ckpt-stop");
-    thread.setDaemon(true);
-    thread.start();
-    // Spark marks the query first, and waits for its thread afterwards: for this one.
-    while (query.isActive() && thread.isAlive()) {
-      LockSupport.parkNanos(TimeUnit.MILLISECONDS.toNanos(5));
+  private static void stopForSure(StreamExecution query) {
+    boolean interrupted = false;
+    while (query.isActive()) {
+      Thread thread = new Thread(() -> stop(query), "ckpt-stop");
+      thread.setDaemon(true);
+      thread.start();
+      // Spark marks the query first, and waits for its thread afterwards: it may be this one.
+      while (query.isActive() && thread.isAlive()) {
+        LockSupport.parkNanos(TimeUnit.MILLISECONDS.toNanos(5));
+        interrupted |= Thread.interrupted();
+      }
+      if (query.isActive()) {
+        LOG.error("ckpt: query {} does not stop. It is held, and stopped once more", query.id());
+        LockSupport.parkNanos(TimeUnit.SECONDS.toNanos(1));
+      }
+    }
+    if (interrupted) {
+      Thread.currentThread().interrupt();
     }
   }
 
@@ -205,7 +227,9 @@ public final class SideDoor {
     try {
       query.stop();
     } catch (TimeoutException error) {
-      LOG.warn("ckpt: query {} takes its time to stop", query.id());
+      LOG.warn("ckpt: query {} has not stopped yet (spark.sql.streaming.stopTimeout)", query.id());
+    } catch (RuntimeException error) {
+      LOG.error("ckpt: query {} cannot be stopped", query.id(), error);
     }
   }
 
@@ -263,7 +287,7 @@ public final class SideDoor {
     Run run = runs.get(runId);
     if (run != null) {
       run.isWatched().set(isWatched);
-      run.step().updateAndGet(now -> now == Step.LEFT ? now : Step.LOOKED);
+      run.step().updateAndGet(now -> now == Step.LEFT || now == Step.REFUSED ? now : Step.LOOKED);
       run.looked().countDown();
     }
   }
@@ -286,6 +310,26 @@ public final class SideDoor {
   public boolean replaces(String runId) {
     Run run = runs.get(runId);
     return run != null && run.step().compareAndSet(Step.RESTORING, Step.REPLACING);
+  }
+
+  /**
+   * Called by the side process: the query must not run. Its start does not go on, whatever becomes
+   * of the side process; a query that has not waited is stopped where it is.
+   */
+  public void refuses(String runId) {
+    Run run = runs.get(runId);
+    if (run == null) {
+      return;
+    }
+    Step before =
+        run.step().getAndUpdate(now -> now == Step.LEFT || now == Step.LOOKED ? now : Step.REFUSED);
+    run.looked().countDown();
+    if (before == Step.LEFT || before == Step.LOOKED) {
+      LOG.error("ckpt: query {} must not run, and has begun: it is stopped", run.query().id());
+      Thread thread = new Thread(() -> stopForSure(run.query()), "ckpt-stop-begun");
+      thread.setDaemon(true);
+      thread.start();
+    }
   }
 
   /** The side process has ended: what it was replacing is neither here nor there. */

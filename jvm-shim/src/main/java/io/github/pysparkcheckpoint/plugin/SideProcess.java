@@ -101,7 +101,9 @@ final class SideProcess {
     }
     if (!stopping) {
       door.close();
-      LOG.error("ckpt: the side process has ended for good; queries are not checkpointed");
+      LOG.error(
+          "ckpt: the side process has ended for good; queries are not checkpointed. The lines before"
+              + " say why; start the application again when that is mended");
     }
   }
 
