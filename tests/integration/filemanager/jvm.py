@@ -69,10 +69,6 @@ class Jvm:
         names = self._view.org.apache.spark.sql.execution.streaming.checkpointing
         return Manager(self, root, names.CheckpointFileManager.create(self.path(root), self.conf(extra)))
 
-    def array_list(self) -> Any:
-        """An empty list of Java's, which the JVM can add to."""
-        return self._view.java.util.ArrayList()
-
 
 class Manager:
     """A checkpoint file manager whose paths are texts below its root."""
