@@ -35,6 +35,7 @@ final class DependenciesTest {
           "SparkFiles",
           "TaskContext",
           "api.plugin.",
+          "sql.SparkSession",
           "sql.connector.",
           "sql.sources.",
           "sql.streaming.",
@@ -75,9 +76,6 @@ final class DependenciesTest {
         sql.classic.SparkSession
         sql.execution.streaming.runtime.StreamExecution
         sql.internal.SharedState
-      plugin.SideDoor
-        sql.classic.SparkSession
-        sql.execution.streaming.runtime.StreamExecution
       plugin.SideProcess
         api.python.Py4JServer
       source.CountedWrite

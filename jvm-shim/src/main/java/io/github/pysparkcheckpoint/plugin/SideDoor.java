@@ -12,8 +12,8 @@ import java.util.concurrent.atomic.AtomicBoolean;
 import java.util.concurrent.atomic.AtomicReference;
 import java.util.concurrent.locks.LockSupport;
 import org.apache.spark.SparkContext;
-import org.apache.spark.sql.classic.SparkSession;
-import org.apache.spark.sql.execution.streaming.runtime.StreamExecution;
+import org.apache.spark.sql.SparkSession;
+import org.apache.spark.sql.streaming.StreamingQuery;
 import org.slf4j.Logger;
 import org.slf4j.LoggerFactory;
 
@@ -67,13 +67,13 @@ public final class SideDoor {
 
   /** A run of a query that is active. */
   private record Run(
-      StreamExecution query,
+      StreamingQuery query,
       Map<String, String> event,
       CountDownLatch looked,
       AtomicReference<Step> step,
       AtomicBoolean isWatched) {
 
-    Run(StreamExecution query, Map<String, String> event) {
+    Run(StreamingQuery query, Map<String, String> event) {
       this(
           query,
           event,
@@ -128,7 +128,7 @@ public final class SideDoor {
   }
 
   /** A query starts: tell the side process, and wait until it has looked at the query's history. */
-  void started(String id, String runId, String name, StreamExecution query) {
+  void started(String id, String runId, String name, StreamingQuery query) {
     Map<String, String> event = event("started", id, runId);
     event.put("name", name == null ? "" : name);
     Run run = new Run(query, event);
@@ -202,7 +202,7 @@ public final class SideDoor {
    * Stop a query, however often that takes; when this returns, no batch of it can begin. May be
    * called by the thread that is to run it, which is held until then.
    */
-  private static void stopForSure(StreamExecution query) {
+  private static void stopForSure(StreamingQuery query) {
     boolean interrupted = false;
     while (query.isActive()) {
       Thread thread = new Thread(() -> stop(query), "ckpt-stop");
@@ -223,7 +223,7 @@ public final class SideDoor {
     }
   }
 
-  private static void stop(StreamExecution query) {
+  private static void stop(StreamingQuery query) {
     try {
       query.stop();
     } catch (TimeoutException error) {
