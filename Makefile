@@ -7,6 +7,9 @@ PY := $(VENV)/bin/python
 STAMP := $(VENV)/.installed
 VERSION := $(shell sed -n 's/^version = //p' setup.cfg | head -1)
 JAR := jvm-shim/target/ckpt-spark_2.13-$(VERSION).jar
+MVN := tools/mvn.sh --batch-mode --quiet --file jvm-shim/pom.xml
+SPARK_JARS := $(VENV)/lib/python3*/site-packages/pyspark/jars
+FMT := com.spotify.fmt:fmt-maven-plugin
 JAVA_SOURCES := $(shell find jvm-shim/src pyspark_checkpoint -name '*.java' -o -name '*.py' -o -path '*META-INF*' -type f)
 PYTEST := $(PY) -m pytest -q
 CLASSES := .tools/classes/spark.jsa
@@ -19,7 +22,7 @@ ROUNDS ?= 20
 BENCH ?=
 BENCH_PARTS := side-by-side file-manager listener-cost purging two-drivers restore growth by-hand cold-start
 
-.PHONY: help setup check test unit test-integration test-crash test-spark test-spark-quick demo jar wheel simulate soak bench bench-quick bench-report $(BENCH_PARTS:%=bench-%) bench-stores bench-commit bench-sink bench-coordinated bench-capture clean
+.PHONY: help setup check format test unit test-integration test-crash test-spark test-spark-quick demo jar wheel simulate soak bench bench-quick bench-report $(BENCH_PARTS:%=bench-%) bench-stores bench-commit bench-sink bench-coordinated bench-capture clean
 
 help: ## List the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sort | awk -F ':.*## ' '{printf "  %-20s %s\n", $$1, $$2}'
@@ -54,14 +57,19 @@ jar: $(JAR) ## Build the jar with the JVM part and the Python package
 
 $(JAR): jvm-shim/pom.xml $(JAVA_SOURCES) | $(STAMP)
 	@tools/step.sh "the jar (Maven fetches Spark's classes once)" \
-	  tools/mvn.sh --batch-mode --quiet --file jvm-shim/pom.xml package
+	  $(MVN) package
 	@touch $@
 
-check: $(STAMP) ## Lint, types and import rules
+check: $(STAMP) ## Lint, types and import rules, format, and the Java tests of what is pure
 	$(VENV)/bin/ruff check .
 	$(VENV)/bin/ruff format --check .
 	$(VENV)/bin/mypy
 	$(VENV)/bin/lint-imports --config setup.cfg
+	$(MVN) $(FMT):check test -DskipTests=false -Dspark.jars="$$(echo $$PWD/$(SPARK_JARS))"
+
+format: $(STAMP) ## Write Python and Java in the one style that `check` asks for
+	$(VENV)/bin/ruff format .
+	$(MVN) $(FMT):format
 
 unit: $(STAMP) ## The tests that need no other program: a minute or so
 	@$(LANES_RUN) unit --lanes 4

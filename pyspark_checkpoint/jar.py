@@ -150,7 +150,8 @@ def _pack(target: Path, version: str, home: Path, sources: Path, classes: Path) 
 
 
 def _python_files(home: Path) -> Iterator[Path]:
-    yield from sorted(home.rglob("*.py"))
+    """The package itself, without the program that came with the Java sources as a resource of theirs."""
+    yield from sorted(path for path in home.rglob("*.py") if home / "jvm" not in path.parents)
     yield home / "py.typed"
 
 

@@ -56,7 +56,7 @@ def test_nothing_comes_along_with_the_jar(pom: ET.Element) -> None:
     """Spark has everything: ``--packages`` resolves one file."""
     scopes = [found.text for found in pom.findall("m:dependencies/m:dependency/m:scope", SPACE)]
     assert len(scopes) == len(pom.findall("m:dependencies/m:dependency", SPACE))
-    assert set(scopes) == {"provided"}
+    assert set(scopes) == {"provided", "test"}
 
 
 def test_jar_package_and_distribution_have_one_version_and_one_licence(pom: ET.Element) -> None:

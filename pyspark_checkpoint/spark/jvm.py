@@ -32,7 +32,7 @@ from pyspark_checkpoint.errors import (
 
 _STOP_SECONDS = 60.0
 _HADOOP = ("fs.", "google.")
-_DOOR = "io.github.pysparkcheckpoint.SideDoor"
+_DOOR = "io.github.pysparkcheckpoint.plugin.SideDoor"
 _CONNECT = "pyspark.sql.connect."
 _CLASSIC_HINT = "use Spark 4.1 to 4.3 with a classic session; under Connect, the plugin on the server"
 

@@ -169,9 +169,9 @@ def _take(
 
 def _check_loaded(loaded: Sequence[str], suites: Sequence[Suite], outcome: Outcome) -> None:
     """Suites that never came to our classes would prove nothing about them."""
-    needed = (
-        {"CheckpointDriver", "LocalFileManager"} if suites[0].setting == PLUGIN else {"LocalFileManager"}
-    )
+    needed = {"filemanager.LocalFileManager"}
+    if suites[0].setting == PLUGIN:
+        needed.add("plugin.CheckpointDriver")
     for name in sorted(needed - set(loaded)):
         names = ", ".join(suite.name for suite in suites)
         outcome.problems.append(f"{name} was never used by {names}: the settings did not arrive")

@@ -31,7 +31,16 @@ class Jvm:
     def __init__(self, gateway: JavaGateway, conf: Mapping[str, str]) -> None:
         self._view = gateway.jvm
         self.confs = dict(conf)
-        self.access = getattr(gateway.jvm, f"{_PACKAGE}.TestAccess")
+        self.access = getattr(gateway.jvm, f"{_PACKAGE}.filemanager.TestAccess")
+
+    def python_problem(self, executable: str) -> str:
+        """What keeps the data source from running with a Python; empty if nothing does."""
+        environment = getattr(self._view, f"{_PACKAGE}.python.PythonEnvironment")
+        try:
+            environment.of(executable, "")
+        except Py4JJavaError as error:
+            return str(error.java_exception.getMessage())
+        return ""
 
     def conf(self, extra: Mapping[str, str] | None = None) -> Any:
         """A Hadoop configuration with the confs of this JVM and ``extra``."""
@@ -59,10 +68,6 @@ class Jvm:
         """The manager that Spark takes without our conf."""
         names = self._view.org.apache.spark.sql.execution.streaming.checkpointing
         return Manager(self, root, names.CheckpointFileManager.create(self.path(root), self.conf(extra)))
-
-    def array_list(self) -> Any:
-        """An empty list of Java's, which the JVM can add to."""
-        return self._view.java.util.ArrayList()
 
 
 class Manager:

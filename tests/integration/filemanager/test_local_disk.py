@@ -1,11 +1,12 @@
-"""The manager on a local disk: one file and nothing beside it, which Spark's own manager reads."""
+"""The manager on a local disk: one file and nothing beside it, which Spark's own manager reads.
+
+Disks that fail, or have no links, are in ``LocalFileManagerTest.java``.
+"""
 
 from __future__ import annotations
 
 import os
-import shutil
 import stat
-import subprocess
 from pathlib import Path
 
 import pytest
@@ -104,150 +105,6 @@ def test_a_refused_create_leaves_the_checksums_of_what_is_there(
     before = (disk / ".3.crc").read_bytes()
     refuse(ours, "3")
     assert (disk / ".3.crc").read_bytes() == before
-
-
-def test_a_disk_without_links_is_written_as_spark_does(jvm: Jvm, disk: Path) -> None:
-    """Creating still refuses what exists, and nothing is left beside."""
-    root = f"file://{disk}"
-    manager = Manager(jvm, root, jvm.access.withoutLinks(root, jvm.conf()))
-    manager.mkdirs("")
-    manager.write("4", b"first")
-    assert manager.read("4") == b"first"
-    refuse(manager, "4")
-    assert manager.read("4") == b"first"
-    assert [name for name in names(disk) if not name.endswith(".crc")] == ["4"]
-
-
-@pytest.mark.parametrize(
-    "reason",
-    ["Input/output error", "Stale file handle", "Disk quota exceeded", "No space left on device"],
-)
-def test_a_link_that_fails_is_not_taken_for_a_disk_without_links(jvm: Jvm, disk: Path, reason: str) -> None:
-    """Spark's way looks and then renames: a broken disk or server must not lead past the fence."""
-    root = f"file://{disk}"
-    manager = Manager(jvm, root, jvm.access.failingLinks(root, reason, jvm.conf()))
-    manager.mkdirs("")
-    with pytest.raises(Py4JJavaError, match=reason):
-        manager.write("4", b"first")
-    assert names(disk) == []
-
-
-@pytest.mark.parametrize(
-    "reason",
-    [
-        "Operation not permitted",
-        "Operation not supported",
-        "Function not implemented",
-        "Too many links",
-        "Unknown error 524",
-        "Unbekannter Fehler 524",
-    ],
-)
-def test_every_word_for_a_disk_without_links_is_known(jvm: Jvm, disk: Path, reason: str) -> None:
-    """File systems answer by different errors; each means that no file there can have two names."""
-    root = f"file://{disk}"
-    manager = Manager(jvm, root, jvm.access.failingLinks(root, reason, jvm.conf()))
-    manager.mkdirs("")
-    manager.write("4", b"first")
-    refuse(manager, "4")
-
-
-def test_a_user_can_choose_to_run_where_links_fail_in_words_that_are_not_known(
-    jvm: Jvm, disk: Path
-) -> None:
-    """With allowUnfenced a file is created as Spark does it; what exists is still refused."""
-    root = f"file://{disk}"
-    conf = jvm.conf({"ckpt.fileManager.allowUnfenced": "true"})
-    manager = Manager(jvm, root, jvm.access.failingLinks(root, "Nicht unterstützt", conf))
-    manager.mkdirs("")
-    manager.write("4", b"first")
-    refuse(manager, "4")
-    assert manager.read("4") == b"first"
-
-
-def test_the_systems_own_words_are_known(jvm: Jvm) -> None:
-    """Whatever language the process speaks: what Linux says where links are not permitted is learned."""
-    assert jvm.access.knowsTheSystemsWords()
-
-
-def test_files_that_a_snapshot_names_are_synced_before_it_has_its_name(jvm: Jvm, disk: Path) -> None:
-    """Spark copies them past the manager, with checksums beside them; each is synced once."""
-    root = f"file://{disk}"
-    notes = jvm.array_list()
-    manager = Manager(jvm, root, jvm.access.notingSyncs(root, f"{disk}/5.zip", notes, jvm.conf()))
-    manager.mkdirs("")
-    for name in ("SSTs/000004-a.sst", "logs/000005-b.log"):
-        jvm.write_with_checksums(f"{root}/{name}", b"copied")
-    manager.write("5.zip", b"names them", overwrite=True)
-    files = {"000004-a.sst", ".000004-a.sst.crc", "000005-b.log", ".000005-b.log.crc"}
-    assert {*notes} == {*(f"before {name}" for name in {*files, "SSTs", "logs"}), f"after {disk.name}"}
-    assert notes[len(notes) - 1] == f"after {disk.name}"
-    seen = len(notes)
-    jvm.write_with_checksums(f"{root}/SSTs/000006-c.sst", b"copied")
-    manager.write("6_a.zip", b"names them", overwrite=True)
-    again = ("000006-c.sst", ".000006-c.sst.crc", "SSTs", disk.name)
-    assert sorted([*notes][seen:]) == sorted(f"after {name}" for name in again)
-    seen = len(notes)
-    manager.write("7.changelog", b"names none")
-    assert [*notes][seen:] == [f"after {disk.name}"]
-
-
-def test_a_snapshot_whose_files_cannot_be_synced_is_not_published(jvm: Jvm, disk: Path) -> None:
-    """The batch fails; what the snapshot would have replaced stays."""
-    root = f"file://{disk}"
-    manager = Manager(jvm, root, jvm.access.failingSync(root, "000004-a.sst", jvm.conf()))
-    manager.mkdirs("")
-    manager.write("5.zip", b"old", overwrite=True)
-    jvm.write_with_checksums(f"{root}/SSTs/000004-a.sst", b"copied")
-    with pytest.raises(Py4JJavaError, match="Input/output error"):
-        manager.write("5.zip", b"new", overwrite=True)
-    assert manager.read("5.zip") == b"old"
-
-
-def test_a_file_that_vanishes_while_it_is_synced_does_not_fail_the_snapshot(jvm: Jvm, disk: Path) -> None:
-    """Spark's maintenance purges files meanwhile, and a network file system has its own words for that."""
-    root = f"file://{disk}"
-    manager = Manager(jvm, root, jvm.access.vanishingAtSync(root, "000004-a.sst", jvm.conf()))
-    manager.mkdirs("")
-    for name in ("SSTs/000004-a.sst", "SSTs/000005-b.sst"):
-        jvm.write_with_checksums(f"{root}/{name}", b"copied")
-    manager.write("5.zip", b"names one of them", overwrite=True)
-    assert manager.read("5.zip") == b"names one of them"
-
-
-def test_files_are_synced_by_a_writer_where_one_may_write(jvm: Jvm, tmp_path: Path) -> None:
-    """Some file systems sync nothing for a reader; a directory has only readers."""
-    file = tmp_path / "000004-a.sst"
-    file.write_bytes(b"copied")
-    before = file.stat().st_mtime_ns
-    assert jvm.access.isSyncedByAWriter(str(file))
-    assert (file.read_bytes(), file.stat().st_mtime_ns) == (b"copied", before)
-    assert not jvm.access.isSyncedByAWriter(str(tmp_path))
-
-
-def test_a_file_that_cannot_be_opened_for_writing_is_synced_by_a_reader(jvm: Jvm, tmp_path: Path) -> None:
-    """Nobody may write a program that runs, not even root: it stands for every file that is not ours."""
-    program = tmp_path / "program"
-    shutil.copy("/bin/cat", program)
-    with subprocess.Popen([program], stdin=subprocess.PIPE, stdout=subprocess.PIPE, bufsize=0) as running:
-        assert running.stdin is not None
-        assert running.stdout is not None
-        running.stdin.write(b"x")
-        assert running.stdout.read(1) == b"x"
-        assert not jvm.access.isSyncedByAWriter(str(program))
-        running.stdin.close()
-    assert running.returncode == 0
-
-
-def test_a_link_whose_answer_was_lost_is_ours(jvm: Jvm, disk: Path) -> None:
-    """A network file system repeats it, and finds the name taken: by the very same file."""
-    root = f"file://{disk}"
-    manager = Manager(jvm, root, jvm.access.repeatingLinks(root, jvm.conf()))
-    manager.mkdirs("")
-    manager.write("6", b"mine")
-    assert manager.read("6") == b"mine"
-    refuse(manager, "6")
-    assert names(disk) == ["6"]
 
 
 @pytest.mark.parametrize(

@@ -87,18 +87,3 @@ def test_a_stream_whose_write_failed_publishes_nothing(
     stream.close()
     assert jvm.access.reservedBytes() == 0
     assert not manager.exists("1.delta")
-
-
-def test_settings_are_found_under_both_names(jvm: Jvm) -> None:
-    """spark.ckpt.* of the session wins over spark.hadoop.ckpt.*."""
-    conf = jvm.conf(
-        {
-            "ckpt.fileManager.allowUnfenced": "true",
-            "ckpt.fileManager.memoryBytes": "1k",
-            "spark.ckpt.fileManager.memoryBytes": "2k",
-            "spark.local.dir": "/first,/second",
-        }
-    )
-    assert jvm.access.settings(conf) == (
-        "FileManagerSettings[allowUnfenced=true, memoryBytes=2048, spoolDirectory=/first]"
-    )

@@ -112,23 +112,6 @@ def test_the_directories_that_are_remembered_are_bounded(jvm: Jvm, s3_root: str,
     assert "made/11999" in {f"made/{name}" for name in manager.names("made")}
 
 
-@pytest.mark.parametrize(
-    ("most", "made", "later", "remembered"),
-    [(3, ["q/0"], ["y"], ["q"]), (4, ["q/0/left"], ["y", "z"], ["q", "q/0"])],
-)
-def test_a_directory_is_forgotten_before_those_that_it_lies_in(
-    jvm: Jvm, most: int, made: list[str], later: list[str], remembered: list[str]
-) -> None:
-    """Also after a listing, and after one that lay in it was forgotten: else a delete would miss some."""
-
-    def paths(names: list[str]) -> list[str]:
-        return [f"s3a://bucket/{name}" for name in names]
-
-    asked = paths(["q", "q/0", "q/0/left"])
-    known = jvm.access.rememberedAfterAListing(most, paths(made), "s3a://bucket/q", paths(later), asked)
-    assert [*known] == paths(remembered)
-
-
 def test_a_cancelled_file_costs_nothing(log: Manager, proxy: FaultProxy) -> None:
     """Not even a request that begins an upload."""
     stream = log.create("7")
@@ -254,31 +237,3 @@ def test_readers_do_not_probe(jvm: Jvm, s3_root: str, log: Manager, proxy: Fault
     assert reader.exists("metadata")
     assert reader.read("metadata") == b"x"
     assert "PUT" not in verbs(proxy.requests)
-
-
-@pytest.mark.parametrize(
-    ("root", "path", "surely_a_file"),
-    [
-        ("s3a://b/q/offsets", "s3a://b/q/offsets/7", True),
-        ("s3a://b/q/commits", "s3a://b/q/commits/7", True),
-        ("s3a://b/q/sources/0", "s3a://b/q/sources/0/9.compact", True),
-        ("s3a://b/t/_spark_metadata", "s3a://b/t/_spark_metadata/9", True),
-        ("s3a://b/q/state/0/3", "s3a://b/q/state/0/3/7.delta", True),
-        ("s3a://b/q/state/0/3", "s3a://b/q/state/0/3/7_0f-1a.changelog.crc", True),
-        ("s3a://b/q/state/0/3", "s3a://b/q/state/0/3/SSTs/000012-0f.sst", True),
-        ("s3a://b/q/state/0", "s3a://b/q/state/0/3", False),
-        ("s3a://b/q/state", "s3a://b/q/state/0", False),
-        ("s3a://b/q/sources", "s3a://b/q/sources/0", False),
-        ("s3a://b/offsets", "s3a://b/offsets/7/offsets", False),
-        ("s3a://b/offsets/7", "s3a://b/offsets/7", False),
-        ("s3a://b/7.delta", "s3a://b/7.delta", False),
-        ("s3a://b/q", "s3a://b/q/offsets", False),
-        ("s3a://b/q", "s3a://b/q/metadata", False),
-        ("s3a://b/q", "s3a://b/", False),
-    ],
-)
-def test_only_names_that_spark_gives_to_files_are_taken_for_files(
-    jvm: Jvm, root: str, path: str, surely_a_file: bool
-) -> None:
-    """A directory that is taken for a file looks absent, and Spark starts from nothing."""
-    assert jvm.access.isSurelyFile(root, path) == surely_a_file

@@ -40,7 +40,7 @@ def bare_python(home: Path) -> Path:
     if not home.exists():
         subprocess.run([sys.executable, "-m", "venv", "--without-pip", str(home)], check=True, timeout=60)
         (site,) = (home / "lib").glob("python3*/site-packages")
-        (site / "needed.pth").write_text(str(Path(pyspark.__file__).parents[2]))
+        (site / "needed.pth").write_text(str(Path(pyspark.__file__).parents[1]))
     return home / "bin" / "python"
 
 
@@ -48,7 +48,7 @@ def python_without(home: Path, *packages: str) -> Path:
     """A Python that has everything that ours has but these packages, and the package itself."""
     subprocess.run([sys.executable, "-m", "venv", "--without-pip", str(home)], check=True, timeout=60)
     (site,) = (home / "lib").glob("python3*/site-packages")
-    for entry in Path(pyspark.__file__).parents[2].iterdir():
+    for entry in Path(pyspark.__file__).parents[1].iterdir():
         name = entry.name.lower()
         if not name.startswith(packages) and entry.suffix != ".pth":
             (site / entry.name).symlink_to(entry)

@@ -183,6 +183,13 @@ sys.addaudithook(die)
 """
 
 
+STOPS_NOTHING = """
+import threading
+start = threading.Thread.start
+threading.Thread.start = lambda thread: None if thread.name == "ckpt-stop" else start(thread)
+"""
+
+
 def python_with(home: Path, code: str) -> Path:
     """A Python that runs ``code`` when it starts."""
     python = bare_python(home)
@@ -259,6 +266,22 @@ def test_a_stale_location_is_restored_in_time_or_its_query_is_stopped(
     assert epoch(home) == 8
 
 
+@pytest.mark.timeout(600)
+def test_a_query_that_python_cannot_stop_in_time_is_stopped_by_the_driver(
+    submitter: Submitter, home: Path
+) -> None:
+    """Once its location is known to be stale, no time limit lets it run."""
+    before, location = made_stale(submitter, home), home / "location" / "totals"
+    weak = python_with(home / "weak", STOPS_NOTHING)
+    with submitter.submit(
+        home, submitter.java_app(home), conf={"spark.pyspark.driver.python": str(weak)}
+    ) as application:
+        assert application.wait() == 0
+        assert "must not run" in application.log
+    assert contents(location) == before
+    assert len(found_batches(home)) == 6, "nothing of it has run"
+
+
 def starts_and_stops(submitter: Submitter, home: Path, times: int) -> Counter[str]:
     """Start an application again and again; it stops by itself, by SIGKILL or by SIGTERM, in turn."""
     ends: Counter[str] = Counter()
@@ -268,7 +291,7 @@ def starts_and_stops(submitter: Submitter, home: Path, times: int) -> Counter[st
         (place / "stay").touch()
         with submitter.submit(place, submitter.java_app(place)) as application:
             wait_until((place / "done").exists, "the end of the input")
-            assert any("sidecar" in command for command in application.children().values())
+            assert any("plugin.process" in command for command in application.children().values())
             if end == "killed":
                 application.kill()
             elif end == "terminated":

@@ -23,7 +23,7 @@ pytestmark = pytest.mark.spark
 APP = Path(__file__).with_name("sessions_app.py")
 LISTENERS = "spark.sql.streaming.streamingQueryListeners"
 MANAGER = "spark.sql.streaming.checkpointFileManagerClass"
-OURS = "io.github.pysparkcheckpoint.QueryEvents"
+OURS = "io.github.pysparkcheckpoint.plugin.QueryEvents"
 SPARKS_OWN = "org.apache.spark.sql.execution.streaming.checkpointing.FileContextBasedCheckpointFileManager"
 
 

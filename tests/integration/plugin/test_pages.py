@@ -103,7 +103,7 @@ def test_a_side_process_that_dies_is_started_again(submitter: Submitter, home: P
     (home / "stay").touch()
     with submitter.submit(home, submitter.java_app(home, 1.0), conf=pages(port)) as application:
         wait_until(lambda: metric(port, "checkpoints") >= 4, "four checkpoints")
-        (victim,) = (pid for pid, command in application.children().items() if "sidecar" in command)
+        (victim,) = (pid for pid, command in application.children().items() if "plugin.process" in command)
         os.kill(victim, signal.SIGINT)  # Ctrl-C in a shell is not meant for it
         time.sleep(1)
         assert victim in application.children()

@@ -54,6 +54,8 @@ def test_spark_sql_runs_under_the_plugin_that_maven_has_installed(installed: Sub
     with installed.submit(home, arguments, program="spark-sql") as application:
         assert application.wait() == 0
         assert f"found {'#'.join(COORDINATES.split(':')[:2])};0.1.0 in local-m2-cache" in application.log
-        assert "io.github.pysparkcheckpoint.QueryEvents" in application.log, "the plugin has not begun"
+        assert "io.github.pysparkcheckpoint.plugin.QueryEvents" in application.log, (
+            "the plugin has not begun"
+        )
         assert "\n42\n" in application.log
         wait_until(lambda: not application.children(), "the end of all processes", 20)

@@ -41,7 +41,7 @@ def test_a_python_that_cannot_run_the_sink_is_named_with_the_cure(jvm: Jvm, tmp_
     (site / "others.pth").write_text(ours + "\n")
     (site / "orjson").mkdir()
     (site / "orjson" / "__init__.py").write_text("from orjson.orjson import loads\n")
-    problem = jvm.access.pythonProblem
+    problem = jvm.python_problem
     assert problem(sys.executable) == ""
     missing = problem(bare)
     assert "lacks pyarrow numpy pandas orjson cryptography" in missing
@@ -55,31 +55,6 @@ def test_a_python_that_cannot_run_the_sink_is_named_with_the_cure(jvm: Jvm, tmp_
     assert f"{third} -m pip install --force-reinstall orjson;" in unusable and "--archives" in unusable
 
 
-def test_a_query_that_is_restarted_at_once_is_still_counted(jvm: Jvm) -> None:
-    """Spark tells of the end of a run late; the gauges must not lose sight of the one that runs."""
-    assert jvm.access.queriesAfterALateEnd() == 1
-
-
-def test_a_side_process_that_lived_long_was_no_failed_start(jvm: Jvm) -> None:
-    """Five deaths in a row are enough; five in half a year are none too many."""
-    assert jvm.access.countedStart(5, 30) == 5
-    assert jvm.access.countedStart(5, 3600) == 1
-
-
 def _python(directory: Path) -> str:
     subprocess.run([sys.executable, "-m", "venv", "--without-pip", str(directory)], check=True)
     return str(directory / "bin" / "python")
-
-
-def test_only_settings_that_somebody_has_chosen_are_told_to_python(jvm: Jvm) -> None:
-    """Not Hadoop's defaults, Spark's, or what Spark found in the environment: the stores have their own."""
-    conf = jvm.conf()
-    chosen = {f"spark.hadoop.{name}": value for name, value in jvm.confs.items()}
-    conf.set("fs.s3a.downgrade.syncable.exceptions", "true", "Set by Spark to default values")
-    conf.set("fs.s3a.session.token", "x", "Set by Spark on host from AWS_SESSION_TOKEN")
-    conf.set("fs.gs.project.id", "p", "Set by Spark from keys starting with 'spark.hadoop'")
-    conf.set("google.cloud.auth.type", "UNAUTHENTICATED")
-    conf.set("spark.sql.shuffle.partitions", "2")
-    chosen |= {"spark.hadoop.fs.gs.project.id": "p"}
-    chosen |= {"spark.hadoop.google.cloud.auth.type": "UNAUTHENTICATED"}
-    assert dict(jvm.access.chosenConfs(conf)) == chosen

@@ -1,62 +1,31 @@
 package io.github.pysparkcheckpoint;
 
+import io.github.pysparkcheckpoint.filemanager.FileManagers;
 import java.io.IOException;
-import java.util.Locale;
-import java.util.Set;
 import org.apache.hadoop.conf.Configuration;
 import org.apache.hadoop.fs.FSDataInputStream;
 import org.apache.hadoop.fs.FileStatus;
-import org.apache.hadoop.fs.FileSystem;
-import org.apache.hadoop.fs.LocalFileSystem;
 import org.apache.hadoop.fs.Path;
 import org.apache.hadoop.fs.PathFilter;
-import org.apache.hadoop.fs.UnsupportedFileSystemException;
 import org.apache.spark.sql.execution.streaming.checkpointing.CheckpointFileManager;
 import org.apache.spark.sql.execution.streaming.checkpointing.CheckpointFileManager.CancellableFSDataOutputStream;
-import org.apache.spark.sql.execution.streaming.checkpointing.FileContextBasedCheckpointFileManager;
-import org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager;
 
 /**
  * Spark's checkpoint files on an object store, one conditional PUT each.
  *
- * <p>Set {@code spark.sql.streaming.checkpointFileManagerClass} to the name of this class. Locations on
- * S3 are written by {@link ConditionalFileManager}, those on a local disk by {@link LocalFileManager}.
- * All others are left to the managers that Spark itself would take, whose contract rests on the file
- * system's atomic rename: so one conf line serves an application with locations of several kinds.
+ * <p>Set {@code spark.sql.streaming.checkpointFileManagerClass} to the name of this class.
+ * Locations on S3 are written by {@link ConditionalFileManager}, those on a local disk by {@link
+ * LocalFileManager}. All others are left to the managers that Spark itself would take, whose
+ * contract rests on the file system's atomic rename: so one conf line serves an application with
+ * locations of several kinds.
  */
 public final class ObjectStoreCheckpointFileManager implements CheckpointFileManager {
-
-  private static final Set<String> S3_SCHEMES = Set.of("s3a", "s3", "s3n");
 
   private final CheckpointFileManager manager;
 
   /** Called by Spark, on the driver and on executors, for every log and every state store. */
   public ObjectStoreCheckpointFileManager(Path path, Configuration conf) throws IOException {
-    this.manager = choose(path, conf);
-  }
-
-  private static CheckpointFileManager choose(Path path, Configuration conf) throws IOException {
-    FileSystem fileSystem = path.getFileSystem(conf);
-    String scheme = fileSystem.getUri().getScheme();
-    if (scheme != null && S3_SCHEMES.contains(scheme.toLowerCase(Locale.ROOT))
-        || ConditionalWriter.isOfferedBy(fileSystem, fileSystem.makeQualified(path))) {
-      return new ConditionalFileManager(path, fileSystem, conf);
-    }
-    if (fileSystem instanceof LocalFileSystem local) {
-      return new LocalFileManager(path, conf, local, new LocalFileManager.Disk() {});
-    }
-    return sparkOwn(path, conf);
-  }
-
-  private static CheckpointFileManager sparkOwn(Path path, Configuration conf) throws IOException {
-    try {
-      return new FileContextBasedCheckpointFileManager(path, conf);
-    } catch (Exception failure) {
-      if (failure instanceof UnsupportedFileSystemException) {
-        return new FileSystemBasedCheckpointFileManager(path, conf);
-      }
-      throw failure;
-    }
+    this.manager = FileManagers.choose(path, conf);
   }
 
   @Override

@@ -17,8 +17,8 @@ import org.apache.spark.sql.execution.streaming.checkpointing.CheckpointFileMana
  * Many threads create one file, again and again, in step with other JVMs that do the same.
  *
  * <p>Arguments: directory, number of threads, then confs as {@code name=value}. For every line on
- * standard input, a file name, all threads create that file at once; the answer is one line with the
- * numbers of winners, of losers that were told so, and of other failures.
+ * standard input, a file name, all threads create that file at once; the answer is one line with
+ * the numbers of winners, of losers that were told so, and of other failures.
  */
 public final class CreateRace {
 
@@ -32,7 +32,8 @@ public final class CreateRace {
       String[] pair = arguments[i].split("=", 2);
       conf.set(pair[0], pair[1]);
     }
-    ObjectStoreCheckpointFileManager manager = new ObjectStoreCheckpointFileManager(directory, conf);
+    ObjectStoreCheckpointFileManager manager =
+        new ObjectStoreCheckpointFileManager(directory, conf);
     ExecutorService pool = Executors.newFixedThreadPool(threads);
     BufferedReader in =
         new BufferedReader(new InputStreamReader(System.in, StandardCharsets.UTF_8));

@@ -11,12 +11,12 @@ import org.apache.spark.sql.execution.streaming.checkpointing.CheckpointFileMana
 /** Spark's contract for checkpoint file managers, held by ours on a directory. */
 public final class LocalContractSuite extends CheckpointFileManagerTestsOnLocalFs {
 
-    @Override
-    public CheckpointFileManager createManager(Path path) {
-        try {
-            return new ObjectStoreCheckpointFileManager(path, new Configuration());
-        } catch (IOException error) {
-            throw new UncheckedIOException(error);
-        }
+  @Override
+  public CheckpointFileManager createManager(Path path) {
+    try {
+      return new ObjectStoreCheckpointFileManager(path, new Configuration());
+    } catch (IOException error) {
+      throw new UncheckedIOException(error);
     }
+  }
 }

@@ -19,30 +19,31 @@ import scala.runtime.BoxedUnit;
  */
 public final class S3aContractSuite extends CheckpointFileManagerTests {
 
-    @Override
-    public void withTempHadoopPath(Function1<Path, BoxedUnit> body) {
-        Path path = new Path("s3a://" + System.getProperty("ckpt.suites.bucket") + "/" + UUID.randomUUID());
-        try {
-            body.apply(path);
-        } finally {
-            try {
-                path.getFileSystem(new Configuration()).delete(path, true);
-            } catch (IOException error) {
-                throw new UncheckedIOException(error);
-            }
-        }
+  @Override
+  public void withTempHadoopPath(Function1<Path, BoxedUnit> body) {
+    Path path =
+        new Path("s3a://" + System.getProperty("ckpt.suites.bucket") + "/" + UUID.randomUUID());
+    try {
+      body.apply(path);
+    } finally {
+      try {
+        path.getFileSystem(new Configuration()).delete(path, true);
+      } catch (IOException error) {
+        throw new UncheckedIOException(error);
+      }
     }
+  }
 
-    /** Checksum files are a matter of Hadoop's local file system. */
-    @Override
-    public void checkLeakingCrcFiles(Path path) {}
+  /** Checksum files are a matter of Hadoop's local file system. */
+  @Override
+  public void checkLeakingCrcFiles(Path path) {}
 
-    @Override
-    public CheckpointFileManager createManager(Path path) {
-        try {
-            return new ObjectStoreCheckpointFileManager(path, new Configuration());
-        } catch (IOException error) {
-            throw new UncheckedIOException(error);
-        }
+  @Override
+  public CheckpointFileManager createManager(Path path) {
+    try {
+      return new ObjectStoreCheckpointFileManager(path, new Configuration());
+    } catch (IOException error) {
+      throw new UncheckedIOException(error);
     }
+  }
 }

@@ -1,0 +1,37 @@
+package io.github.pysparkcheckpoint.python;
+
+import static org.junit.jupiter.api.Assertions.assertEquals;
+
+import java.nio.charset.StandardCharsets;
+import java.util.Map;
+import org.junit.jupiter.api.Test;
+
+/** The pickles and the JSON that Python gets. Python's own tests read them back. */
+final class PicklesTest {
+
+  @Test
+  void aReferenceNamesAClass() {
+    assertEquals("cpackage.module\nName\n.", text(Pickles.reference("package.module", "Name")));
+  }
+
+  @Test
+  void aCallHasOneTextWithoutLineBreaks() {
+    byte[] pickle = Pickles.call("package.module", "name", Map.of("a", "x\ny"));
+    assertEquals(
+        "cpackage.module\nname\n(V{\"a\":\"x\\u005cu000ay\"}\ntR.",
+        text(pickle),
+        "a backslash would end the escape of the pickle's own format");
+  }
+
+  @Test
+  void jsonIsAsciiOnOneLineWithSortedKeys() {
+    assertEquals(
+        "{\"a\":\"\\u0022\\u005c\\u000a\\u00e4\\ud83d\\ude00\",\"b\":\"\"}",
+        Pickles.json(Map.of("b", "", "a", "\"\\\nä😀")));
+    assertEquals("{}", Pickles.json(Map.of()));
+  }
+
+  private static String text(byte[] bytes) {
+    return new String(bytes, StandardCharsets.US_ASCII);
+  }
+}
