@@ -77,7 +77,7 @@ def read_manifest(history: CheckpointStore, typed: str) -> CheckpointManifest:
     try:
         manifest = history.load_by_id(number)
     except FormatError as error:
-        error.hint = error.hint or (
+        error.hint = error.own_hint or (
             "ckpt verify shows the damage; ckpt rollback goes back to a good checkpoint"
         )
         raise

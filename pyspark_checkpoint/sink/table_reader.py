@@ -124,7 +124,7 @@ def read_split(shared: SharedOptions, split: TableSplit) -> pa.Table:
     try:
         rows = ChainReader(artifacts, split.table).rows(split.chain)
     except FormatError as error:
-        error.hint = error.hint or (
+        error.hint = error.own_hint or (
             "if the table has moved on by more epochs than the option retain keeps since this query began, "
             "they were pruned: read a savepoint, or keep more. Otherwise run ckpt verify"
         )
