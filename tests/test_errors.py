@@ -155,8 +155,6 @@ def test_an_error_without_a_hint_of_its_own_has_that_of_its_class() -> None:
     plain, given = FormatError("torn"), FormatError("torn", hint="look")
     assert (plain.own_hint, plain.hint) == (None, FormatError.default_hint)
     assert (given.own_hint, given.hint, str(given)) == ("look", "look", "torn (look)")
-    given.hint = None
-    assert given.hint == FormatError.default_hint
     for error in (plain, Unavailable("slow", key="k", retry_after_seconds=2.5)):
         for other in (pickle.loads(pickle.dumps(error)), copy.copy(error)):
             assert (type(other), other.args, vars(other)) == (type(error), error.args, vars(error))

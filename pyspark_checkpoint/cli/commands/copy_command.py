@@ -13,8 +13,8 @@ from pyspark_checkpoint.cli.arguments import (
     parse_options,
     place_of,
 )
-from pyspark_checkpoint.cli.commands.prune_command import ranges
-from pyspark_checkpoint.cli.console import Console
+from pyspark_checkpoint.cli.console import Console, error_line
+from pyspark_checkpoint.cli.histories import problem_record
 from pyspark_checkpoint.errors import CheckpointError, SettingsError
 from pyspark_checkpoint.history.copy_execute import CopyProgress
 from pyspark_checkpoint.history.copy_plan import CopyPlan
@@ -84,10 +84,9 @@ def run(args: argparse.Namespace, console: Console) -> int:
             if isinstance(plan, CopyPlan):
                 console.line(f"{item.target_url}: {verb} {_told(plan)}")
             else:
-                console.line(console.bad(f"query {item.label} is not copied: {plan.message}"))
+                console.line(console.bad(f"query {item.label} is not copied: {error_line(plan)}"))
     failed = [plan for _, plan in done if not isinstance(plan, CopyPlan)]
-    for hint in dict.fromkeys(error.hint for error in failed if error.hint):
-        console.note(f"  hint: {hint}")
+    console.hints(error.hint for error in failed)
     return exits.FOUND if failed else exits.DONE
 
 
@@ -95,7 +94,7 @@ def _told(plan: CopyPlan) -> str:
     numbers = tuple(sorted({*plan.manifests, *plan.below}))
     if not numbers:
         return "nothing: it has all of it"
-    parts = f"{text.plural(len(numbers), 'checkpoint')} ({ranges(numbers)})"
+    parts = f"{text.plural(len(numbers), 'checkpoint')} ({text.ranges(numbers)})"
     parts += f", {text.plural(len(plan.objects), 'object')}"
     if plan.pins:
         parts += f", savepoints: {', '.join(sorted(plan.pins))}"
@@ -114,5 +113,5 @@ def _record(item: HistoryCopy, made: CopyPlan | CheckpointError, *, dry_run: boo
         "objects": 0 if plan is None else len(plan.objects),
         "begins_anew": plan is not None and plan.rebase,
         "dry_run": dry_run,
-        "problem": made.message if isinstance(made, CheckpointError) else None,
+        **problem_record(made if isinstance(made, CheckpointError) else None),
     }

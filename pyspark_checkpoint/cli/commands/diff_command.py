@@ -9,7 +9,7 @@ from typing import Any
 from pyspark_checkpoint.cli import exits, text
 from pyspark_checkpoint.cli.arguments import Place, add_json, add_store, parse_options, place_of
 from pyspark_checkpoint.cli.console import Console
-from pyspark_checkpoint.cli.target import REFERENCE, open_history, read_manifest
+from pyspark_checkpoint.cli.histories import REFERENCE, open_history, read_manifest
 from pyspark_checkpoint.format.manifest import CheckpointManifest
 from pyspark_checkpoint.history.checkpoint_store import CheckpointStore
 from pyspark_checkpoint.history.manifest_diff import (

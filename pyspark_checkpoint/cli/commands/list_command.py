@@ -3,18 +3,24 @@
 from __future__ import annotations
 
 import argparse
-from dataclasses import dataclass, field
+from typing import Any
 
 from pyspark_checkpoint.cli import exits, text
 from pyspark_checkpoint.cli.arguments import Place, add_all, add_json, add_store, place_of
-from pyspark_checkpoint.cli.console import Console
-from pyspark_checkpoint.cli.queries import Query, iter_queries
-from pyspark_checkpoint.cli.records import checkpoint_record, problem_kind, query_record
-from pyspark_checkpoint.cli.target import find_queries, open_history
+from pyspark_checkpoint.cli.console import Console, error_line
+from pyspark_checkpoint.cli.histories import (
+    DAMAGED,
+    Query,
+    checkpoint_record,
+    find_queries,
+    iter_queries,
+    open_history,
+    problem_kind,
+    problem_record,
+)
 from pyspark_checkpoint.errors import CheckpointError, FormatError, SettingsError
-from pyspark_checkpoint.history.checkpoint_store import CheckpointStore
 from pyspark_checkpoint.history.overview import Entry, Overview
-from pyspark_checkpoint.registry.queries import QueryNames, QueryRoot
+from pyspark_checkpoint.registry.queries import QueryNames
 
 ABOUT = """Show the checkpoints of a history, oldest first, or the queries that have a history below
 URL."""
@@ -23,16 +29,6 @@ ckpt list s3://bucket/checkpoints                  the queries below it
 ckpt list s3://bucket/checkpoints --query orders   the checkpoints of one of them
 ckpt list /data/ckpt --last 5 --json               the newest five, and every savepoint
 """
-
-
-@dataclass(frozen=True, slots=True)
-class Found:
-    """A query below a URL, and what its history is, or what is wrong with it."""
-
-    root: QueryRoot
-    url: str | None = None
-    overview: Overview = field(default_factory=Overview)
-    problem: CheckpointError | None = None
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -79,7 +75,7 @@ def _row(entry: Entry, now_ms: int) -> tuple[str, ...]:
     return (
         str(entry.number),
         "" if entry.epoch is None else str(entry.epoch),
-        "damaged" if entry.kind is None else entry.kind.value,
+        DAMAGED if entry.kind is None else entry.kind.value,
         text.moment(entry.timestamp_ms),
         text.age(entry.timestamp_ms, now_ms),
         "" if entry.kind is None else text.size(entry.total_size_bytes),
@@ -90,39 +86,54 @@ def _row(entry: Entry, now_ms: int) -> tuple[str, ...]:
 
 
 def _show_queries(place: Place, names: QueryNames, args: argparse.Namespace, console: Console) -> int:
-    found = [_look(place, query) for query in iter_queries(place, names)]
-    wrong = [(one, one.problem) for one in found if one.problem is not None]
+    found = [(query, *_look(place, query)) for query in iter_queries(place, names)]
+    wrong = [(query, problem) for query, _, problem in found if problem is not None]
     if args.json:
-        console.json([query_record(one.root, one.url, one.overview, one.problem) for one in found])
+        console.json([_query_record(*one) for one in found])
         return exits.FOUND if wrong else exits.DONE
     now_ms = console.clock.now_ms()
     heads = ("query", "id", "app", ">newest", ">epoch", ">age", ">size", "savepoints")
-    console.table(heads, (_query_row(one, now_ms) for one in found))
-    for one, problem in wrong:
-        console.line(console.bad(f"query {one.root.name or one.root.query_id}: {problem.message}"))
-    for hint in dict.fromkeys(problem.hint for _, problem in wrong if problem.hint):
-        console.note(f"  hint: {hint}")
+    console.table(heads, (_query_row(*one, now_ms) for one in found))
+    for query, problem in wrong:
+        console.line(console.bad(f"query {query.label}: {error_line(problem)}"))
+    console.hints(problem.hint for _, problem in wrong)
     return exits.FOUND if wrong else exits.DONE
 
 
-def _query_row(found: Found, now_ms: int) -> tuple[str, ...]:
-    root, overview = found.root, found.overview
+def _look(place: Place, query: Query) -> tuple[Overview, CheckpointError | None]:
+    """A query's newest checkpoint; what is wrong with one query does not hide the others."""
+    try:
+        overview = query.open(place).overview(1)
+    except CheckpointError as error:
+        return Overview(), error
+    lost = overview.lost
+    return overview, None if lost is None else FormatError(f"checkpoint {lost.number} {lost.problem}")
+
+
+def _query_row(
+    query: Query, overview: Overview, problem: CheckpointError | None, now_ms: int
+) -> tuple[str, ...]:
+    root = query.root
     row = _row(overview.newest or Entry(0), now_ms)
-    number = "none" if overview.newest is None else str(overview.newest.number)
-    if found.problem is not None:
-        number = problem_kind(found.problem)
+    number = "none" if overview.newest is None else row[0]
+    if problem is not None:
+        number = problem_kind(problem)
     names = ", ".join(overview.savepoint_names)
     return (root.name, root.query_id, root.app_name, number, row[1], row[4], row[5], names)
 
 
-def _look(place: Place, query: Query) -> Found:
-    """A query's newest checkpoint; what is wrong with one query does not hide the others."""
-    if query.problem is not None:
-        return Found(query.root, problem=query.problem)
-    try:
-        overview = CheckpointStore.open(query.url, place.options).overview(1)
-    except CheckpointError as error:
-        return Found(query.root, query.url, problem=error)
-    lost = overview.lost
-    problem = None if lost is None else FormatError(f"checkpoint {lost.number} {lost.problem}")
-    return Found(query.root, query.url, overview, problem)
+def _query_record(query: Query, overview: Overview, problem: CheckpointError | None) -> dict[str, Any]:
+    """A query's newest checkpoint, and whose it is; ``problem`` is what hides that."""
+    record = checkpoint_record(overview.newest or Entry(0, kind=None))
+    if overview.newest is None:
+        record |= {"checkpoint_id": None, "kind": None if problem is None else problem_kind(problem)}
+    told = record["problem"] if problem is None else problem.message
+    return record | {
+        **problem_record(problem),
+        "problem": told,
+        "query_id": query.root.query_id or None,
+        "name": query.root.name,
+        "app_name": query.root.app_name,
+        "url": query.url or None,
+        "savepoints": list(overview.savepoint_names),
+    }

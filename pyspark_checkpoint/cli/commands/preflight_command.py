@@ -7,7 +7,7 @@ import argparse
 from pyspark_checkpoint.cli import exits
 from pyspark_checkpoint.cli.arguments import add_json, add_store_options, place_of
 from pyspark_checkpoint.cli.console import Console
-from pyspark_checkpoint.cli.target import REFERENCE, open_history, read_manifest
+from pyspark_checkpoint.cli.histories import REFERENCE, open_history, read_manifest
 from pyspark_checkpoint.registry.queries import plain_options
 from pyspark_checkpoint.restorer.preflight import preflight, recorded_in_manifest
 from pyspark_checkpoint.spark_files.requirements import Offered, PreflightFinding, Severity, check_preflight

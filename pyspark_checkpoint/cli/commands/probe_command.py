@@ -9,7 +9,7 @@ from dataclasses import asdict
 from pyspark_checkpoint.cli import exits, text
 from pyspark_checkpoint.cli.arguments import add_json, add_store_options, place_of
 from pyspark_checkpoint.cli.console import Console
-from pyspark_checkpoint.cli.target import open_parent
+from pyspark_checkpoint.cli.histories import open_parent
 from pyspark_checkpoint.store.meter import MeteredStore, MeterSnapshot
 from pyspark_checkpoint.store.probe import ProbeResult, probe_conditions
 

@@ -10,7 +10,7 @@ import orjson
 from pyspark_checkpoint.cli import exits, text
 from pyspark_checkpoint.cli.arguments import add_json, add_store, parse_options, place_of
 from pyspark_checkpoint.cli.console import Console
-from pyspark_checkpoint.cli.target import REFERENCE, open_history, read_manifest
+from pyspark_checkpoint.cli.histories import REFERENCE, open_history, read_manifest
 
 if TYPE_CHECKING:
     from pyspark_checkpoint.restorer.row_view import RowView

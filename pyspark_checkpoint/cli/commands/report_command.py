@@ -3,23 +3,30 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from dataclasses import asdict, replace
 from pathlib import Path
 
 from pyspark_checkpoint.cli import exits
 from pyspark_checkpoint.cli.arguments import Place, add_all, add_json, add_store, place_of
-from pyspark_checkpoint.cli.console import Console
-from pyspark_checkpoint.cli.page.document import Chapter, page
-from pyspark_checkpoint.cli.queries import Query, iter_queries
-from pyspark_checkpoint.cli.records import checkpoint_record
-from pyspark_checkpoint.cli.target import find_queries, open_history
+from pyspark_checkpoint.cli.console import Console, error_line
+from pyspark_checkpoint.cli.histories import (
+    Query,
+    checkpoint_record,
+    find_queries,
+    iter_queries,
+    open_history,
+)
+from pyspark_checkpoint.cli.report_page import Chapter, page
 from pyspark_checkpoint.errors import CheckpointError, SettingsError
+from pyspark_checkpoint.format.manifest import ConnectorCheckpoint
 from pyspark_checkpoint.history.checkpoint_store import CheckpointStore
+from pyspark_checkpoint.history.overview import Overview
 from pyspark_checkpoint.registry.queries import QueryNames
 
 ABOUT = """Write a history, or those of all queries below URL, as one HTML page: a timeline with sizes,
-durations, requests, gaps, savepoints and generations. The page loads nothing and runs no script; it can be
-mailed, archived, and read on a phone."""
+durations, requests, gaps, savepoints and generations, and where the sources stand. The page loads
+nothing and runs no script; it can be mailed, archived, and read on a phone."""
 EXAMPLES = """
 ckpt report s3://bucket/checkpoints -o report.html
 ckpt report s3://bucket/tables/wc -o wc.html --last 200
@@ -57,6 +64,7 @@ def run(args: argparse.Namespace, console: Console) -> int:
         records = [
             {
                 "url": chapter.url,
+                "sources": {name: asdict(source) for name, source in chapter.sources.items()},
                 "checkpoints": [checkpoint_record(one) for one in chapter.overview.entries],
             }
             for chapter in chapters
@@ -66,16 +74,17 @@ def run(args: argparse.Namespace, console: Console) -> int:
         count = sum(len(chapter.overview.entries) for chapter in chapters)
         console.line(f"{out}: {count} checkpoints, {out.stat().st_size:,} bytes; open it in a browser")
     for query, problem in failed:
-        console.note(f"query {query.label} is not on the page: {problem}")
+        console.note(f"query {query.label} is not on the page: {error_line(problem)}")
+    console.hints(problem.hint for _, problem in failed)
     return exits.FOUND if failed else exits.DONE
 
 
 def _only_chapter(place: Place, last: int | None) -> Chapter:
     history = open_history(place)
-    overview = history.overview(last)
-    newest = overview.newest
+    chapter = _chapter("", history, last)
+    newest = chapter.overview.newest
     name = (newest.query.name if newest is not None else "") or place.query or ""
-    return Chapter(name or history.store.url.rstrip("/").rpartition("/")[2], history.store.url, overview)
+    return replace(chapter, title=name or chapter.url.rstrip("/").rpartition("/")[2])
 
 
 def _chapters(
@@ -84,10 +93,19 @@ def _chapters(
     """A chapter for each query; those that cannot have one go to ``failed``, with the reason."""
     for query in iter_queries(place, names):
         try:
-            if query.problem is not None:
-                raise query.problem
-            overview = CheckpointStore.open(query.url, place.options).overview(last)
+            yield _chapter(query.label, query.open(place), last)
         except CheckpointError as error:
             failed.append((query, error))
-        else:
-            yield Chapter(query.label, query.url, overview)
+
+
+def _chapter(title: str, history: CheckpointStore, last: int | None) -> Chapter:
+    overview = history.overview(last)
+    return Chapter(title, history.store.url, overview, _sources(history, overview))
+
+
+def _sources(history: CheckpointStore, overview: Overview) -> Mapping[str, ConnectorCheckpoint]:
+    """Where the sources stand; nothing where the newest checkpoint cannot be read, which the page tells."""
+    if overview.newest is None or overview.newest.problem is not None:
+        return {}
+    manifest = history.load_by_id(overview.newest.number)
+    return {} if manifest is None else manifest.source_offsets

@@ -16,7 +16,7 @@ from pyspark_checkpoint.cli.arguments import (
     place_of,
 )
 from pyspark_checkpoint.cli.console import Console
-from pyspark_checkpoint.cli.target import REFERENCE
+from pyspark_checkpoint.cli.histories import REFERENCE
 from pyspark_checkpoint.errors import SettingsError
 from pyspark_checkpoint.format.manifest import CheckpointManifest
 from pyspark_checkpoint.history.moments import parse_timestamp_ms

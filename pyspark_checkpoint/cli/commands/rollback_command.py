@@ -8,8 +8,7 @@ from pyspark_checkpoint.capture.commit_log import seal_known
 from pyspark_checkpoint.cli import exits, text
 from pyspark_checkpoint.cli.arguments import add_dry_run, add_json, add_store, place_of
 from pyspark_checkpoint.cli.console import Console
-from pyspark_checkpoint.cli.records import checkpoint_record
-from pyspark_checkpoint.cli.target import REFERENCE, open_history, read_manifest
+from pyspark_checkpoint.cli.histories import REFERENCE, checkpoint_record, open_history, read_manifest
 from pyspark_checkpoint.history.overview import entry_of
 
 ABOUT = """Make the content of an earlier checkpoint the newest one, as a recorded rollback.

@@ -9,10 +9,9 @@ from typing import Any
 from pyspark_checkpoint.cli import exits, text
 from pyspark_checkpoint.cli.arguments import add_json, add_store, place_of
 from pyspark_checkpoint.cli.console import Console
-from pyspark_checkpoint.cli.target import REFERENCE, open_history, read_manifest
+from pyspark_checkpoint.cli.histories import REFERENCE, open_history, read_manifest, source_rows
 from pyspark_checkpoint.format.manifest import CheckpointManifest, OperatorSnapshotEntry
 from pyspark_checkpoint.format.manifest_codec import manifest_fields
-from pyspark_checkpoint.history.manifest_diff import flatten_offsets
 from pyspark_checkpoint.history.overview import Entry, entry_of
 
 ABOUT = (
@@ -53,7 +52,9 @@ def manifest_record(manifest: CheckpointManifest) -> dict[str, Any]:
 
 def _show(manifest: CheckpointManifest, entry: Entry, console: Console) -> None:
     console.lines(text.pairs(_facts(manifest, entry, console.clock.now_ms())))
-    _section(console, "sources", ("source", "offset", ">at"), _source_rows(manifest))
+    _section(
+        console, "sources", ("source", "offset", ">at"), source_rows(manifest.source_offsets, _OFFSETS)
+    )
     heads = ("operator", "kind", ">partitions", ">snapshots", ">deltas", ">size")
     _section(console, "operators", heads, [_operator_row(*item) for item in manifest.operators.items()])
     _section(console, "sinks", ("sink", ">epoch", "status"), _sink_rows(manifest))
@@ -91,21 +92,6 @@ def _facts(manifest: CheckpointManifest, entry: Entry, now_ms: int) -> Iterator[
         keys = ", ".join(manifest.table.get("keys", ())) or "none"
         yield "table", f"{manifest.table.get('mode', '')}, keys: {keys}"
     yield "key", manifest.encryption_key_id or ""
-
-
-def _source_rows(manifest: CheckpointManifest) -> list[tuple[str, str, str]]:
-    rows: list[tuple[str, str, str]] = []
-    for name, source in sorted(manifest.source_offsets.items()):
-        what = source.metadata.get("description", "")
-        label = f"{name} ({text.short(what, 60)})" if what else name
-        found = list(flatten_offsets(source).items()) or [("", "not begun")]
-        rows += [
-            (label if at == 0 else "", key, text.short(value, 60))
-            for at, (key, value) in enumerate(found[:_OFFSETS])
-        ]
-        if len(found) > _OFFSETS:
-            rows.append(("", f"and {len(found) - _OFFSETS} more", ""))
-    return rows
 
 
 def _operator_row(name: str, entry: OperatorSnapshotEntry) -> tuple[str, ...]:

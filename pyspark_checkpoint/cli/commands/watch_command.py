@@ -4,17 +4,21 @@ from __future__ import annotations
 
 import argparse
 import shutil
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 from pyspark_checkpoint.cli import exits, text
 from pyspark_checkpoint.cli.arguments import Place, add_json, add_store, parse_span_ms, place_of
-from pyspark_checkpoint.cli.console import Console
-from pyspark_checkpoint.cli.records import checkpoint_record
-from pyspark_checkpoint.cli.target import find_names, open_history
-from pyspark_checkpoint.cli.watching import Look, Unreadable, Watched, changes
+from pyspark_checkpoint.cli.console import Console, error_line
+from pyspark_checkpoint.cli.histories import checkpoint_record, find_names, open_history
+from pyspark_checkpoint.errors import CheckpointError, FormatError, Unavailable
+from pyspark_checkpoint.format.records import Control
 from pyspark_checkpoint.history.checkpoint_store import CheckpointStore
-from pyspark_checkpoint.history.overview import Entry
+from pyspark_checkpoint.history.head import Head, find_head, lost_problem
+from pyspark_checkpoint.history.overview import Entry, entry_of, names_by_number
+from pyspark_checkpoint.history.pins import savepoints
+from pyspark_checkpoint.listener.health import find_trouble
 from pyspark_checkpoint.registry.queries import QueryRoot, history_url
 from pyspark_checkpoint.store.base import ObjectStore
 
@@ -27,6 +31,8 @@ ckpt watch s3://bucket/tables/wc --interval 10s
 ckpt watch /data/ckpt --json                        one JSON object for each change
 ckpt watch /data/ckpt --once                        one look, for scripts
 """
+KEPT = 12
+"""How many of the newest checkpoints are remembered, and read at most when many came at once."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -56,7 +62,7 @@ def _watched(place: Place) -> list[Watched | Unreadable]:
     if not (names.roots or names.damaged):
         return [Watched("", open_history(place))]
     readable: list[Watched | Unreadable] = [_watch_query(place, root, parent) for root in names.roots]
-    return readable + [Unreadable(one.name, one.problem) for one in names.damaged]
+    return readable + [Unreadable(one.name, one.error()) for one in names.damaged]
 
 
 def _watch_query(place: Place, root: QueryRoot, parent: ObjectStore) -> Watched:
@@ -91,20 +97,22 @@ def _watch(
 
 def _tell(label: str, then: Look | None, now: Look, console: Console, *, as_json: bool) -> None:
     for event, what in changes(then, now):
+        hint = now.hint if event == "problem" else None
         if as_json:
-            console.json_line(_record(label, event, what, console.clock.now_ms()))
+            console.json_line(_record(label, event, what, hint, console.clock.now_ms()))
         else:
             head = f"{label}: " if label else ""
             told = entry_line(what) if isinstance(what, Entry) else what
             when = what.timestamp_ms if isinstance(what, Entry) else console.clock.now_ms()
             console.tell(f"{text.moment(when)}  {head}{told}")
+            console.hints([hint])
 
 
-def _record(label: str, event: str, what: Entry | str, now_ms: int) -> dict[str, Any]:
+def _record(label: str, event: str, what: Entry | str, hint: str | None, now_ms: int) -> dict[str, Any]:
     record: dict[str, Any] = {"event": event, "query": label or None, "seen_ms": now_ms}
     if isinstance(what, Entry):
         return {**record, **checkpoint_record(what)}
-    return {**record, "message": what}
+    return {**record, "message": what, "hint": hint}
 
 
 def entry_line(entry: Entry) -> str:
@@ -135,7 +143,7 @@ def view_lines(watched: Sequence[Watched | Unreadable], looks: Sequence[Look], n
 def _history_lines(label: str, look: Look, now_ms: int) -> list[str]:
     lines = [label] if label else []
     if look.problem is not None:
-        lines.append(f"problem: {look.problem}")
+        lines += [f"problem: {look.problem}", *([f"  hint: {look.hint}"] if look.hint else [])]
     if look.newest is None:
         return [*lines, "no checkpoint yet"]
     query = look.newest.query
@@ -179,3 +187,136 @@ class View:
         shown = [text.short(text.printable(line), columns - 1) for line in lines[: rows - 2]] + foot
         self._console.redraw(shown, self._height)
         self._height = len(shown)
+
+
+# --- looking at a history again and again, at the cost of a few requests while nothing happens --------
+
+
+@dataclass(frozen=True, slots=True)
+class Look:
+    """A history at one moment: its newest checkpoints, ascending, and what is kept of the older ones."""
+
+    entries: tuple[Entry, ...] = ()
+    savepoints: tuple[tuple[str, int], ...] = ()
+    floor: int = 1
+    problem: str | None = None
+    hint: str | None = None
+    """What to do about the problem, if that is known."""
+
+    @property
+    def newest(self) -> Entry | None:
+        """The head."""
+        return self.entries[-1] if self.entries else None
+
+
+class Watched:
+    """One history under watch."""
+
+    def __init__(
+        self,
+        label: str,
+        history: CheckpointStore | Callable[[], CheckpointStore],
+        parent: ObjectStore | None = None,
+        query_id: str = "",
+    ) -> None:
+        """``parent`` is the store that queries share, where it is told if captures of ``query_id`` fail.
+
+        A history that is not open yet is opened by the first look that can, and all that is wrong with it
+        is a problem, since it is one of several. One that is open is watched alone.
+        """
+        self.label = label
+        self._parent = parent
+        self._query_id = query_id
+        self._history = history
+        self._is_alone = isinstance(history, CheckpointStore)
+        self._head: Head | None = None
+        self._entries: dict[int, Entry] = {}
+
+    def look(self) -> Look:
+        """Look once. A store that does not answer and a damaged head are problems, not errors.
+
+        Raises everything else of a history that is watched alone: another look would find the same.
+        """
+        try:
+            if not isinstance(self._history, CheckpointStore):
+                self._history = self._history()
+            history = self._history
+            head = find_head(history.store, cached=self._head, mac=history.authenticator())
+            trouble = self._find_trouble()
+            if head is None:
+                return Look(problem=trouble)
+            self._read_new(history, head)
+        except CheckpointError as error:
+            if self._is_alone and not isinstance(error, FormatError | Unavailable):
+                raise
+            return Look(tuple(self._entries.values()), problem=error_line(error), hint=error.hint)
+        self._head = head
+        if head.lost is not None:
+            trouble = f"checkpoint {head.lost} {lost_problem(head.lost, head.number)}"
+        return replace(self._seen(head.control), problem=trouble)
+
+    def _find_trouble(self) -> str | None:
+        found = find_trouble(self._parent, self._query_id) if self._parent is not None else None
+        return (
+            None if found is None else f"captures fail since {text.moment(found.since_ms)}: {found.message}"
+        )
+
+    def _read_new(self, history: CheckpointStore, head: Head) -> None:
+        last = self._head.number if self._head is not None else 0
+        first = max(last + 1, head.control.floor, head.number - KEPT + 1)
+        for number in range(first, head.number):
+            found = history.load_by_id(number)
+            if found is not None:
+                self._entries[number] = entry_of(found)
+        self._entries[head.number] = entry_of(head.manifest)
+        for number in sorted(self._entries)[:-KEPT]:
+            del self._entries[number]
+
+    def _seen(self, control: Control) -> Look:
+        names = names_by_number(control)
+        entries = tuple(
+            replace(entry, savepoints=names.get(number, ()))
+            for number, entry in sorted(self._entries.items())
+            if number >= control.floor or number in names
+        )
+        pins = tuple((name, pin.number) for name, pin in savepoints(control).items())
+        return Look(entries, pins, control.floor)
+
+
+@dataclass(frozen=True, slots=True)
+class Unreadable:
+    """A query whose name cannot be followed: it is shown among the others, with the reason."""
+
+    label: str
+    problem: CheckpointError
+
+    def look(self) -> Look:
+        """Say why."""
+        return Look(problem=error_line(self.problem), hint=self.problem.hint)
+
+
+def changes(before: Look | None, after: Look) -> Iterator[tuple[str, Entry | str]]:
+    """What is new since the look before, and of what kind it is. Pure."""
+    if before is None:
+        if after.newest is not None:
+            yield "checkpoint", after.newest
+        if after.problem is not None:
+            yield "problem", after.problem
+        return
+    last = before.newest.number if before.newest is not None else 0
+    for entry in after.entries:
+        if entry.number > last:
+            yield "checkpoint", entry
+    if after.problem is not None and after.problem != before.problem:
+        yield "problem", after.problem
+    if after.problem is not None:
+        return
+    if before.problem is not None:
+        yield "well", "all is well again"
+        return
+    for name, number in sorted(set(after.savepoints) - set(before.savepoints)):
+        yield "savepoint", f"{name} keeps checkpoint {number}"
+    for name, number in sorted(set(before.savepoints) - set(after.savepoints)):
+        yield "savepoint", f"{name} no longer keeps checkpoint {number}"
+    if after.floor > before.floor:
+        yield "pruned", f"checkpoints before {after.floor} are pruned"
