@@ -14,7 +14,7 @@ KEY_FILE_OPTION = "encryptionKeyFile"
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class Address:
     """A URL with its options, which are never printed, and the query below it that is meant."""
 
     url: str
@@ -58,14 +58,14 @@ def add_dry_run(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--dry-run", action="store_true", help="say what would be done; change nothing")
 
 
-def place_of(args: argparse.Namespace, url: str | None = None) -> Place:
-    """The place that the arguments name."""
+def address_of(args: argparse.Namespace, url: str | None = None) -> Address:
+    """The address that the arguments name."""
     if getattr(args, "all", False) and getattr(args, "query", None) is not None:
         raise SettingsError("--all and --query say two things", hint="give one of them")
     options = parse_options(args.option)
     if args.key_file is not None:
         options[KEY_FILE_OPTION] = args.key_file
-    return Place(args.url if url is None else url, options, getattr(args, "query", None))
+    return Address(args.url if url is None else url, options, getattr(args, "query", None))
 
 
 def parse_options(typed: list[str]) -> dict[str, str]:

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from pyspark_checkpoint.cli import exits, text
-from pyspark_checkpoint.cli.arguments import Place, place_of
+from pyspark_checkpoint.cli.arguments import Address, address_of
 from pyspark_checkpoint.cli.console import Console, error_line
 from pyspark_checkpoint.errors import CheckpointError, FormatError, NoCheckpoint, RefusedError
 from pyspark_checkpoint.format.manifest import CheckpointManifest, ConnectorCheckpoint
@@ -42,17 +42,17 @@ UNKNOWN = "unknown"
 # --- one history ---------------------------------------------------------------------------------
 
 
-def open_history(place: Place) -> CheckpointStore:
+def open_history(address: Address) -> CheckpointStore:
     """The history that is meant; ``RefusedError`` if there is none, or several."""
-    return CheckpointStore.open(resolve_root(place.url, place.query, place.options), place.options)
+    return CheckpointStore.open(resolve_root(address.url, address.query, address.options), address.options)
 
 
-def open_parent(place: Place) -> ObjectStore:
+def open_parent(address: Address) -> ObjectStore:
     """What is at the URL itself."""
-    return open_object_store(place.url, plain_options(place.options))
+    return open_object_store(address.url, plain_options(address.options))
 
 
-def find_number(history: CheckpointStore, typed: str) -> int:
+def resolve_id(history: CheckpointStore, typed: str) -> int:
     """The id that was typed, or that of the savepoint, of ``epoch=N`` or of ``latest``."""
     word = typed.strip()
     if word.isdigit():
@@ -72,9 +72,9 @@ def find_number(history: CheckpointStore, typed: str) -> int:
     return number
 
 
-def read_manifest(history: CheckpointStore, typed: str) -> CheckpointManifest:
+def chosen_manifest(history: CheckpointStore, typed: str) -> CheckpointManifest:
     """The manifest of the checkpoint that was typed."""
-    number = find_number(history, typed)
+    number = resolve_id(history, typed)
     try:
         manifest = history.load_by_id(number)
     except FormatError as error:
@@ -105,37 +105,37 @@ class Query:
         """What people call it."""
         return self.root.name or self.root.query_id
 
-    def open(self, place: Place) -> CheckpointStore:
+    def open(self, address: Address) -> CheckpointStore:
         """Its history. Raises what is wrong with it."""
         if self.problem is not None:
             raise self.problem
-        return CheckpointStore.open(self.url, place.options)
+        return CheckpointStore.open(self.url, address.options)
 
 
-def find_queries(place: Place) -> QueryNames | None:
+def find_queries(address: Address) -> QueryNames | None:
     """The queries below the URL; None if one is chosen, or if the URL is a history itself."""
-    names = QueryNames() if place.query is not None else find_names(place)[1]
+    names = QueryNames() if address.query is not None else find_names(address)[1]
     return names if names.roots or names.damaged else None
 
 
-def find_names(place: Place) -> tuple[ObjectStore, QueryNames]:
+def find_names(address: Address) -> tuple[ObjectStore, QueryNames]:
     """What is at the URL, and the queries below it that are meant; none if it is a history itself."""
-    parent = open_parent(place)
-    if place.query is None and is_history(parent):
+    parent = open_parent(address)
+    if address.query is None and is_history(parent):
         return parent, QueryNames()
     names = read_names(parent)
-    if place.query is None:
+    if address.query is None:
         return parent, names
     return parent, QueryNames(
-        tuple(root for root in names.roots if place.query in (root.name, root.query_id))
+        tuple(root for root in names.roots if address.query in (root.name, root.query_id))
     )
 
 
-def iter_queries(place: Place, names: QueryNames) -> Iterator[Query]:
+def iter_queries(address: Address, names: QueryNames) -> Iterator[Query]:
     """Every query with its history's URL, found when its turn comes; those whose name is damaged last."""
     for root in names.roots:
         try:
-            yield Query(root, history_url(place.url, root, place.options))
+            yield Query(root, history_url(address.url, root, address.options))
         except CheckpointError as error:
             yield Query(root, problem=error)
     for damaged in names.damaged:
@@ -168,20 +168,20 @@ def run_on_histories(
     With ``must_ask`` several are refused unless ``--all`` was typed. The status is ``FOUND`` if something
     is wrong with a history, or if one of several failed.
     """
-    place = place_of(args)
-    names = find_queries(place)
+    address = address_of(args)
+    names = find_queries(address)
     count = 0 if names is None else len(names.roots) + len(names.damaged)
     if must_ask and count > 1 and not args.all:
         raise RefusedError(
-            f"{place.url} holds the histories of {text.plural(count, 'query', 'queries')}",
+            f"{address.url} holds the histories of {text.plural(count, 'query', 'queries')}",
             hint="give --all to do it for each of them, or --query NAME for one; ckpt list shows them",
         )
     if names is None or (count == 1 and not args.all):
-        return _run_on_one(place, args, console, work)
+        return _run_on_one(address, args, console, work)
     records, found, failed = list[dict[str, Any]](), list[Done](), list[CheckpointError]()
-    for query in iter_queries(place, names):
+    for query in iter_queries(address, names):
         try:
-            done = work(query.open(place), query.label)
+            done = work(query.open(address), query.label)
         except CheckpointError as error:
             failed.append(error)
             records.append(_query_fields(query) | problem_record(error) | {"result": None})
@@ -201,8 +201,8 @@ def run_on_histories(
     return exits.FOUND if found or failed else exits.DONE
 
 
-def _run_on_one(place: Place, args: argparse.Namespace, console: Console, work: Work) -> int:
-    done = work(open_history(place), "")
+def _run_on_one(address: Address, args: argparse.Namespace, console: Console, work: Work) -> int:
+    done = work(open_history(address), "")
     if args.json:
         console.json(done.result)
     else:

@@ -150,7 +150,7 @@ def _damage(entries: Sequence[Entry]) -> Iterator[str]:
     damaged = [entry for entry in entries if entry.problem is not None]
     if damaged:
         rows = [(f"#{entry.number}", entry.problem or "") for entry in damaged]
-        yield "<h2>Damaged</h2>" + table((">checkpoint", "problem"), rows)
+        yield "<h2>Damaged</h2>" + html_table((">checkpoint", "problem"), rows)
 
 
 def _sources(chapter: Chapter) -> Iterator[str]:
@@ -161,7 +161,7 @@ def _sources(chapter: Chapter) -> Iterator[str]:
         if newest.watermark:
             note += f" Watermark {text.moment(newest.watermark)}."
         heads = ("source", "offset", ">at")
-        yield f'<h2>Sources</h2><p class="soft">{escape(note)}</p>' + table(heads, rows)
+        yield f'<h2>Sources</h2><p class="soft">{escape(note)}</p>' + html_table(heads, rows)
 
 
 def _savepoints(known: Sequence[Entry], now_ms: int) -> Iterator[str]:
@@ -179,7 +179,7 @@ def _savepoints(known: Sequence[Entry], now_ms: int) -> Iterator[str]:
     ]
     if rows:
         heads = ("savepoint", ">checkpoint", ">epoch", "made", ">age", ">size")
-        yield "<h2>Savepoints</h2>" + table(heads, rows)
+        yield "<h2>Savepoints</h2>" + html_table(heads, rows)
 
 
 def _gaps(overview: Overview) -> Iterator[str]:
@@ -194,7 +194,7 @@ def _gaps(overview: Overview) -> Iterator[str]:
     if rows:
         limit = text.span(gap_limit_ms(overview.entries))
         note = f'<p class="soft">Pauses over {limit}, and numbers that are gone.</p>'
-        yield f"<h2>Gaps</h2>{note}" + table(("between", ">apart", "why"), rows)
+        yield f"<h2>Gaps</h2>{note}" + html_table(("between", ">apart", "why"), rows)
 
 
 def _reigns(known: Sequence[Entry]) -> Iterator[str]:
@@ -210,7 +210,7 @@ def _reigns(known: Sequence[Entry]) -> Iterator[str]:
         for reign in reversed(find_reigns(known))
     ]
     heads = (">generation", "run", "checkpoints", ">count", "first", "last")
-    yield "<h2>Generations</h2>" + table(heads, rows)
+    yield "<h2>Generations</h2>" + html_table(heads, rows)
 
 
 def _checkpoints(entries: Sequence[Entry], now_ms: int) -> Iterator[str]:
@@ -219,7 +219,7 @@ def _checkpoints(entries: Sequence[Entry], now_ms: int) -> Iterator[str]:
         "" if len(shown) == len(entries) else f'<p class="soft">The newest {_ROWS} of {len(entries)}.</p>'
     )
     heads = (">id", ">epoch", "what", "made", ">age", ">size", ">new", ">took", ">requests", ">gen")
-    yield f"<h2>Checkpoints</h2>{note}" + table(heads, [_row(entry, now_ms) for entry in shown])
+    yield f"<h2>Checkpoints</h2>{note}" + html_table(heads, [_row(entry, now_ms) for entry in shown])
 
 
 def _row(entry: Entry, now_ms: int) -> tuple[Cell, ...]:
@@ -392,7 +392,7 @@ class Markup:
 Cell = str | Markup
 
 
-def rendered(cell: Cell) -> str:
+def _rendered(cell: Cell) -> str:
     """HTML as it is, text escaped."""
     return cell.html if isinstance(cell, Markup) else escape(cell)
 
@@ -404,10 +404,10 @@ def tag(text: str, kind: str) -> Markup:
 
 def joined(cells: Iterable[Cell]) -> Markup:
     """Several pieces in a row."""
-    return Markup(" ".join(rendered(cell) for cell in cells))
+    return Markup(" ".join(_rendered(cell) for cell in cells))
 
 
-def table(heads: Sequence[str], rows: Iterable[Sequence[Cell]], *, stack: bool = True) -> str:
+def html_table(heads: Sequence[str], rows: Iterable[Sequence[Cell]], *, stack: bool = True) -> str:
     """A table; on a phone each row becomes a small card. A head that begins with ``>`` is of numbers."""
     names = [head.removeprefix(">") for head in heads]
     sides = [' class="n"' if head.startswith(">") else "" for head in heads]
@@ -415,7 +415,7 @@ def table(heads: Sequence[str], rows: Iterable[Sequence[Cell]], *, stack: bool =
     body = "".join(
         "<tr>"
         + "".join(
-            f'<td{side} data-h="{escape(name)}">{rendered(cell)}</td>'
+            f'<td{side} data-h="{escape(name)}">{_rendered(cell)}</td>'
             for name, side, cell in zip(names, sides, row, strict=True)
         )
         + "</tr>"

@@ -1,4 +1,4 @@
-"""``ckpt copy``: a history in another place."""
+"""``ckpt copy``: a history in another address."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from pyspark_checkpoint.cli.arguments import (
     add_dry_run,
     add_json,
     add_store_options,
+    address_of,
     parse_options,
-    place_of,
 )
 from pyspark_checkpoint.cli.console import Console, error_line
 from pyspark_checkpoint.cli.histories import problem_record
@@ -55,11 +55,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace, console: Console) -> int:
     """Copy, or say what that would bring."""
-    place = place_of(args)
+    address = address_of(args)
     if any(number < 1 for number in args.checkpoint):
         raise SettingsError("checkpoint numbers begin at 1", hint="ckpt list shows them")
     request = CopyRequest(
-        place.url, args.target, place.query, frozenset(args.checkpoint), frozenset(args.savepoint)
+        address.url, args.target, address.query, frozenset(args.checkpoint), frozenset(args.savepoint)
     )
     done: list[tuple[HistoryCopy, CopyPlan | CheckpointError]] = []
     with console.bar("copy") as bar:
@@ -70,8 +70,8 @@ def run(args: argparse.Namespace, console: Console) -> int:
 
         for item, plan in copy_histories(
             request,
-            options=place.options,
-            target_options=parse_options(args.target_option) or place.options,
+            options=address.options,
+            target_options=parse_options(args.target_option) or address.options,
             progress=show,
             dry_run=args.dry_run,
         ):

@@ -7,9 +7,9 @@ from collections.abc import Iterator
 from typing import Any
 
 from pyspark_checkpoint.cli import exits, text
-from pyspark_checkpoint.cli.arguments import Place, add_json, add_store, parse_options, place_of
+from pyspark_checkpoint.cli.arguments import Address, add_json, add_store, address_of, parse_options
 from pyspark_checkpoint.cli.console import Console
-from pyspark_checkpoint.cli.histories import REFERENCE, open_history, read_manifest
+from pyspark_checkpoint.cli.histories import REFERENCE, chosen_manifest, open_history
 from pyspark_checkpoint.format.manifest import CheckpointManifest
 from pyspark_checkpoint.history.checkpoint_store import CheckpointStore
 from pyspark_checkpoint.history.manifest_diff import (
@@ -58,15 +58,15 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace, console: Console) -> int:
     """Compare and print."""
-    place = place_of(args)
-    history = open_history(place)
-    before, after = read_manifest(history, args.before), read_manifest(history, args.after)
+    address = address_of(args)
+    history = open_history(address)
+    before, after = chosen_manifest(history, args.before), chosen_manifest(history, args.after)
     difference = compare_manifests(*unfolded_apart(history.store, before, after))
     record: dict[str, Any] = difference_record(difference)
     if not args.json:
         _show(difference, console)
     if args.rows:
-        record["rows"] = _compare_rows(history, place, args, before, after)
+        record["rows"] = _compare_rows(history, address, args, before, after)
         if not args.json:
             _show_rows(record["rows"], console)
     if args.json:
@@ -76,7 +76,7 @@ def run(args: argparse.Namespace, console: Console) -> int:
 
 def _compare_rows(
     history: CheckpointStore,
-    place: Place,
+    address: Address,
     args: argparse.Namespace,
     before: CheckpointManifest,
     after: CheckpointManifest,
@@ -90,7 +90,7 @@ def _compare_rows(
         from pyspark_checkpoint.restorer.row_difference import compare_rows  # noqa: PLC0415 - imports Spark
 
         source = RowSource(
-            spark, history, place.options, operator=args.operator, state=parse_options(args.state_option)
+            spark, history, address.options, operator=args.operator, state=parse_options(args.state_option)
         )
         with source:
             found = compare_rows(source.rows(before), source.rows(after), source.keys(after))

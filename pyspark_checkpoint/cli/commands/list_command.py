@@ -6,7 +6,7 @@ import argparse
 from typing import Any
 
 from pyspark_checkpoint.cli import exits, text
-from pyspark_checkpoint.cli.arguments import Place, add_all, add_json, add_store, place_of
+from pyspark_checkpoint.cli.arguments import Address, add_all, add_json, add_store, address_of
 from pyspark_checkpoint.cli.console import Console, error_line
 from pyspark_checkpoint.cli.histories import (
     DAMAGED,
@@ -43,11 +43,11 @@ def run(args: argparse.Namespace, console: Console) -> int:
     """Print them."""
     if args.last is not None and args.last < 1:
         raise SettingsError(f"--last is {args.last}", hint="give at least 1")
-    place = place_of(args)
-    names = find_queries(place)
+    address = address_of(args)
+    names = find_queries(address)
     if names is not None:
-        return _show_queries(place, names, args, console)
-    overview = open_history(place).overview(args.last)
+        return _show_queries(address, names, args, console)
+    overview = open_history(address).overview(args.last)
     if args.json:
         console.json([checkpoint_record(entry) for entry in overview.entries])
     else:
@@ -85,8 +85,8 @@ def _row(entry: Entry, now_ms: int) -> tuple[str, ...]:
     )
 
 
-def _show_queries(place: Place, names: QueryNames, args: argparse.Namespace, console: Console) -> int:
-    found = [(query, *_look(place, query)) for query in iter_queries(place, names)]
+def _show_queries(address: Address, names: QueryNames, args: argparse.Namespace, console: Console) -> int:
+    found = [(query, *_look(address, query)) for query in iter_queries(address, names)]
     wrong = [(query, problem) for query, _, problem in found if problem is not None]
     if args.json:
         console.json([_query_record(*one) for one in found])
@@ -100,10 +100,10 @@ def _show_queries(place: Place, names: QueryNames, args: argparse.Namespace, con
     return exits.FOUND if wrong else exits.DONE
 
 
-def _look(place: Place, query: Query) -> tuple[Overview, CheckpointError | None]:
+def _look(address: Address, query: Query) -> tuple[Overview, CheckpointError | None]:
     """A query's newest checkpoint; what is wrong with one query does not hide the others."""
     try:
-        overview = query.open(place).overview(1)
+        overview = query.open(address).overview(1)
     except CheckpointError as error:
         return Overview(), error
     lost = overview.lost

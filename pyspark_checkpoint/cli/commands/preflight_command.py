@@ -5,9 +5,9 @@ from __future__ import annotations
 import argparse
 
 from pyspark_checkpoint.cli import exits
-from pyspark_checkpoint.cli.arguments import add_json, add_store_options, place_of
+from pyspark_checkpoint.cli.arguments import add_json, add_store_options, address_of
 from pyspark_checkpoint.cli.console import Console
-from pyspark_checkpoint.cli.histories import REFERENCE, open_history, read_manifest
+from pyspark_checkpoint.cli.histories import REFERENCE, chosen_manifest, open_history
 from pyspark_checkpoint.registry.queries import plain_options
 from pyspark_checkpoint.restorer.preflight import preflight, recorded_in_manifest
 from pyspark_checkpoint.spark_files.requirements import Offered, PreflightFinding, Severity, check_preflight
@@ -67,20 +67,20 @@ def run(args: argparse.Namespace, console: Console) -> int:
 
 
 def _findings(args: argparse.Namespace) -> tuple[PreflightFinding, ...]:
-    place = place_of(args)
+    address = address_of(args)
     operators = None
     if args.operators is not None:
         operators = tuple(name.strip() for name in args.operators.split(",") if name.strip())
     if args.at is None:
         return preflight(
-            place.url,
+            address.url,
             spark_version=args.spark_version,
             provider=args.provider,
             partitions=args.partitions,
             sources=args.sources,
             operators=operators,
-            options=plain_options(place.options),
+            options=plain_options(address.options),
         )
-    manifest = read_manifest(open_history(place), args.at)
+    manifest = chosen_manifest(open_history(address), args.at)
     offered = Offered(args.spark_version, args.provider, args.partitions, args.sources, operators)
     return check_preflight(recorded_in_manifest(manifest), offered)

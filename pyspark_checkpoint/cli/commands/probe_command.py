@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from dataclasses import asdict
 
 from pyspark_checkpoint.cli import exits, text
-from pyspark_checkpoint.cli.arguments import add_json, add_store_options, place_of
+from pyspark_checkpoint.cli.arguments import add_json, add_store_options, address_of
 from pyspark_checkpoint.cli.console import Console
 from pyspark_checkpoint.cli.histories import open_parent
 from pyspark_checkpoint.store.meter import MeteredStore, MeterSnapshot
@@ -42,7 +42,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace, console: Console) -> int:
     """Try it and print what held."""
-    store = MeteredStore(open_parent(place_of(args)))
+    store = MeteredStore(open_parent(address_of(args)))
     result = probe_conditions(store)
     cost = store.snapshot()
     if args.json:

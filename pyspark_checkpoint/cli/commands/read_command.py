@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any
 import orjson
 
 from pyspark_checkpoint.cli import exits, text
-from pyspark_checkpoint.cli.arguments import add_json, add_store, parse_options, place_of
+from pyspark_checkpoint.cli.arguments import add_json, add_store, address_of, parse_options
 from pyspark_checkpoint.cli.console import Console
-from pyspark_checkpoint.cli.histories import REFERENCE, open_history, read_manifest
+from pyspark_checkpoint.cli.histories import REFERENCE, chosen_manifest, open_history
 
 if TYPE_CHECKING:
     from pyspark_checkpoint.restorer.row_view import RowView
@@ -51,9 +51,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace, console: Console) -> int:
     """Read and print, or write."""
-    place = place_of(args)
-    history = open_history(place)
-    manifest = read_manifest(history, args.checkpoint)
+    address = address_of(args)
+    history = open_history(address)
+    manifest = chosen_manifest(history, args.checkpoint)
     from pyspark_checkpoint.restorer.state_rows import RowSource, check_rows  # noqa: PLC0415
     from pyspark_checkpoint.spark.local_session import local_session  # noqa: PLC0415
 
@@ -63,7 +63,7 @@ def run(args: argparse.Namespace, console: Console) -> int:
         from pyspark_checkpoint.restorer.row_view import choose_rows  # noqa: PLC0415 - there is a Spark now
 
         source = RowSource(
-            spark, history, place.options, operator=args.operator, state=parse_options(args.state_option)
+            spark, history, address.options, operator=args.operator, state=parse_options(args.state_option)
         )
         with source:
             _put(choose_rows(source.rows(manifest), args.where, columns), args, console)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 
 from pyspark_checkpoint.cli import exits, text
-from pyspark_checkpoint.cli.arguments import KEY_FILE_OPTION, add_dry_run, add_json, add_store, place_of
+from pyspark_checkpoint.cli.arguments import KEY_FILE_OPTION, add_dry_run, add_json, add_store, address_of
 from pyspark_checkpoint.cli.console import Console
 from pyspark_checkpoint.errors import RefusedError, SettingsError
 from pyspark_checkpoint.history.control import read_control
@@ -32,12 +32,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace, console: Console) -> int:
     """Rewrap the keys, or say which would be."""
-    place = place_of(args)
-    ring = find_key_ring(place.options.get(KEY_FILE_OPTION))
+    address = address_of(args)
+    ring = find_key_ring(address.options.get(KEY_FILE_OPTION))
     if ring is None:
         raise SettingsError("no key ring was given", hint="give --key-file, or set CKPT_KEY_FILE")
     store = open_object_store(
-        resolve_root(place.url, place.query, place.options), plain_options(place.options)
+        resolve_root(address.url, address.query, address.options), plain_options(address.options)
     )
     store_id = read_control(store).control.store_id
     if not is_encrypted(store):

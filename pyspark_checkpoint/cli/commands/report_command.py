@@ -8,7 +8,7 @@ from dataclasses import asdict, replace
 from pathlib import Path
 
 from pyspark_checkpoint.cli import exits
-from pyspark_checkpoint.cli.arguments import Place, add_all, add_json, add_store, place_of
+from pyspark_checkpoint.cli.arguments import Address, add_all, add_json, add_store, address_of
 from pyspark_checkpoint.cli.console import Console, error_line
 from pyspark_checkpoint.cli.histories import (
     Query,
@@ -46,13 +46,13 @@ def run(args: argparse.Namespace, console: Console) -> int:
     """Write it."""
     if args.last is not None and args.last < 1:
         raise SettingsError(f"--last is {args.last}", hint="give at least 1")
-    place = place_of(args)
-    names = find_queries(place)
+    address = address_of(args)
+    names = find_queries(address)
     failed: list[tuple[Query, CheckpointError]] = []
     if names is None:
-        chapters = [_only_chapter(place, args.last)]
+        chapters = [_only_chapter(address, args.last)]
     else:
-        chapters = list(_chapters(place, names, args.last, failed))
+        chapters = list(_chapters(address, names, args.last, failed))
     out = Path(args.out)
     try:
         out.write_text(page(chapters, console.clock.now_ms()), encoding="utf-8")
@@ -79,21 +79,21 @@ def run(args: argparse.Namespace, console: Console) -> int:
     return exits.FOUND if failed else exits.DONE
 
 
-def _only_chapter(place: Place, last: int | None) -> Chapter:
-    history = open_history(place)
+def _only_chapter(address: Address, last: int | None) -> Chapter:
+    history = open_history(address)
     chapter = _chapter("", history, last)
     newest = chapter.overview.newest
-    name = (newest.query.name if newest is not None else "") or place.query or ""
+    name = (newest.query.name if newest is not None else "") or address.query or ""
     return replace(chapter, title=name or chapter.url.rstrip("/").rpartition("/")[2])
 
 
 def _chapters(
-    place: Place, names: QueryNames, last: int | None, failed: list[tuple[Query, CheckpointError]]
+    address: Address, names: QueryNames, last: int | None, failed: list[tuple[Query, CheckpointError]]
 ) -> Iterator[Chapter]:
     """A chapter for each query; those that cannot have one go to ``failed``, with the reason."""
-    for query in iter_queries(place, names):
+    for query in iter_queries(address, names):
         try:
-            yield _chapter(query.label, query.open(place), last)
+            yield _chapter(query.label, query.open(address), last)
         except CheckpointError as error:
             failed.append((query, error))
 

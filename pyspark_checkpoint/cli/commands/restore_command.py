@@ -8,12 +8,12 @@ from typing import Any
 
 from pyspark_checkpoint.cli import exits, text
 from pyspark_checkpoint.cli.arguments import (
-    Place,
+    Address,
     add_dry_run,
     add_json,
     add_store,
+    address_of,
     parse_options,
-    place_of,
 )
 from pyspark_checkpoint.cli.console import Console
 from pyspark_checkpoint.cli.histories import REFERENCE
@@ -90,10 +90,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace, console: Console) -> int:
     """Restore, or say what that would do."""
-    place = place_of(args)
-    request = _request(args, place)
+    address = address_of(args)
+    request = _request(args, address)
     settings: dict[str, Any] = {
-        "options": place.options,
+        "options": address.options,
         "location_options": parse_options(args.location_option) or None,
         "sink_options": parse_options(args.sink_option) or None,
         "clone": args.clone,
@@ -123,13 +123,13 @@ def run(args: argparse.Namespace, console: Console) -> int:
     return exits.DONE
 
 
-def _request(args: argparse.Namespace, place: Place) -> RestoreRequest:
+def _request(args: argparse.Namespace, address: Address) -> RestoreRequest:
     at, epoch = args.at, args.epoch
     if at.startswith("epoch=") and at.removeprefix("epoch=").isdigit():
         at, epoch = operations.LATEST, int(at.removeprefix("epoch="))
     timestamp_ms = None if args.as_of is None else parse_timestamp_ms(args.as_of, "--as-of")
     return RestoreRequest(
-        place.url, args.to, at, epoch, timestamp_ms, place.query, operations.parse_point(args.point)
+        address.url, args.to, at, epoch, timestamp_ms, address.query, operations.parse_point(args.point)
     )
 
 
@@ -159,7 +159,7 @@ def _splits(manifest: CheckpointManifest, request: RestoreRequest, args: argpars
     if not rescale.must_split(manifest, args.partitions, is_clone=args.clone):
         return False
     if find_state_record(manifest) is not None:
-        choice = {"query": request.query, "point": args.point, "options": place_of(args).options}
+        choice = {"query": request.query, "point": args.point, "options": address_of(args).options}
         rescale.refuse_unfinished(request.url, manifest, choice)
     return True
 

@@ -6,9 +6,9 @@ import argparse
 
 from pyspark_checkpoint.capture.commit_log import seal_known
 from pyspark_checkpoint.cli import exits, text
-from pyspark_checkpoint.cli.arguments import add_dry_run, add_json, add_store, place_of
+from pyspark_checkpoint.cli.arguments import add_dry_run, add_json, add_store, address_of
 from pyspark_checkpoint.cli.console import Console
-from pyspark_checkpoint.cli.histories import REFERENCE, checkpoint_record, open_history, read_manifest
+from pyspark_checkpoint.cli.histories import REFERENCE, checkpoint_record, chosen_manifest, open_history
 from pyspark_checkpoint.history.overview import entry_of
 
 ABOUT = """Make the content of an earlier checkpoint the newest one, as a recorded rollback.
@@ -31,9 +31,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace, console: Console) -> int:
     """Roll back, or say what that would do."""
-    place = place_of(args)
-    history = open_history(place)
-    target = read_manifest(history, args.checkpoint)
+    address = address_of(args)
+    history = open_history(address)
+    target = chosen_manifest(history, args.checkpoint)
     if args.dry_run:
         newest = max(history.list_ids())
         if args.json:
@@ -45,7 +45,7 @@ def run(args: argparse.Namespace, console: Console) -> int:
                 f"the newest now is {newest}"
             )
         return exits.DONE
-    seal_known(history, target.checkpoint_id, place.options, typed_url=place.url)
+    seal_known(history, target.checkpoint_id, address.options, typed_url=address.url)
     made = history.rollback(target.checkpoint_id)
     if args.json:
         console.json(checkpoint_record(entry_of(made)))

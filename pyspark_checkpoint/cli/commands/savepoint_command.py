@@ -6,9 +6,9 @@ import argparse
 
 from pyspark_checkpoint.capture.commit_log import seal_known
 from pyspark_checkpoint.cli import text
-from pyspark_checkpoint.cli.arguments import Place, add_all, add_dry_run, add_json, add_store, place_of
+from pyspark_checkpoint.cli.arguments import Address, add_all, add_dry_run, add_json, add_store, address_of
 from pyspark_checkpoint.cli.console import Console
-from pyspark_checkpoint.cli.histories import REFERENCE, Done, read_manifest, run_on_histories
+from pyspark_checkpoint.cli.histories import REFERENCE, Done, chosen_manifest, run_on_histories
 from pyspark_checkpoint.errors import NoCheckpoint, SettingsError
 from pyspark_checkpoint.history.checkpoint_store import CheckpointStore
 
@@ -38,12 +38,12 @@ def run(args: argparse.Namespace, console: Console) -> int:
     """List, add or remove."""
     if args.name is None and args.remove:
         raise SettingsError("--remove needs the name of a savepoint", hint="ckpt savepoint URL lists them")
-    place = place_of(args)
+    address = address_of(args)
 
     def work(history: CheckpointStore, _label: str) -> Done:
         if args.name is None:
             return _list(history, console)
-        return _remove(history, args) if args.remove else _keep(history, place, args)
+        return _remove(history, args) if args.remove else _keep(history, address, args)
 
     return run_on_histories(args, console, work, must_ask=args.name is not None)
 
@@ -77,12 +77,12 @@ def _list(history: CheckpointStore, console: Console) -> Done:
     return Done(told, records, alone=(console.bold(head), *body))
 
 
-def _keep(history: CheckpointStore, place: Place, args: argparse.Namespace) -> Done:
-    manifest = read_manifest(history, args.at)
+def _keep(history: CheckpointStore, address: Address, args: argparse.Namespace) -> Done:
+    manifest = chosen_manifest(history, args.at)
     number = manifest.checkpoint_id
     if not args.dry_run:
         history.savepoint(args.name, number)
-        seal_known(history, number, place.options, typed_url=place.url)
+        seal_known(history, number, address.options, typed_url=address.url)
     verb = "would keep" if args.dry_run else "keeps"
     return Done(
         f"{args.name} {verb} checkpoint {number} (epoch {manifest.epoch})",

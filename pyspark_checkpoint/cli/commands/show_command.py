@@ -7,9 +7,9 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from pyspark_checkpoint.cli import exits, text
-from pyspark_checkpoint.cli.arguments import add_json, add_store, place_of
+from pyspark_checkpoint.cli.arguments import add_json, add_store, address_of
 from pyspark_checkpoint.cli.console import Console
-from pyspark_checkpoint.cli.histories import REFERENCE, open_history, read_manifest, source_rows
+from pyspark_checkpoint.cli.histories import REFERENCE, chosen_manifest, open_history, source_rows
 from pyspark_checkpoint.format.manifest import CheckpointManifest, OperatorSnapshotEntry
 from pyspark_checkpoint.format.manifest_codec import manifest_fields
 from pyspark_checkpoint.history.overview import Entry, entry_of
@@ -34,8 +34,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace, console: Console) -> int:
     """Print it."""
-    history = open_history(place_of(args))
-    manifest = read_manifest(history, args.checkpoint)
+    history = open_history(address_of(args))
+    manifest = chosen_manifest(history, args.checkpoint)
     if args.json:
         console.json(manifest_record(manifest))
         return exits.DONE

@@ -9,7 +9,7 @@ from dataclasses import asdict
 from pyspark_checkpoint.cli import text
 from pyspark_checkpoint.cli.arguments import add_all, add_json, add_store
 from pyspark_checkpoint.cli.console import Console
-from pyspark_checkpoint.cli.histories import REFERENCE, Done, find_number, run_on_histories
+from pyspark_checkpoint.cli.histories import REFERENCE, Done, resolve_id, run_on_histories
 from pyspark_checkpoint.errors import SettingsError
 from pyspark_checkpoint.history.checkpoint_store import CheckpointStore
 from pyspark_checkpoint.history.findings import Finding
@@ -62,7 +62,7 @@ def _findings(
     history: CheckpointStore, args: argparse.Namespace, console: Console, label: str
 ) -> Sequence[Finding]:
     if args.checkpoint is not None:
-        return history.validate_checkpoint(find_number(history, args.checkpoint)).issues
+        return history.validate_checkpoint(resolve_id(history, args.checkpoint)).issues
     with console.bar(label) as progress:
         return list(history.verify(read_artifacts=not args.quick, progress=progress))
 
@@ -76,5 +76,5 @@ def _lines(finding: Finding) -> Iterator[str]:
 def _good(history: CheckpointStore, args: argparse.Namespace) -> str:
     what = "every byte" if not args.quick else "records, manifests and chain"
     if args.checkpoint is not None:
-        return f"checkpoint {find_number(history, args.checkpoint)} is good: {what} checked"
+        return f"checkpoint {resolve_id(history, args.checkpoint)} is good: {what} checked"
     return f"{text.plural(len(history.list_ids()), 'checkpoint')}, all good: {what} checked"

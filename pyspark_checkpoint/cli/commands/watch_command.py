@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from pyspark_checkpoint.cli import exits, text
-from pyspark_checkpoint.cli.arguments import Place, add_json, add_store, parse_span_ms, place_of
+from pyspark_checkpoint.cli.arguments import Address, add_json, add_store, address_of, parse_span_ms
 from pyspark_checkpoint.cli.console import Console, error_line
 from pyspark_checkpoint.cli.histories import checkpoint_record, find_names, open_history
 from pyspark_checkpoint.errors import CheckpointError, FormatError, Unavailable
@@ -46,7 +46,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace, console: Console) -> int:
     """Look until interrupted, or once: then the status says whether something is wrong."""
     seconds = max(0.1, parse_span_ms(args.interval) / 1000)
-    watched = _watched(place_of(args))
+    watched = _watched(address_of(args))
     drawn = console.is_terminal and not args.json
     try:
         looks = _watch(watched, args, console, seconds, View(console) if drawn else None)
@@ -57,19 +57,19 @@ def run(args: argparse.Namespace, console: Console) -> int:
     return exits.FOUND if any(look.problem is not None for look in looks) else exits.DONE
 
 
-def _watched(place: Place) -> list[Watched | Unreadable]:
-    parent, names = find_names(place)
+def _watched(address: Address) -> list[Watched | Unreadable]:
+    parent, names = find_names(address)
     if not (names.roots or names.damaged):
-        return [Watched("", open_history(place))]
-    readable: list[Watched | Unreadable] = [_watch_query(place, root, parent) for root in names.roots]
+        return [Watched("", open_history(address))]
+    readable: list[Watched | Unreadable] = [_watch_query(address, root, parent) for root in names.roots]
     return readable + [Unreadable(one.name, one.error()) for one in names.damaged]
 
 
-def _watch_query(place: Place, root: QueryRoot, parent: ObjectStore) -> Watched:
+def _watch_query(address: Address, root: QueryRoot, parent: ObjectStore) -> Watched:
     def open_query() -> CheckpointStore:
-        return CheckpointStore.open(history_url(place.url, root, place.options), place.options)
+        return CheckpointStore.open(history_url(address.url, root, address.options), address.options)
 
-    if place.query is not None:  # the only one: whatever is wrong with it ends the command
+    if address.query is not None:  # the only one: whatever is wrong with it ends the command
         return Watched("", open_query(), parent, root.query_id)
     return Watched(root.name or root.query_id, open_query, parent, root.query_id)
 
