@@ -62,8 +62,7 @@ def modules() -> Iterator[tuple[str, ast.Module]]:
 def public_names(tree: ast.Module) -> Iterator[str]:
     """What a module defines at its top for others."""
     for node in tree.body:
-        is_definition = isinstance(node, ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef)
-        if is_definition and not node.name.startswith("_"):
+        if isinstance(node, ast.ClassDef | ast.FunctionDef) and not node.name.startswith("_"):
             yield node.name
 
 

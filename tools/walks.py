@@ -1,9 +1,9 @@
 """How many files one has to read to follow a batch: four walks through the package, counted as they run.
 
-``python -m tools.walks`` prints the table, with ``--files`` the files too. ``tests/test_house.py`` holds the numbers.
-A walk is one thing that the package does, in this process and without Spark. Counted are the files of the upper
-half (everything above ``history/``) in which a function was called, and the calls that go from one package to
-another. What was needed once (imports, a first batch) is done before.
+``python -m tools.walks`` prints the table, with ``--files`` the files too. ``tests/test_house.py`` holds
+the numbers. A walk is one thing that the package does, in this process and without Spark. Counted are the
+files of the upper half (everything above ``history/``) in which a function was called, and the calls that
+go from one package to another. What was needed once (imports, a first batch) is done before.
 """
 
 from __future__ import annotations
@@ -26,9 +26,9 @@ from tests.support.made_stream import MadeStream
 
 PACKAGE = Path(pyspark_checkpoint.__file__).parent
 UPPER = frozenset(
-    ("sink", "listener", "restorer", "capture", "outputs", "registry", "spark_files", "spark", "plugin")
-) | {"session", "cli"}
-"""The packages and modules above ``history/``, as the linter's layers have them, and what they read of Spark."""
+    ("cli", "plugin", "session", "sink", "listener", "restorer", "spark", "outputs", "capture", "registry")
+) | {"spark_files"}
+"""The packages and modules above ``history/``, and what they read of Spark's files."""
 
 
 @dataclass
