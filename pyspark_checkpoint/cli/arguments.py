@@ -33,24 +33,19 @@ def add_store_options(parser: argparse.ArgumentParser, *, query: bool = True) ->
     group = parser.add_argument_group("store")
     if query:
         group.add_argument("--query", metavar="NAME_OR_ID", help="which query's history below URL")
-    group.add_argument(
-        "--option",
-        action="append",
-        default=[],
-        metavar="NAME=VALUE",
-        help="an option of the store, as often as needed; secrets are better kept in the environment",
-    )
+    told = "an option of the store, as often as needed; secrets are better kept in the environment"
+    add_options(group, "--option", told)
     group.add_argument("--key-file", metavar="FILE", help="the key ring of an encrypted store")
+
+
+def add_options(parser: argparse._ActionsContainer, name: str, told: str) -> None:
+    """``NAME=VALUE``, as often as needed; ``parse_options`` reads them."""
+    parser.add_argument(name, action="append", default=[], metavar="NAME=VALUE", help=told)
 
 
 def add_all(parser: argparse.ArgumentParser) -> None:
     """Whether each query below the URL is meant."""
     parser.add_argument("--all", action="store_true", help="every query below URL, one line each")
-
-
-def add_json(parser: argparse.ArgumentParser) -> None:
-    """The form of the output."""
-    parser.add_argument("--json", action="store_true", help="print JSON for programs")
 
 
 def add_dry_run(parser: argparse.ArgumentParser) -> None:

@@ -44,12 +44,20 @@ class Coloured(str):
 class Console:
     """Prints for people, or JSON for programs. Colour and bars only on a terminal."""
 
-    def __init__(self, *, clock: Clock = SYSTEM_CLOCK) -> None:
+    def __init__(self, *, as_json: bool = False, clock: Clock = SYSTEM_CLOCK) -> None:
+        self.as_json = as_json
         self.clock = clock
         plain = bool(os.environ.get("NO_COLOR")) or os.environ.get("TERM") == "dumb"
         self.is_terminal = sys.stdout.isatty()
         self._colour = self.is_terminal and not plain
         self._error_colour = sys.stderr.isatty() and not plain
+
+    def result(self, record: Any, *lines: str) -> None:
+        """The whole result: ``record`` for programs, or else the lines."""
+        if self.as_json:
+            self.json(record)
+        else:
+            self.lines(lines)
 
     def line(self, line: str = "") -> None:
         """A line of the result."""

@@ -177,7 +177,7 @@ def run_on_histories(
             hint="give --all to do it for each of them, or --query NAME for one; ckpt list shows them",
         )
     if names is None or (count == 1 and not args.all):
-        return _run_on_one(address, args, console, work)
+        return _run_on_one(address, console, work)
     records, found, failed = list[dict[str, Any]](), list[Done](), list[CheckpointError]()
     for query in iter_queries(address, names):
         try:
@@ -185,30 +185,27 @@ def run_on_histories(
         except CheckpointError as error:
             failed.append(error)
             records.append(_query_fields(query) | problem_record(error) | {"result": None})
-            if not args.json:
+            if not console.as_json:
                 console.line(console.bad(f"{query.label}: {error_line(error)}"))
             continue
         found += [done] if done.hint is not None else []
         records.append(_query_fields(query) | problem_record(None) | {"result": done.result})
-        if not args.json:
+        if not console.as_json:
             line = f"{query.label}: {done.line}"
             console.lines(
                 (line if done.hint is None else console.bad(line), *(f"  {one}" for one in done.more))
             )
-    if args.json:
+    if console.as_json:
         console.json(records)
-    console.hints([error.hint for error in failed] + [done.hint for done in found if not args.json])
+    console.hints([error.hint for error in failed] + [done.hint for done in found if not console.as_json])
     return exits.FOUND if found or failed else exits.DONE
 
 
-def _run_on_one(address: Address, args: argparse.Namespace, console: Console, work: Work) -> int:
+def _run_on_one(address: Address, console: Console, work: Work) -> int:
     done = work(open_history(address), "")
-    if args.json:
-        console.json(done.result)
-    else:
-        line, *more = done.alone or (done.line, *done.more)
-        console.line(line if done.hint is None else console.bad(line))
-        console.lines(more)
+    line, *more = done.alone or (done.line, *done.more)
+    console.result(done.result, line if done.hint is None else console.bad(line), *more)
+    if not console.as_json:
         console.hints([done.hint])
     return exits.DONE if done.hint is None else exits.FOUND
 

@@ -89,20 +89,20 @@ def run_command(name: str, typed: Sequence[str]) -> int:
     """Run the command ``name``; an error of ours is told with its cure, without a traceback."""
     command = load_command(name)
     args = parser_of(name, command).parse_intermixed_args(typed)
-    console = Console()
+    console = Console(as_json=args.json)
     with warnings_shown():
         try:
             status = command.run(args, console)
         except CheckpointError as error:
-            return fail(error, console, as_json=args.json)
+            return fail(error, console)
     sys.stdout.flush()
     return status
 
 
-def fail(error: CheckpointError, console: Console, *, as_json: bool = False) -> int:
+def fail(error: CheckpointError, console: Console) -> int:
     """Tell an error: for people on standard error, for programs as the result; the exit status."""
     status = exits.status_of(error)
-    if as_json:
+    if console.as_json:
         told = {"code": error.code, "message": error.message, "hint": error.hint, "status": status}
         console.json_line({"error": told})
     sys.stdout.flush()
@@ -125,6 +125,7 @@ def parser_of(name: str, command: Command) -> argparse.ArgumentParser:
         allow_abbrev=False,
     )
     command.add_arguments(parser)
+    parser.add_argument("--json", action="store_true", help="print JSON for programs")
     return parser
 
 

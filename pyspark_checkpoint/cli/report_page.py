@@ -407,7 +407,7 @@ def joined(cells: Iterable[Cell]) -> Markup:
     return Markup(" ".join(_rendered(cell) for cell in cells))
 
 
-def html_table(heads: Sequence[str], rows: Iterable[Sequence[Cell]], *, stack: bool = True) -> str:
+def html_table(heads: Sequence[str], rows: Iterable[Sequence[Cell]]) -> str:
     """A table; on a phone each row becomes a small card. A head that begins with ``>`` is of numbers."""
     names = [head.removeprefix(">") for head in heads]
     sides = [' class="n"' if head.startswith(">") else "" for head in heads]
@@ -421,9 +421,8 @@ def html_table(heads: Sequence[str], rows: Iterable[Sequence[Cell]], *, stack: b
         + "</tr>"
         for row in rows
     )
-    kind = ' class="stack"' if stack else ""
     return (
-        f'<div class="card scroll"><table{kind}><thead><tr>{head}</tr></thead>'
+        f'<div class="card scroll"><table class="stack"><thead><tr>{head}</tr></thead>'
         f"<tbody>{body}</tbody></table></div>"
     )
 

@@ -8,7 +8,7 @@ from pyspark_checkpoint.cli import exits, text
 from pyspark_checkpoint.cli.arguments import (
     add_all,
     add_dry_run,
-    add_json,
+    add_options,
     add_store_options,
     address_of,
     parse_options,
@@ -36,13 +36,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("target", metavar="TARGET", help="where the copy is, or goes")
     add_store_options(parser)
     add_all(parser)
-    parser.add_argument(
-        "--target-option",
-        action="append",
-        default=[],
-        metavar="NAME=VALUE",
-        help="an option of the target's store; without any the source's are used",
-    )
+    told = "an option of the target's store; without any the source's are used"
+    add_options(parser, "--target-option", told)
     parser.add_argument(
         "--checkpoint", action="append", type=int, default=[], metavar="ID", help="only this; repeatable"
     )
@@ -50,7 +45,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--savepoint", action="append", default=[], metavar="NAME", help="only this; repeatable"
     )
     add_dry_run(parser)
-    add_json(parser)
 
 
 def run(args: argparse.Namespace, console: Console) -> int:
@@ -76,15 +70,16 @@ def run(args: argparse.Namespace, console: Console) -> int:
             dry_run=args.dry_run,
         ):
             done.append((item, plan))
-    if args.json:
-        console.json([_record(item, plan, dry_run=args.dry_run) for item, plan in done])
-    else:
-        verb = "would bring" if args.dry_run else "brought"
-        for item, plan in done:
-            if isinstance(plan, CopyPlan):
-                console.line(f"{item.target_url}: {verb} {_told(plan)}")
-            else:
-                console.line(console.bad(f"query {item.label} is not copied: {error_line(plan)}"))
+    verb = "would bring" if args.dry_run else "brought"
+    console.result(
+        [_record(item, plan, dry_run=args.dry_run) for item, plan in done],
+        *(
+            f"{item.target_url}: {verb} {_told(plan)}"
+            if isinstance(plan, CopyPlan)
+            else console.bad(f"query {item.label} is not copied: {error_line(plan)}")
+            for item, plan in done
+        ),
+    )
     failed = [plan for _, plan in done if not isinstance(plan, CopyPlan)]
     console.hints(error.hint for error in failed)
     return exits.FOUND if failed else exits.DONE

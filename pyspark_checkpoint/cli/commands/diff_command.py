@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from pyspark_checkpoint.cli import exits, text
-from pyspark_checkpoint.cli.arguments import Address, add_json, add_store, address_of, parse_options
+from pyspark_checkpoint.cli.arguments import Address, add_options, add_store, address_of, parse_options
 from pyspark_checkpoint.cli.console import Console
 from pyspark_checkpoint.cli.histories import REFERENCE, chosen_manifest, open_history
 from pyspark_checkpoint.format.manifest import CheckpointManifest
@@ -46,14 +46,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--operator", metavar="NAME", help="with --rows: which operator's state, by name or number"
     )
-    parser.add_argument(
-        "--state-option",
-        action="append",
-        default=[],
-        metavar="NAME=VALUE",
-        help="with --rows: an option of Spark's statestore reader, for example joinSide=left",
-    )
-    add_json(parser)
+    told = "with --rows: an option of Spark's statestore reader, for example joinSide=left"
+    add_options(parser, "--state-option", told)
 
 
 def run(args: argparse.Namespace, console: Console) -> int:
@@ -63,13 +57,13 @@ def run(args: argparse.Namespace, console: Console) -> int:
     before, after = chosen_manifest(history, args.before), chosen_manifest(history, args.after)
     difference = compare_manifests(*unfolded_apart(history.store, before, after))
     record: dict[str, Any] = difference_record(difference)
-    if not args.json:
+    if not console.as_json:
         _show(difference, console)
     if args.rows:
         record["rows"] = _compare_rows(history, address, args, before, after)
-        if not args.json:
+        if not console.as_json:
             _show_rows(record["rows"], console)
-    if args.json:
+    if console.as_json:
         console.json(record)
     return exits.DONE
 

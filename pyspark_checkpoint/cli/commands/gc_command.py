@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 
 from pyspark_checkpoint.cli import text
-from pyspark_checkpoint.cli.arguments import add_all, add_dry_run, add_json, add_store, parse_span_ms
+from pyspark_checkpoint.cli.arguments import add_all, add_dry_run, add_store, parse_span_ms
 from pyspark_checkpoint.cli.console import Console
 from pyspark_checkpoint.cli.histories import Done, run_on_histories
 from pyspark_checkpoint.history.checkpoint_store import CheckpointStore
@@ -28,7 +28,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_all(parser)
     parser.add_argument("--grace", default="24h", metavar="AGE", help="leave what is younger (24h)")
     add_dry_run(parser)
-    add_json(parser)
 
 
 def run(args: argparse.Namespace, console: Console) -> int:

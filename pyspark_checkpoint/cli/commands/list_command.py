@@ -6,7 +6,7 @@ import argparse
 from typing import Any
 
 from pyspark_checkpoint.cli import exits, text
-from pyspark_checkpoint.cli.arguments import Address, add_all, add_json, add_store, address_of
+from pyspark_checkpoint.cli.arguments import Address, add_all, add_store, address_of
 from pyspark_checkpoint.cli.console import Console, error_line
 from pyspark_checkpoint.cli.histories import (
     DAMAGED,
@@ -36,7 +36,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_store(parser)
     add_all(parser)
     parser.add_argument("--last", type=int, metavar="N", help="only the newest N, and every savepoint")
-    add_json(parser)
 
 
 def run(args: argparse.Namespace, console: Console) -> int:
@@ -46,9 +45,9 @@ def run(args: argparse.Namespace, console: Console) -> int:
     address = address_of(args)
     names = find_queries(address)
     if names is not None:
-        return _show_queries(address, names, args, console)
+        return _show_queries(address, names, console)
     overview = open_history(address).overview(args.last)
-    if args.json:
+    if console.as_json:
         console.json([checkpoint_record(entry) for entry in overview.entries])
     else:
         _show_checkpoints(overview, console)
@@ -85,10 +84,10 @@ def _row(entry: Entry, now_ms: int) -> tuple[str, ...]:
     )
 
 
-def _show_queries(address: Address, names: QueryNames, args: argparse.Namespace, console: Console) -> int:
+def _show_queries(address: Address, names: QueryNames, console: Console) -> int:
     found = [(query, *_look(address, query)) for query in iter_queries(address, names)]
     wrong = [(query, problem) for query, _, problem in found if problem is not None]
-    if args.json:
+    if console.as_json:
         console.json([_query_record(*one) for one in found])
         return exits.FOUND if wrong else exits.DONE
     now_ms = console.clock.now_ms()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 
 from pyspark_checkpoint.cli import exits
-from pyspark_checkpoint.cli.arguments import add_json, add_store_options, address_of
+from pyspark_checkpoint.cli.arguments import add_store_options, address_of
 from pyspark_checkpoint.cli.console import Console
 from pyspark_checkpoint.cli.histories import REFERENCE, chosen_manifest, open_history
 from pyspark_checkpoint.registry.queries import plain_options
@@ -34,35 +34,23 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     group.add_argument(
         "--operators", metavar="A,B", help="Spark's names of its stateful operators, in their order"
     )
-    add_json(parser)
 
 
 def run(args: argparse.Namespace, console: Console) -> int:
     """Compare, and print what stands against it."""
     findings = _findings(args)
     failed = any(found.severity is Severity.FAILURE for found in findings)
-    if args.json:
-        console.json(
-            [
-                {
-                    "severity": found.severity.value,
-                    "what": found.what,
-                    "message": found.message,
-                    "cure": found.cure,
-                }
-                for found in findings
-            ]
-        )
-        return exits.FOUND if failed else exits.DONE
     paint = {Severity.FAILURE: console.bad, Severity.WARNING: console.warn, Severity.NOTE: console.dim}
+    records, lines = [], []
     for found in findings:
-        console.line(paint[found.severity](f"{found.severity.value}: {found.what}: {found.message}"))
-        if found.cure:
-            console.line(f"  hint: {found.cure}")
-    if failed:
-        console.line("the query will not start from here")
-    else:
-        console.line(console.good("nothing that was given stands against the start"))
+        severity = found.severity.value
+        records.append(
+            {"severity": severity, "what": found.what, "message": found.message, "cure": found.cure}
+        )
+        lines.append(paint[found.severity](f"{severity}: {found.what}: {found.message}"))
+        lines += [f"  hint: {found.cure}"] if found.cure else []
+    good = console.good("nothing that was given stands against the start")
+    console.result(records, *lines, "the query will not start from here" if failed else good)
     return exits.FOUND if failed else exits.DONE
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 
 from pyspark_checkpoint.cli import text
-from pyspark_checkpoint.cli.arguments import add_all, add_dry_run, add_json, add_store, parse_span_ms
+from pyspark_checkpoint.cli.arguments import add_all, add_dry_run, add_store, parse_span_ms
 from pyspark_checkpoint.cli.console import Console
 from pyspark_checkpoint.cli.histories import Done, run_on_histories
 from pyspark_checkpoint.errors import SettingsError
@@ -29,7 +29,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--keep", type=int, metavar="N", help="keep the newest N epochs")
     parser.add_argument("--newer-than", metavar="AGE", help="keep what is younger: 12h, 7d")
     add_dry_run(parser)
-    add_json(parser)
 
 
 def run(args: argparse.Namespace, console: Console) -> int:

@@ -8,7 +8,7 @@ from dataclasses import asdict, replace
 from pathlib import Path
 
 from pyspark_checkpoint.cli import exits
-from pyspark_checkpoint.cli.arguments import Address, add_all, add_json, add_store, address_of
+from pyspark_checkpoint.cli.arguments import Address, add_all, add_store, address_of
 from pyspark_checkpoint.cli.console import Console, error_line
 from pyspark_checkpoint.cli.histories import (
     Query,
@@ -39,7 +39,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_all(parser)
     parser.add_argument("-o", "--out", required=True, metavar="FILE", help="where the page goes")
     parser.add_argument("--last", type=int, metavar="N", help="only the newest N, and every savepoint")
-    add_json(parser)
 
 
 def run(args: argparse.Namespace, console: Console) -> int:
@@ -60,7 +59,7 @@ def run(args: argparse.Namespace, console: Console) -> int:
         raise SettingsError(
             f"cannot write {out}: {error.strerror or type(error).__name__}", hint="give another path to -o"
         ) from None
-    if args.json:
+    if console.as_json:
         records = [
             {
                 "url": chapter.url,

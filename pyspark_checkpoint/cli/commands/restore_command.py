@@ -10,7 +10,7 @@ from pyspark_checkpoint.cli import exits, text
 from pyspark_checkpoint.cli.arguments import (
     Address,
     add_dry_run,
-    add_json,
+    add_options,
     add_store,
     address_of,
     parse_options,
@@ -74,18 +74,15 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="roll the query's ckpt-sink table back to the same epoch",
     )
     parser.add_argument(
-        "--partitions", type=int, metavar="N", help="split the state in N (starts Spark 4.2 or newer)"
+        "--partitions",
+        type=int,
+        metavar="N",
+        help="repartition the state to N (starts Spark 4.2 or newer)",
     )
     for name, what in (("location", "location"), ("sink", "query's table")):
-        parser.add_argument(
-            f"--{name}-option",
-            action="append",
-            default=[],
-            metavar="NAME=VALUE",
-            help=f"an option of the {what}'s store, if they are not the history's",
-        )
+        told = f"an option of the {what}'s store, if they are not the history's"
+        add_options(parser, f"--{name}-option", told)
     add_dry_run(parser)
-    add_json(parser)
 
 
 def run(args: argparse.Namespace, console: Console) -> int:
@@ -109,17 +106,15 @@ def run(args: argparse.Namespace, console: Console) -> int:
     }
     with console.bar("restore") as progress:
         report = _restore(args, request, {**settings, **choice, "progress": progress})
-    if args.json:
-        console.json(asdict(report))
-    else:
-        again = "finished the interrupted restore of" if report.resumed else "restored"
-        console.line(
-            f"{again} checkpoint {report.checkpoint_id} (epoch {report.epoch}) into {report.location}: "
-            f"{text.plural(report.files, 'file')}, {text.size(report.size_bytes)}"
-        )
-        kind = "a clone, query" if args.clone else "query"
-        console.line(f"start {kind} {report.query_id} with checkpointLocation {report.location}")
-        console.line(_told_point(report.point, report.batch))
+    again = "finished the interrupted restore of" if report.resumed else "restored"
+    kind = "a clone, query" if args.clone else "query"
+    console.result(
+        asdict(report),
+        f"{again} checkpoint {report.checkpoint_id} (epoch {report.epoch}) into {report.location}: "
+        f"{text.plural(report.files, 'file')}, {text.size(report.size_bytes)}",
+        f"start {kind} {report.query_id} with checkpointLocation {report.location}",
+        _told_point(report.point, report.batch),
+    )
     return exits.DONE
 
 
@@ -172,42 +167,39 @@ def _preview(
     preview = preview_restore(request, **settings)
     plan = preview.plan
     splits = _splits(preview.manifest, request, args)
-    if args.json:
-        console.json(
-            {
-                "checkpoint_id": plan.checkpoint_id,
-                "epoch": plan.epoch,
-                "batch": plan.batch,
-                "point": plan.point.value,
-                "query_id": None if args.clone else plan.query_id,
-                "location": request.to,
-                "files": [file.path for file in plan.files],
-                "size_bytes": plan.total_bytes,
-                "resumes": preview.resumes,
-                "sink_rollback_to": preview.sink_target,
-                "newest_id": preview.newest_id,
-                "splits": splits,
-                "dry_run": True,
-            }
-        )
-        return exits.DONE
-    console.line(
+    record = {
+        "checkpoint_id": plan.checkpoint_id,
+        "epoch": plan.epoch,
+        "batch": plan.batch,
+        "point": plan.point.value,
+        "query_id": None if args.clone else plan.query_id,
+        "location": request.to,
+        "files": [file.path for file in plan.files],
+        "size_bytes": plan.total_bytes,
+        "resumes": preview.resumes,
+        "sink_rollback_to": preview.sink_target,
+        "newest_id": preview.newest_id,
+        "splits": splits,
+        "dry_run": True,
+    }
+    lines = [
         f"would restore checkpoint {plan.checkpoint_id} (epoch {plan.epoch}) into {request.to}: "
-        f"{text.plural(len(plan.files), 'file')}, {text.size(plan.total_bytes)}"
-    )
-    console.line(_told_point(plan.point, plan.batch))
+        f"{text.plural(len(plan.files), 'file')}, {text.size(plan.total_bytes)}",
+        _told_point(plan.point, plan.batch),
+    ]
     if preview.resumes:
-        console.line("would finish the restore into it that was interrupted")
+        lines.append("would finish the restore into it that was interrupted")
     if args.clone:
-        console.line("would give it a new query id; the history stays as it is")
+        lines.append("would give it a new query id; the history stays as it is")
     elif preview.newest_id != plan.checkpoint_id:
-        console.line(
+        lines.append(
             f"would record a rollback from checkpoint {preview.newest_id}, and fence whoever writes"
         )
     else:
-        console.line("would take the history over, and fence whoever writes")
+        lines.append("would take the history over, and fence whoever writes")
     if splits:
-        console.line(f"would split the state in {args.partitions}, by Spark")
+        lines.append(f"would repartition the state to {args.partitions} partitions, by Spark")
     if preview.sink_target is not None:
-        console.line(f"would roll the query's table back to its checkpoint {preview.sink_target}")
+        lines.append(f"would roll the query's table back to its checkpoint {preview.sink_target}")
+    console.result(record, *lines)
     return exits.DONE

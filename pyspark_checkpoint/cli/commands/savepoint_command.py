@@ -6,7 +6,7 @@ import argparse
 
 from pyspark_checkpoint.capture.commit_log import seal_known
 from pyspark_checkpoint.cli import text
-from pyspark_checkpoint.cli.arguments import Address, add_all, add_dry_run, add_json, add_store, address_of
+from pyspark_checkpoint.cli.arguments import Address, add_all, add_dry_run, add_store, address_of
 from pyspark_checkpoint.cli.console import Console
 from pyspark_checkpoint.cli.histories import REFERENCE, Done, chosen_manifest, run_on_histories
 from pyspark_checkpoint.errors import NoCheckpoint, SettingsError
@@ -31,7 +31,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--at", default="latest", metavar="CHECKPOINT", help=f"{REFERENCE} (the default)")
     parser.add_argument("--remove", action="store_true", help="forget the savepoint NAME")
     add_dry_run(parser)
-    add_json(parser)
 
 
 def run(args: argparse.Namespace, console: Console) -> int:

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from pyspark_checkpoint.cli import exits, text
-from pyspark_checkpoint.cli.arguments import add_json, add_store, address_of
+from pyspark_checkpoint.cli.arguments import add_store, address_of
 from pyspark_checkpoint.cli.console import Console
 from pyspark_checkpoint.cli.histories import REFERENCE, chosen_manifest, open_history, source_rows
 from pyspark_checkpoint.format.manifest import CheckpointManifest, OperatorSnapshotEntry
@@ -29,14 +29,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Say what the command takes."""
     add_store(parser)
     parser.add_argument("checkpoint", nargs="?", default="latest", metavar="CHECKPOINT", help=REFERENCE)
-    add_json(parser)
 
 
 def run(args: argparse.Namespace, console: Console) -> int:
     """Print it."""
     history = open_history(address_of(args))
     manifest = chosen_manifest(history, args.checkpoint)
-    if args.json:
+    if console.as_json:
         console.json(manifest_record(manifest))
         return exits.DONE
     names = [found.name for found in history.savepoints() if found.number == manifest.checkpoint_id]

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import asdict
 
 from pyspark_checkpoint.cli import text
-from pyspark_checkpoint.cli.arguments import add_all, add_json, add_store
+from pyspark_checkpoint.cli.arguments import add_all, add_store
 from pyspark_checkpoint.cli.console import Console
 from pyspark_checkpoint.cli.histories import REFERENCE, Done, resolve_id, run_on_histories
 from pyspark_checkpoint.errors import SettingsError
@@ -35,7 +35,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_all(parser)
     parser.add_argument("checkpoint", nargs="?", metavar="CHECKPOINT", help=f"only this one: {REFERENCE}")
     parser.add_argument("--quick", action="store_true", help="do not read artifacts")
-    add_json(parser)
 
 
 def run(args: argparse.Namespace, console: Console) -> int:

@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from pyspark_checkpoint.cli import exits, text
-from pyspark_checkpoint.cli.arguments import Address, add_json, add_store, address_of, parse_span_ms
+from pyspark_checkpoint.cli.arguments import Address, add_store, address_of, parse_span_ms
 from pyspark_checkpoint.cli.console import Console, error_line
 from pyspark_checkpoint.cli.histories import checkpoint_record, find_names, open_history
 from pyspark_checkpoint.errors import CheckpointError, FormatError, Unavailable
@@ -40,14 +40,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_store(parser)
     parser.add_argument("--interval", default="2s", metavar="TIME", help="between two looks (2s)")
     parser.add_argument("--once", action="store_true", help="look once and end")
-    add_json(parser)
 
 
 def run(args: argparse.Namespace, console: Console) -> int:
     """Look until interrupted, or once: then the status says whether something is wrong."""
     seconds = max(0.1, parse_span_ms(args.interval) / 1000)
     watched = _watched(address_of(args))
-    drawn = console.is_terminal and not args.json
+    drawn = console.is_terminal and not console.as_json
     try:
         looks = _watch(watched, args, console, seconds, View(console) if drawn else None)
     except KeyboardInterrupt:
@@ -88,17 +87,17 @@ def _watch(
             view.draw(view_lines(watched, looks, console.clock.now_ms()), final=args.once)
         else:
             for one, then, now in zip(watched, before, looks, strict=True):
-                _tell(one.label, then, now, console, as_json=args.json)
+                _tell(one.label, then, now, console)
         if args.once:
             return looks
         before = list(looks)
         console.clock.sleep(seconds)
 
 
-def _tell(label: str, then: Look | None, now: Look, console: Console, *, as_json: bool) -> None:
+def _tell(label: str, then: Look | None, now: Look, console: Console) -> None:
     for event, what in changes(then, now):
         hint = now.hint if event == "problem" else None
-        if as_json:
+        if console.as_json:
             console.json_line(_record(label, event, what, hint, console.clock.now_ms()))
         else:
             head = f"{label}: " if label else ""
