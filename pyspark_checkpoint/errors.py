@@ -214,7 +214,7 @@ class FencedError(CheckpointError):
     """
 
     code = "CKPT-FENCED"
-    default_hint = "stop this query: another one writes here now; starting it anew takes over again"
+    default_hint = "stop this query: another one writes here now; a new start of it takes over"
 
     def __init__(
         self,

@@ -33,7 +33,7 @@ from pyspark_checkpoint.store.base import ObjectStore
 from pyspark_checkpoint.store.open import open_object_store
 
 LATEST = "latest"
-REFERENCE = "a number, a savepoint, epoch=N or latest"
+REFERENCE = "a checkpoint id, a savepoint, epoch=N or latest"
 """What CHECKPOINT may be, for ``--help``."""
 DAMAGED = "damaged"
 UNKNOWN = "unknown"
@@ -57,26 +57,26 @@ def resolve_id(history: CheckpointStore, typed: str) -> int:
     word = typed.strip()
     if word.isdigit():
         return int(word)
-    number: int | None
+    checkpoint_id: int | None
     if word == LATEST:
-        number = max(history.list_ids(), default=None)
+        checkpoint_id = max(history.list_ids(), default=None)
     elif word.startswith("epoch=") and word.removeprefix("epoch=").isdigit():
-        number = lookup.find_number_by_epoch(history.store, int(word.removeprefix("epoch=")))
+        checkpoint_id = lookup.find_number_by_epoch(history.store, int(word.removeprefix("epoch=")))
     else:
-        number = lookup.find_number_by_savepoint(history.store, word)
-    if number is None:
+        checkpoint_id = lookup.find_number_by_savepoint(history.store, word)
+    if checkpoint_id is None:
         raise NoCheckpoint(
             f"{history.store.url} has no checkpoint {typed!r}",
             hint=f"give {REFERENCE}; ckpt list shows what there is",
         )
-    return number
+    return checkpoint_id
 
 
 def chosen_manifest(history: CheckpointStore, typed: str) -> CheckpointManifest:
     """The manifest of the checkpoint that was typed."""
-    number = resolve_id(history, typed)
+    checkpoint_id = resolve_id(history, typed)
     try:
-        manifest = history.load_by_id(number)
+        manifest = history.load_by_id(checkpoint_id)
     except FormatError as error:
         error.hint = (
             error.own_hint or "ckpt verify shows the damage; ckpt rollback goes back to a good checkpoint"
@@ -84,7 +84,7 @@ def chosen_manifest(history: CheckpointStore, typed: str) -> CheckpointManifest:
         raise
     if manifest is None:
         raise NoCheckpoint(
-            f"{history.store.url} has no checkpoint {number}", hint="ckpt list shows what it has"
+            f"{history.store.url} has no checkpoint {checkpoint_id}", hint="ckpt list shows what it has"
         )
     return manifest
 

@@ -262,7 +262,7 @@ def bars(
     highest = max(tops, default=0) or 1
     columns = max(len(numbers), _LEAST_COLUMNS)
     drawn = []
-    for at, number in enumerate(numbers):
+    for at, checkpoint_id in enumerate(numbers):
         label = ", ".join(f"{one.name} {told(one.values[at])}" for one in series)
         floor = 0.0
         shapes = []
@@ -270,7 +270,9 @@ def bars(
             height = one.values[at] / highest * _ROOM
             shapes.append(_rect(at + 0.1, _HEIGHT - floor - height, 0.8, height, one.colour))
             floor += height if stack else 0.0
-        drawn.append(f"<g><title>{escape(f'checkpoint {number}: {label}')}</title>{''.join(shapes)}</g>")
+        drawn.append(
+            f"<g><title>{escape(f'checkpoint {checkpoint_id}: {label}')}</title>{''.join(shapes)}</g>"
+        )
     keys = [(one.name, one.colour) for one in series]
     svg = _svg(columns, "".join(drawn), title)
     ends = (f"#{numbers[0]}", f"#{numbers[-1]}") if numbers else ()

@@ -190,7 +190,7 @@ def test_a_dry_run_splits_no_state_of_a_batch_that_may_be_unfinished(ckpt: Shell
     assert refused.status == 3
     assert "it splits the state of finished batches only" in refused.err
     told = ckpt(*typed, "--epoch", "1", "--json").json
-    assert (told["splits"], told["point"]) == (True, "after")
+    assert (told["repartitions"], told["point"]) == (True, "after")
     assert ckpt(*typed, "--epoch", "1", "--before").status == 2
 
 
@@ -253,7 +253,7 @@ def test_a_split_that_cannot_be_is_refused_by_the_dry_run_too(
     typed = ("restore", parent, "--query", "orders", "--to", tmp_path / "p", "--dry-run", "--partitions")
     refused = ckpt(*typed, "4")
     assert (refused.status, "cannot split anew" in refused.err) == (3, True)
-    assert ckpt(*typed, "2", "--json").json["splits"] is False
+    assert ckpt(*typed, "2", "--json").json["repartitions"] is False
     assert ckpt(*typed, "0").status == 2
 
 

@@ -50,8 +50,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace, console: Console) -> int:
     """Copy, or say what that would bring."""
     address = address_of(args)
-    if any(number < 1 for number in args.checkpoint):
-        raise SettingsError("checkpoint numbers begin at 1", hint="ckpt list shows them")
+    if any(checkpoint_id < 1 for checkpoint_id in args.checkpoint):
+        raise SettingsError("checkpoint ids begin at 1", hint="ckpt list shows them")
     request = CopyRequest(
         address.url, args.target, address.query, frozenset(args.checkpoint), frozenset(args.savepoint)
     )
@@ -86,10 +86,10 @@ def run(args: argparse.Namespace, console: Console) -> int:
 
 
 def _told(plan: CopyPlan) -> str:
-    numbers = tuple(sorted({*plan.manifests, *plan.below}))
-    if not numbers:
+    ids = tuple(sorted({*plan.manifests, *plan.below}))
+    if not ids:
         return "nothing: it has all of it"
-    parts = f"{text.plural(len(numbers), 'checkpoint')} ({text.ranges(numbers)})"
+    parts = f"{text.plural(len(ids), 'checkpoint')} ({text.ranges(ids)})"
     parts += f", {text.plural(len(plan.objects), 'object')}"
     if plan.pins:
         parts += f", savepoints: {', '.join(sorted(plan.pins))}"

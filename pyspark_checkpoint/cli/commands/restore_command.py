@@ -146,7 +146,7 @@ def _told_point(point: RestorePoint, batch: int) -> str:
     return f"after batch {batch}: Spark goes on with batch {batch + 1}"
 
 
-def _splits(manifest: CheckpointManifest, request: RestoreRequest, args: argparse.Namespace) -> bool:
+def _repartitions(manifest: CheckpointManifest, request: RestoreRequest, args: argparse.Namespace) -> bool:
     if args.partitions is None:
         return False
     from pyspark_checkpoint.restorer import repartition as rescale  # noqa: PLC0415
@@ -166,7 +166,7 @@ def _preview(
         raise SettingsError(f"--partitions is {args.partitions}", hint="at least one is needed")
     preview = preview_restore(request, **settings)
     plan = preview.plan
-    splits = _splits(preview.manifest, request, args)
+    repartitions = _repartitions(preview.manifest, request, args)
     record = {
         "checkpoint_id": plan.checkpoint_id,
         "epoch": plan.epoch,
@@ -179,7 +179,7 @@ def _preview(
         "resumes": preview.resumes,
         "sink_rollback_to": preview.sink_target,
         "newest_id": preview.newest_id,
-        "splits": splits,
+        "repartitions": repartitions,
         "dry_run": True,
     }
     lines = [
@@ -197,7 +197,7 @@ def _preview(
         )
     else:
         lines.append("would take the history over, and fence whoever writes")
-    if splits:
+    if repartitions:
         lines.append(f"would repartition the state to {args.partitions} partitions, by Spark")
     if preview.sink_target is not None:
         lines.append(f"would roll the query's table back to its checkpoint {preview.sink_target}")

@@ -78,14 +78,14 @@ def _list(history: CheckpointStore, console: Console) -> Done:
 
 def _keep(history: CheckpointStore, address: Address, args: argparse.Namespace) -> Done:
     manifest = chosen_manifest(history, args.at)
-    number = manifest.checkpoint_id
+    checkpoint_id = manifest.checkpoint_id
     if not args.dry_run:
-        history.savepoint(args.name, number)
-        seal_known(history, number, address.options, typed_url=address.url)
+        history.savepoint(args.name, checkpoint_id)
+        seal_known(history, checkpoint_id, address.options, typed_url=address.url)
     verb = "would keep" if args.dry_run else "keeps"
     return Done(
-        f"{args.name} {verb} checkpoint {number} (epoch {manifest.epoch})",
-        {"name": args.name, "checkpoint_id": number, "epoch": manifest.epoch},
+        f"{args.name} {verb} checkpoint {checkpoint_id} (epoch {manifest.epoch})",
+        {"name": args.name, "checkpoint_id": checkpoint_id, "epoch": manifest.epoch},
     )
 
 

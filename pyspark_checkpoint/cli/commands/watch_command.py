@@ -133,8 +133,8 @@ def view_lines(watched: Sequence[Watched | Unreadable], looks: Sequence[Look], n
     rows = []
     for one, look in zip(watched, looks, strict=True):
         cells = _cells(look.newest, now_ms) if look.newest is not None else ("none",) + ("",) * 7
-        number, epoch, kind, age, size, new, _, generation = cells
-        row = (one.label, number, epoch, kind, age, size, new, generation)
+        checkpoint_id, epoch, kind, age, size, new, _, generation = cells
+        row = (one.label, checkpoint_id, epoch, kind, age, size, new, generation)
         rows.append((*row, str(len(look.savepoints)), look.problem or ""))
     return text.table(heads, rows)
 
@@ -151,7 +151,10 @@ def _history_lines(label: str, look: Look, now_ms: int) -> list[str]:
         (
             ("query", named),
             ("run", f"{look.newest.run_id} (generation {look.newest.generation})"),
-            ("savepoints", ", ".join(f"{name} ({number})" for name, number in look.savepoints)),
+            (
+                "savepoints",
+                ", ".join(f"{name} ({checkpoint_id})" for name, checkpoint_id in look.savepoints),
+            ),
             ("kept from", str(look.floor)),
         )
     )
@@ -188,7 +191,7 @@ class View:
         self._height = len(shown)
 
 
-# --- looking at a history again and again, at the cost of a few requests while nothing happens --------
+# --- a history under watch: a look costs a few requests while nothing happens --------------------
 
 
 @dataclass(frozen=True, slots=True)
@@ -241,9 +244,9 @@ class Watched:
                 self._history = self._history()
             history = self._history
             head = find_head(history.store, cached=self._head, mac=history.authenticator())
-            trouble = self._find_trouble()
+            problem = self._failing_captures()
             if head is None:
-                return Look(problem=trouble)
+                return Look(problem=problem)
             self._read_new(history, head)
         except CheckpointError as error:
             if self._is_alone and not isinstance(error, FormatError | Unavailable):
@@ -251,10 +254,10 @@ class Watched:
             return Look(tuple(self._entries.values()), problem=error_line(error), hint=error.hint)
         self._head = head
         if head.lost is not None:
-            trouble = f"checkpoint {head.lost} {lost_problem(head.lost, head.number)}"
-        return replace(self._seen(head.control), problem=trouble)
+            problem = f"checkpoint {head.lost} {lost_problem(head.lost, head.number)}"
+        return replace(self._seen(head.control), problem=problem)
 
-    def _find_trouble(self) -> str | None:
+    def _failing_captures(self) -> str | None:
         found = find_trouble(self._parent, self._query_id) if self._parent is not None else None
         return (
             None if found is None else f"captures fail since {text.moment(found.since_ms)}: {found.message}"
@@ -263,20 +266,20 @@ class Watched:
     def _read_new(self, history: CheckpointStore, head: Head) -> None:
         last = self._head.number if self._head is not None else 0
         first = max(last + 1, head.control.floor, head.number - KEPT + 1)
-        for number in range(first, head.number):
-            found = history.load_by_id(number)
+        for checkpoint_id in range(first, head.number):
+            found = history.load_by_id(checkpoint_id)
             if found is not None:
-                self._entries[number] = entry_of(found)
+                self._entries[checkpoint_id] = entry_of(found)
         self._entries[head.number] = entry_of(head.manifest)
-        for number in sorted(self._entries)[:-KEPT]:
-            del self._entries[number]
+        for checkpoint_id in sorted(self._entries)[:-KEPT]:
+            del self._entries[checkpoint_id]
 
     def _seen(self, control: Control) -> Look:
         names = names_by_number(control)
         entries = tuple(
-            replace(entry, savepoints=names.get(number, ()))
-            for number, entry in sorted(self._entries.items())
-            if number >= control.floor or number in names
+            replace(entry, savepoints=names.get(checkpoint_id, ()))
+            for checkpoint_id, entry in sorted(self._entries.items())
+            if checkpoint_id >= control.floor or checkpoint_id in names
         )
         pins = tuple((name, pin.number) for name, pin in savepoints(control).items())
         return Look(entries, pins, control.floor)
@@ -313,9 +316,9 @@ def changes(before: Look | None, after: Look) -> Iterator[tuple[str, Entry | str
     if before.problem is not None:
         yield "well", "all is well again"
         return
-    for name, number in sorted(set(after.savepoints) - set(before.savepoints)):
-        yield "savepoint", f"{name} keeps checkpoint {number}"
-    for name, number in sorted(set(before.savepoints) - set(after.savepoints)):
-        yield "savepoint", f"{name} no longer keeps checkpoint {number}"
+    for name, checkpoint_id in sorted(set(after.savepoints) - set(before.savepoints)):
+        yield "savepoint", f"{name} keeps checkpoint {checkpoint_id}"
+    for name, checkpoint_id in sorted(set(before.savepoints) - set(after.savepoints)):
+        yield "savepoint", f"{name} no longer keeps checkpoint {checkpoint_id}"
     if after.floor > before.floor:
         yield "pruned", f"checkpoints before {after.floor} are pruned"
