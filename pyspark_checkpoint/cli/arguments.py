@@ -48,6 +48,19 @@ def add_all(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--all", action="store_true", help="every query below URL, one line each")
 
 
+def add_last(parser: argparse.ArgumentParser) -> None:
+    """How much of a history is looked at; ``last_of`` reads it."""
+    parser.add_argument("--last", type=int, metavar="N", help="only the newest N, and every savepoint")
+
+
+def last_of(args: argparse.Namespace) -> int | None:
+    """How many of the newest are wanted; None for all."""
+    last: int | None = args.last
+    if last is not None and last < 1:
+        raise SettingsError(f"--last is {last}", hint="give at least 1")
+    return last
+
+
 def add_dry_run(parser: argparse.ArgumentParser) -> None:
     """Whether anything is changed."""
     parser.add_argument("--dry-run", action="store_true", help="say what would be done; change nothing")

@@ -238,6 +238,24 @@ def checkpoint_record(entry: Entry) -> dict[str, Any]:
     }
 
 
+def checkpoint_cells(heads: Sequence[str], entry: Entry, now_ms: int) -> list[str]:
+    """One checkpoint in a table of checkpoints, in the columns that ``heads`` name."""
+    known = entry.kind is not None
+    cells = {
+        "id": str(entry.number),
+        "epoch": "" if entry.epoch is None else str(entry.epoch),
+        "kind": DAMAGED if entry.kind is None else entry.kind.value,
+        "made": text.moment(entry.timestamp_ms),
+        "age": text.age(entry.timestamp_ms, now_ms),
+        "size": text.size(entry.total_size_bytes) if known else "",
+        "new": text.size(entry.new_bytes) if known else "",
+        "took": "" if entry.staged_ms is None else text.span(entry.staged_ms),
+        "gen": "" if entry.generation is None else str(entry.generation),
+        "savepoints": ", ".join(entry.savepoints),
+    }
+    return [cells[head.removeprefix(text.RIGHT)] for head in heads]
+
+
 def problem_record(problem: CheckpointError | None) -> dict[str, str | None]:
     """What is wrong with one query of several, for ``--json``."""
     if problem is None:

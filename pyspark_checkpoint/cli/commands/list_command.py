@@ -6,11 +6,11 @@ import argparse
 from typing import Any
 
 from pyspark_checkpoint.cli import exits, text
-from pyspark_checkpoint.cli.arguments import Address, add_all, add_store, address_of
+from pyspark_checkpoint.cli.arguments import Address, add_all, add_last, add_store, address_of, last_of
 from pyspark_checkpoint.cli.console import Console, error_line
 from pyspark_checkpoint.cli.histories import (
-    DAMAGED,
     Query,
+    checkpoint_cells,
     checkpoint_record,
     find_queries,
     iter_queries,
@@ -18,7 +18,7 @@ from pyspark_checkpoint.cli.histories import (
     problem_kind,
     problem_record,
 )
-from pyspark_checkpoint.errors import CheckpointError, FormatError, SettingsError
+from pyspark_checkpoint.errors import CheckpointError, FormatError
 from pyspark_checkpoint.history.overview import Entry, Overview
 from pyspark_checkpoint.registry.queries import QueryNames
 
@@ -35,18 +35,17 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Say what the command takes."""
     add_store(parser)
     add_all(parser)
-    parser.add_argument("--last", type=int, metavar="N", help="only the newest N, and every savepoint")
+    add_last(parser)
 
 
 def run(args: argparse.Namespace, console: Console) -> int:
     """Print them."""
-    if args.last is not None and args.last < 1:
-        raise SettingsError(f"--last is {args.last}", hint="give at least 1")
+    last = last_of(args)
     address = address_of(args)
     names = find_queries(address)
     if names is not None:
         return _show_queries(address, names, console)
-    overview = open_history(address).overview(args.last)
+    overview = open_history(address).overview(last)
     if console.as_json:
         console.json([checkpoint_record(entry) for entry in overview.entries])
     else:
@@ -60,7 +59,7 @@ def _show_checkpoints(overview: Overview, console: Console) -> None:
         return
     now_ms = console.clock.now_ms()
     heads = (">id", ">epoch", "kind", "made", ">age", ">size", ">new", ">gen", "savepoints")
-    console.table(heads, (_row(entry, now_ms) for entry in overview.entries))
+    console.table(heads, (checkpoint_cells(heads, entry, now_ms) for entry in overview.entries))
     damaged = [entry for entry in overview.entries if entry.problem is not None]
     for entry in damaged:
         console.line(console.bad(f"checkpoint {entry.number}: {entry.problem}"))
@@ -68,20 +67,6 @@ def _show_checkpoints(overview: Overview, console: Console) -> None:
         pinned = sum(1 for entry in overview.entries if entry.number < overview.floor)
         kept = f"; {text.plural(pinned, 'savepoint')} of them kept" if pinned else ""
         console.line(console.dim(f"checkpoints before {overview.floor} are pruned{kept}"))
-
-
-def _row(entry: Entry, now_ms: int) -> tuple[str, ...]:
-    return (
-        str(entry.number),
-        "" if entry.epoch is None else str(entry.epoch),
-        DAMAGED if entry.kind is None else entry.kind.value,
-        text.moment(entry.timestamp_ms),
-        text.age(entry.timestamp_ms, now_ms),
-        "" if entry.kind is None else text.size(entry.total_size_bytes),
-        "" if entry.kind is None else text.size(entry.new_bytes),
-        "" if entry.generation is None else str(entry.generation),
-        ", ".join(entry.savepoints),
-    )
 
 
 def _show_queries(address: Address, names: QueryNames, console: Console) -> int:
@@ -113,12 +98,11 @@ def _query_row(
     query: Query, overview: Overview, problem: CheckpointError | None, now_ms: int
 ) -> tuple[str, ...]:
     root = query.root
-    row = _row(overview.newest or Entry(0), now_ms)
-    number = "none" if overview.newest is None else row[0]
+    newest = "none" if overview.newest is None else str(overview.newest.number)
     if problem is not None:
-        number = problem_kind(problem)
-    names = ", ".join(overview.savepoint_names)
-    return (root.name, root.query_id, root.app_name, number, row[1], row[4], row[5], names)
+        newest = problem_kind(problem)
+    cells = checkpoint_cells(("epoch", "age", "size"), overview.newest or Entry(0), now_ms)
+    return (root.name, root.query_id, root.app_name, newest, *cells, ", ".join(overview.savepoint_names))
 
 
 def _query_record(query: Query, overview: Overview, problem: CheckpointError | None) -> dict[str, Any]:

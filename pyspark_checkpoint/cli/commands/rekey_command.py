@@ -7,7 +7,7 @@ import argparse
 from pyspark_checkpoint.cli import exits, text
 from pyspark_checkpoint.cli.arguments import KEY_FILE_OPTION, add_dry_run, add_store, address_of
 from pyspark_checkpoint.cli.console import Console
-from pyspark_checkpoint.errors import RefusedError, SettingsError
+from pyspark_checkpoint.errors import SettingsError, Unsupported
 from pyspark_checkpoint.history.control import read_control
 from pyspark_checkpoint.history.encryption import is_encrypted
 from pyspark_checkpoint.history.keyring import find_key_ring, rekey
@@ -40,7 +40,7 @@ def run(args: argparse.Namespace, console: Console) -> int:
     )
     store_id = read_control(store).control.store_id
     if not is_encrypted(store):
-        raise RefusedError(f"{store.url} is not encrypted", hint="there is no key to wrap")
+        raise Unsupported(f"{store.url} is not encrypted", hint="there is no key to wrap")
     plan = rekey(store, store_id, ring, dry_run=args.dry_run)
     record = {
         "active_key": plan.active_id,

@@ -8,7 +8,7 @@ from dataclasses import asdict, replace
 from pathlib import Path
 
 from pyspark_checkpoint.cli import exits
-from pyspark_checkpoint.cli.arguments import Address, add_all, add_store, address_of
+from pyspark_checkpoint.cli.arguments import Address, add_all, add_last, add_store, address_of, last_of
 from pyspark_checkpoint.cli.console import Console, error_line
 from pyspark_checkpoint.cli.histories import (
     Query,
@@ -38,20 +38,19 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_store(parser)
     add_all(parser)
     parser.add_argument("-o", "--out", required=True, metavar="FILE", help="where the page goes")
-    parser.add_argument("--last", type=int, metavar="N", help="only the newest N, and every savepoint")
+    add_last(parser)
 
 
 def run(args: argparse.Namespace, console: Console) -> int:
     """Write it."""
-    if args.last is not None and args.last < 1:
-        raise SettingsError(f"--last is {args.last}", hint="give at least 1")
+    last = last_of(args)
     address = address_of(args)
     names = find_queries(address)
     failed: list[tuple[Query, CheckpointError]] = []
     if names is None:
-        chapters = [_only_chapter(address, args.last)]
+        chapters = [_only_chapter(address, last)]
     else:
-        chapters = list(_chapters(address, names, args.last, failed))
+        chapters = list(_chapters(address, names, last, failed))
     out = Path(args.out)
     try:
         out.write_text(page(chapters, console.clock.now_ms()), encoding="utf-8")

@@ -11,7 +11,7 @@ from typing import Any
 from pyspark_checkpoint.cli import exits, text
 from pyspark_checkpoint.cli.arguments import Address, add_store, address_of, parse_span_ms
 from pyspark_checkpoint.cli.console import Console, error_line
-from pyspark_checkpoint.cli.histories import checkpoint_record, find_names, open_history
+from pyspark_checkpoint.cli.histories import checkpoint_cells, checkpoint_record, find_names, open_history
 from pyspark_checkpoint.errors import CheckpointError, FormatError, Unavailable
 from pyspark_checkpoint.format.records import Control
 from pyspark_checkpoint.history.checkpoint_store import CheckpointStore
@@ -129,14 +129,14 @@ def view_lines(watched: Sequence[Watched | Unreadable], looks: Sequence[Look], n
     """The whole view. Pure."""
     if len(looks) == 1:
         return _history_lines(watched[0].label, looks[0], now_ms)
-    heads = ("query", ">newest", ">epoch", "kind", ">age", ">size", ">new", ">gen", ">savepoints", "")
+    heads = (">epoch", "kind", ">age", ">size", ">new", ">gen")
     rows = []
     for one, look in zip(watched, looks, strict=True):
-        cells = _cells(look.newest, now_ms) if look.newest is not None else ("none",) + ("",) * 7
-        checkpoint_id, epoch, kind, age, size, new, _, generation = cells
-        row = (one.label, checkpoint_id, epoch, kind, age, size, new, generation)
-        rows.append((*row, str(len(look.savepoints)), look.problem or ""))
-    return text.table(heads, rows)
+        newest = look.newest
+        cells = [""] * len(heads) if newest is None else checkpoint_cells(heads, newest, now_ms)
+        checkpoint_id = "none" if newest is None else str(newest.number)
+        rows.append((one.label, checkpoint_id, *cells, str(len(look.savepoints)), look.problem or ""))
+    return text.table(("query", ">newest", *heads, ">savepoints", ""), rows)
 
 
 def _history_lines(label: str, look: Look, now_ms: int) -> list[str]:
@@ -159,20 +159,8 @@ def _history_lines(label: str, look: Look, now_ms: int) -> list[str]:
         )
     )
     heads = (">id", ">epoch", "kind", ">age", ">size", ">new", ">took", ">gen")
-    return [*lines, "", *text.table(heads, [_cells(entry, now_ms) for entry in reversed(look.entries)])]
-
-
-def _cells(entry: Entry, now_ms: int) -> tuple[str, ...]:
-    return (
-        str(entry.number),
-        str(entry.epoch),
-        "" if entry.kind is None else entry.kind.value,
-        text.age(entry.timestamp_ms, now_ms),
-        text.size(entry.total_size_bytes),
-        text.size(entry.new_bytes),
-        "" if entry.staged_ms is None else text.span(entry.staged_ms),
-        str(entry.generation),
-    )
+    rows = [checkpoint_cells(heads, entry, now_ms) for entry in reversed(look.entries)]
+    return [*lines, "", *text.table(heads, rows)]
 
 
 class View:
