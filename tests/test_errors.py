@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 
 from pyspark_checkpoint import errors
+from pyspark_checkpoint.cli.main import COMMANDS
 from pyspark_checkpoint.errors import CheckpointError, FormatError, RefusedError, SettingsError, Unavailable
 
 ROOT = Path(__file__).parents[1]
@@ -196,6 +197,19 @@ def test_an_error_of_another_module_is_one_too() -> None:
     )
     assert local_kinds([tree]) == {"Gone": False, "Torn": True, "Away": True}
     assert sites_without_hint(tree, local_kinds([tree])) == [7]
+
+
+def test_every_command_that_a_text_names_exists() -> None:
+    """A hint that says ``ckpt something`` can be typed."""
+    named = {
+        (word, path.name)
+        for path in PACKAGE.rglob("*.py")
+        for node in ast.walk(ast.parse(path.read_text("utf-8")))
+        if isinstance(node, ast.Constant) and isinstance(node.value, str)
+        for word in re.findall(r"\bckpt ([a-z]+)\b", node.value)
+    }
+    assert {word for word, _ in named} >= {"verify", "list", "restore"}
+    assert {one for one in named if one[0] not in COMMANDS} == set()
 
 
 def test_every_place_that_makes_an_error_says_what_to_do() -> None:
