@@ -129,7 +129,7 @@ class Unavailable(StoreError):
     """
 
     code = "CKPT-STORE-UNAVAILABLE"
-    default_hint = "nothing was written; check network, endpoint and the load of the store, then repeat"
+    default_hint = "nothing was written by this call; check network, endpoint and load of the store"
 
     def __init__(
         self,
