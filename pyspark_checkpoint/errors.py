@@ -32,8 +32,10 @@
           +-- IntegrityError   a digest does not match
 
 Each class has a stable ``code``, and each error carries a ``hint``: the sentence that says what to do.
-``docs/errors.md`` lists them. Text of foreign exceptions is never passed on raw, because SDKs put headers
-and credentials into theirs; see ``store/`` for the one place per backend that translates.
+Where one cure fits every error of a class, it is the class's ``default_hint``. What depends on the place
+is said there with ``hint=``, always so for ``SettingsError`` and ``RefusedError``. ``docs/errors.md``
+lists codes, causes and cures. Text of foreign exceptions is never passed on raw, because SDKs put
+headers and credentials into theirs; see ``store/`` for the one place per backend that translates.
 """
 
 from __future__ import annotations
@@ -46,17 +48,29 @@ class CheckpointError(Exception):
 
     code: ClassVar[str] = "CKPT-ERROR"
     """Stable: programs and runbooks depend on it."""
+    default_hint: ClassVar[str | None] = None
+    """What to do about an error of this class that was raised without a hint of its own."""
 
     def __init__(self, message: str, *, hint: str | None = None) -> None:
+        """``message`` says what is wrong, ``hint`` what to do; without one the class's own is used."""
         self.message = message
-        self.hint = hint
+        self.own_hint = hint
         super().__init__(message)
+
+    @property
+    def hint(self) -> str | None:
+        """What to do: the hint that was given where it was raised, or the one of its class."""
+        return self.own_hint or self.default_hint
+
+    @hint.setter
+    def hint(self, hint: str | None) -> None:
+        self.own_hint = hint
 
     def __str__(self) -> str:
         return f"{self.message} ({self.hint})" if self.hint else self.message
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """Whole after a journey from another process, whatever a subclass asks for when it is made."""
+        """Rebuilt whole in another process, whatever arguments a subclass takes."""
         return _rebuild, (type(self), self.args, self.__dict__)
 
 
@@ -73,6 +87,7 @@ class StoreError(CheckpointError):
     """An object store did not do what was asked. ``key`` is the key concerned, if there is one."""
 
     code = "CKPT-STORE"
+    default_hint = "check the URL and the options of the store; ckpt probe tries what it can do"
 
     def __init__(self, message: str, *, key: str | None = None, hint: str | None = None) -> None:
         self.key = key
@@ -83,18 +98,27 @@ class NotFound(StoreError):
     """The key does not exist. Proven by the store, never guessed from another failure."""
 
     code = "CKPT-STORE-NOT-FOUND"
+    default_hint = "check the URL and --query; ckpt list shows what is there, ckpt verify what is missing"
 
 
 class AlreadyExists(StoreError):
     """A create found the key taken by somebody else. Our write is not in the store."""
 
     code = "CKPT-STORE-EXISTS"
+    default_hint = (
+        "another writer was first, and nothing of this call is stored; see that one driver writes "
+        "there, then repeat"
+    )
 
 
 class Conflict(StoreError):
     """A compare-and-swap found another version than the one expected. Our write is not in the store."""
 
     code = "CKPT-STORE-CONFLICT"
+    default_hint = (
+        "another writer was first, and nothing of this call is stored; see that one driver writes "
+        "there, then repeat"
+    )
 
 
 class Unavailable(StoreError):
@@ -105,6 +129,7 @@ class Unavailable(StoreError):
     """
 
     code = "CKPT-STORE-UNAVAILABLE"
+    default_hint = "nothing was written by this call; check network, endpoint and load of the store"
 
     def __init__(
         self,
@@ -122,30 +147,40 @@ class OutcomeUnknown(StoreError):
     """A write may have landed, or may still land. Absence on a later read proves nothing."""
 
     code = "CKPT-STORE-UNKNOWN"
+    default_hint = "repeat it: what has landed is found, and is not written twice"
 
 
 class Denied(StoreError):
     """Credentials are missing, wrong, or lack a permission. Repeating does not help."""
 
     code = "CKPT-STORE-DENIED"
+    default_hint = "check the credentials, and that they may read, write, list and delete below this URL"
 
 
 class Invalid(StoreError):
     """The request itself is wrong: a malformed key, a range beyond the end, a missing bucket."""
 
     code = "CKPT-STORE-INVALID"
+    default_hint = "check bucket, prefix and the options of the store"
 
 
 class TooLarge(Invalid):
     """The object has more bytes than the caller takes. It was not read."""
 
     code = "CKPT-STORE-TOO-LARGE"
+    default_hint = (
+        "this package does not write objects of this size there; see who else writes below this URL"
+    )
 
 
 class ChecksumRefused(StoreError):
     """The bytes that arrived are not the bytes that were sent (either way). Nothing was written."""
 
     code = "CKPT-STORE-CHECKSUM"
+    default_hint = (
+        "nothing was written; repeat it, and if it comes back look at network, proxies and memory of "
+        "this machine"
+    )
 
 
 # --- settings ------------------------------------------------------------------------------------
@@ -179,6 +214,7 @@ class FencedError(CheckpointError):
     """
 
     code = "CKPT-FENCED"
+    default_hint = "stop this query: another one writes here now; a new start of it takes over"
 
     def __init__(
         self,
@@ -204,16 +240,24 @@ class StaleAttempt(CheckpointError):
     """
 
     code = "CKPT-STALE-ATTEMPT"
+    default_hint = (
+        "nothing was committed; the next attempt plans on the newest checkpoint. If it comes back, see "
+        "that one producer writes for this query"
+    )
 
 
 class StepAside(CheckpointError):
     """Another producer of this same run makes its checkpoints, such as the plugin beside a listener."""
 
     code = "CKPT-STEP-ASIDE"
+    default_hint = (
+        "nothing to do: the other producer of this run makes the checkpoints. Take one of the two out "
+        "of the configuration"
+    )
 
 
 class RefusedError(CheckpointError):
-    """Going on would lose, double or mix something, so nothing was done."""
+    """Going on would lose, duplicate or mix something, so nothing was done."""
 
     code = "CKPT-REFUSED"
 
@@ -258,12 +302,17 @@ class FormatError(CheckpointError):
     """Stored bytes are not what this package writes: torn, damaged, unknown version, unsafe path."""
 
     code = "CKPT-FORMAT"
+    default_hint = (
+        "ckpt verify names everything that is damaged; ckpt restore goes back to the newest whole "
+        "checkpoint, and a copy brings objects back"
+    )
 
 
 class UnknownVersion(FormatError):
     """A newer version of this package wrote the object."""
 
     code = "CKPT-VERSION"
+    default_hint = "install the version of pyspark-checkpoint that wrote it, or a newer one"
 
 
 class IntegrityError(FormatError):

@@ -14,7 +14,7 @@ KEY_FILE_OPTION = "encryptionKeyFile"
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class Address:
     """A URL with its options, which are never printed, and the query below it that is meant."""
 
     url: str
@@ -33,14 +33,14 @@ def add_store_options(parser: argparse.ArgumentParser, *, query: bool = True) ->
     group = parser.add_argument_group("store")
     if query:
         group.add_argument("--query", metavar="NAME_OR_ID", help="which query's history below URL")
-    group.add_argument(
-        "--option",
-        action="append",
-        default=[],
-        metavar="NAME=VALUE",
-        help="an option of the store, as often as needed; secrets are better kept in the environment",
-    )
+    told = "an option of the store, as often as needed; secrets are better kept in the environment"
+    add_options(group, "--option", told)
     group.add_argument("--key-file", metavar="FILE", help="the key ring of an encrypted store")
+
+
+def add_options(parser: argparse._ActionsContainer, name: str, told: str) -> None:
+    """``NAME=VALUE``, as often as needed; ``parse_options`` reads them."""
+    parser.add_argument(name, action="append", default=[], metavar="NAME=VALUE", help=told)
 
 
 def add_all(parser: argparse.ArgumentParser) -> None:
@@ -48,9 +48,17 @@ def add_all(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--all", action="store_true", help="every query below URL, one line each")
 
 
-def add_json(parser: argparse.ArgumentParser) -> None:
-    """The form of the output."""
-    parser.add_argument("--json", action="store_true", help="print JSON for programs")
+def add_last(parser: argparse.ArgumentParser) -> None:
+    """How much of a history is looked at; ``last_of`` reads it."""
+    parser.add_argument("--last", type=int, metavar="N", help="only the newest N, and every savepoint")
+
+
+def last_of(args: argparse.Namespace) -> int | None:
+    """How many of the newest are wanted; None for all."""
+    last: int | None = args.last
+    if last is not None and last < 1:
+        raise SettingsError(f"--last is {last}", hint="give at least 1")
+    return last
 
 
 def add_dry_run(parser: argparse.ArgumentParser) -> None:
@@ -58,14 +66,14 @@ def add_dry_run(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--dry-run", action="store_true", help="say what would be done; change nothing")
 
 
-def place_of(args: argparse.Namespace, url: str | None = None) -> Place:
-    """The place that the arguments name."""
+def address_of(args: argparse.Namespace, url: str | None = None) -> Address:
+    """The address that the arguments name."""
     if getattr(args, "all", False) and getattr(args, "query", None) is not None:
         raise SettingsError("--all and --query say two things", hint="give one of them")
     options = parse_options(args.option)
     if args.key_file is not None:
         options[KEY_FILE_OPTION] = args.key_file
-    return Place(args.url if url is None else url, options, getattr(args, "query", None))
+    return Address(args.url if url is None else url, options, getattr(args, "query", None))
 
 
 def parse_options(typed: list[str]) -> dict[str, str]:

@@ -7,15 +7,16 @@ what is printed was read from a store that somebody else has written.
 from __future__ import annotations
 
 import os
+import shutil
 import sys
+import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, TextIO
 
 import orjson
 
 from pyspark_checkpoint.cli import text
-from pyspark_checkpoint.cli.progress import Bar
 from pyspark_checkpoint.clock import SYSTEM_CLOCK, Clock
 from pyspark_checkpoint.errors import CheckpointError
 
@@ -28,6 +29,9 @@ _BOLD, _DIM, _RED, _YELLOW, _GREEN, _END = (
     "\x1b[0m",
 )
 Progress = Callable[[int, int], None]
+_BAR_WIDTH = 24
+_EVERY_SECONDS = 0.1
+_AFTER_SECONDS = 1.0
 
 
 class Coloured(str):
@@ -40,12 +44,20 @@ class Coloured(str):
 class Console:
     """Prints for people, or JSON for programs. Colour and bars only on a terminal."""
 
-    def __init__(self, *, clock: Clock = SYSTEM_CLOCK) -> None:
+    def __init__(self, *, as_json: bool = False, clock: Clock = SYSTEM_CLOCK) -> None:
+        self.as_json = as_json
         self.clock = clock
         plain = bool(os.environ.get("NO_COLOR")) or os.environ.get("TERM") == "dumb"
         self.is_terminal = sys.stdout.isatty()
         self._colour = self.is_terminal and not plain
         self._error_colour = sys.stderr.isatty() and not plain
+
+    def result(self, record: Any, *lines: str) -> None:
+        """The whole result: ``record`` for programs, or else the lines."""
+        if self.as_json:
+            self.json(record)
+        else:
+            self.lines(lines)
 
     def line(self, line: str = "") -> None:
         """A line of the result."""
@@ -90,11 +102,16 @@ class Console:
         print(_shown(message), file=sys.stderr)
 
     def error(self, error: CheckpointError) -> None:
-        """What went wrong, and the cure on a line of its own."""
-        mark = f"{_RED}error:{_END}" if self._error_colour else "error:"
-        print(f"{mark} {_shown(error.message)}", file=sys.stderr)
-        if error.hint:
-            print(f"  hint: {_shown(error.hint)}", file=sys.stderr)
+        """What went wrong, with its code, and the cure on a line of its own."""
+        line = _shown(error_line(error))
+        print(f"{_RED}{line}{_END}" if self._error_colour else line, file=sys.stderr)
+        self.hints([error.hint])
+
+    def hints(self, hints: Iterable[str | None]) -> None:
+        """What to do about what was told, each cure once."""
+        for hint in dict.fromkeys(hints):
+            if hint:
+                self.note(f"  hint: {hint}")
 
     def bold(self, line: str) -> str:
         """A line that stands out."""
@@ -136,7 +153,55 @@ class Console:
             bar.clear()
 
 
+def error_line(error: CheckpointError) -> str:
+    """An error in one line, by its stable code and its message; the cure goes beside it."""
+    return f"error {error.code}: {error.message}"
+
+
 def _shown(line: str) -> str:
     """A line as it may go to a terminal."""
     shown = text.printable(str(line))
     return f"{line.colour}{shown}{_END}" if isinstance(line, Coloured) else shown
+
+
+class Bar:
+    """Shows how many bytes are done, how many there are, and how long the rest will take."""
+
+    def __init__(self, label: str, stream: TextIO, clock: Clock) -> None:
+        self._label = label
+        self._stream = stream
+        self._clock = clock
+        self._begin = self._last = clock.monotonic_seconds()
+        self._lock = threading.Lock()
+        self._is_shown = False
+
+    def show(self, done: int, total: int) -> None:
+        """Draw it, unless it was drawn a moment ago. Any thread may call this."""
+        now = self._clock.monotonic_seconds()
+        with self._lock:
+            if now - self._last < _EVERY_SECONDS and done < total:
+                return
+            self._last = now
+            line = bar_line(self._label, done, total, now - self._begin)
+            width = shutil.get_terminal_size().columns - 1
+            self._stream.write(f"\r\x1b[2K{line[:width]}")
+            self._stream.flush()
+            self._is_shown = True
+
+    def clear(self) -> None:
+        """Take it away."""
+        with self._lock:
+            if self._is_shown:
+                self._stream.write("\r\x1b[2K")
+                self._stream.flush()
+
+
+def bar_line(label: str, done: int, total: int, seconds: float) -> str:
+    """The bar as a line. Pure."""
+    share = 1.0 if total <= 0 else min(1.0, done / total)
+    full = int(share * _BAR_WIDTH)
+    drawn = "#" * full + "." * (_BAR_WIDTH - full)
+    line = f"{label} [{drawn}] {share:4.0%}  {text.size(done)} of {text.size(total)}"
+    if seconds > _AFTER_SECONDS and 0 < done < total:
+        line += f"  {text.span(int(seconds * (total - done) / done * 1000))} left"
+    return line

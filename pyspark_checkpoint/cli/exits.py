@@ -18,7 +18,7 @@ MEANINGS = {
     FOUND: "done, and something is wrong: findings of verify, failures of preflight, an unsafe store, "
     "one of several queries that failed",
     USAGE: "wrong usage or settings: an option, a URL, a key file, a missing package",
-    REFUSED: "refused, and nothing changed: it does not exist, or would lose, double or mix something",
+    REFUSED: "refused, and nothing changed: it does not exist, or would lose, duplicate or mix something",
     STORE: "the store did not do what was asked: no answer, no permission, no bucket",
     DAMAGED: "stored bytes are not what was written",
     INTERRUPTED: "interrupted by Ctrl-C; what was begun is finished by repeating the command",

@@ -18,7 +18,7 @@ from typing import Protocol, cast
 from pyspark_checkpoint import __version__
 from pyspark_checkpoint.cli import exits, text
 from pyspark_checkpoint.cli.console import Console
-from pyspark_checkpoint.errors import CheckpointError
+from pyspark_checkpoint.errors import CheckpointError, SettingsError
 
 COMMANDS = {
     "list": "show the checkpoints of a history, or the queries below a URL",
@@ -89,15 +89,24 @@ def run_command(name: str, typed: Sequence[str]) -> int:
     """Run the command ``name``; an error of ours is told with its cure, without a traceback."""
     command = load_command(name)
     args = parser_of(name, command).parse_intermixed_args(typed)
-    console = Console()
+    console = Console(as_json=args.json)
     with warnings_shown():
         try:
             status = command.run(args, console)
         except CheckpointError as error:
-            sys.stdout.flush()
-            console.error(error)
-            return exits.status_of(error)
+            return fail(error, console)
     sys.stdout.flush()
+    return status
+
+
+def fail(error: CheckpointError, console: Console) -> int:
+    """Tell an error: for people on standard error, for programs as the result; the exit status."""
+    status = exits.status_of(error)
+    if console.as_json:
+        told = {"code": error.code, "message": error.message, "hint": error.hint, "status": status}
+        console.json_line({"error": told})
+    sys.stdout.flush()
+    console.error(error)
     return status
 
 
@@ -116,6 +125,7 @@ def parser_of(name: str, command: Command) -> argparse.ArgumentParser:
         allow_abbrev=False,
     )
     command.add_arguments(parser)
+    parser.add_argument("--json", action="store_true", help="print JSON for programs")
     return parser
 
 
@@ -136,8 +146,7 @@ def overview() -> str:
 def _unknown(typed: str) -> int:
     near = difflib.get_close_matches(typed, COMMANDS, n=1)
     cure = f"did you mean ckpt {near[0]}?" if near else "ckpt --help lists the commands"
-    print(f"error: there is no command {typed[:80]!r}\n  hint: {cure}", file=sys.stderr)
-    return exits.USAGE
+    return fail(SettingsError(f"there is no command {typed[:80]!r}", hint=cure), Console())
 
 
 def _indented(lines: str) -> str:

@@ -106,6 +106,17 @@ def plural(count: int, word: str, many: str | None = None) -> str:
     return f"{count:,} {word if count == 1 else many or word + 's'}"
 
 
+def ranges(numbers: Iterable[int]) -> str:
+    """Numbers in few words: ``1-4, 7``."""
+    found: list[list[int]] = []
+    for number in sorted(numbers):
+        if found and number == found[-1][1] + 1:
+            found[-1][1] = number
+        else:
+            found.append([number, number])
+    return ", ".join(str(low) if low == high else f"{low}-{high}" for low, high in found)
+
+
 def table(heads: Sequence[str], rows: Iterable[Sequence[str]]) -> list[str]:
     """Lines of a table. A head that begins with ``>`` is of a column of numbers, and goes to the right."""
     sides = [RIGHT if head.startswith(RIGHT) else LEFT for head in heads]

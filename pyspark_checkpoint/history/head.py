@@ -83,7 +83,7 @@ def find_head(
         return replace(head, lost=found.lost)
     except FormatError as error:
         error.hint = (
-            error.hint or "ckpt verify shows the damage, ckpt rollback goes back to a good checkpoint"
+            error.own_hint or "ckpt verify shows the damage, ckpt rollback goes back to a good checkpoint"
         )
         raise
 

@@ -36,11 +36,14 @@ class Move:
     name: str
     before: str | None
     after: str | None
+    begins_at: int | None = None
+    """Where a value begins that was not there before: Spark reads an added Kafka partition from 0."""
 
     @property
     def distance(self) -> int | None:
         """How far it went; negative if it went back."""
-        before, after = _whole(self.before), _whole(self.after)
+        before = self.begins_at if self.before is None else _whole(self.before)
+        after = _whole(self.after)
         return None if before is None or after is None else after - before
 
 
@@ -167,12 +170,29 @@ def _sources(before: CheckpointManifest, after: CheckpointManifest) -> Iterator[
     """Source by source, in the order of the later plan; what only the earlier one had comes last."""
     for name in dict.fromkeys((*_named_sources(after), *_named_sources(before))):
         then, now = before.source_offsets.get(name), after.source_offsets.get(name)
-        moves = tuple(_moves(flatten_offsets(then), flatten_offsets(now)))
+        moves = tuple(_offset_moves(flatten_offsets(then), flatten_offsets(now)))
         yield SourceChange(name, _change(then, now, is_same=not moves), moves)
 
 
 def _named_sources(manifest: CheckpointManifest) -> tuple[str, ...]:
     return (*manifest.source_names, *manifest.source_offsets)
+
+
+def _offset_moves(before: Mapping[str, str], after: Mapping[str, str]) -> Iterator[Move]:
+    """A partition that a source with partitions got since then begins at 0.
+
+    Where a source itself is new, or had not begun, nobody knows where: that is up to ``startingOffsets``.
+    """
+    has_partitions = any(map(_is_partition, before))
+    for move in _moves(before, after):
+        is_added = has_partitions and move.before is None and _is_partition(move.name)
+        yield replace(move, begins_at=0) if is_added else move
+
+
+def _is_partition(name: str) -> bool:
+    """Whether this names a partition of a topic, as Kafka's offsets do: ``topic.7``."""
+    topic, _, partition = name.rpartition(".")
+    return bool(topic) and partition.isdigit()
 
 
 def _operators(

@@ -231,4 +231,4 @@ class _Backoff:
 
 
 def _unknown(error: OutcomeUnknown, why: str) -> OutcomeUnknown:
-    return OutcomeUnknown(f"{error.message}; {why}", key=error.key, hint=error.hint)
+    return OutcomeUnknown(f"{error.message}; {why}", key=error.key, hint=error.own_hint)

@@ -70,9 +70,11 @@ def test_verify_of_one_checkpoint_of_every_query(ckpt: Shell, parent: Path) -> N
     assert ckpt("verify", parent, "latest").status == exits.DONE
     lacking = ckpt("verify", parent, "epoch=2", "--json")
     assert lacking.status == exits.FOUND
-    problems = {one["name"]: one["problem"] for one in lacking.json}
-    assert problems["orders"] is None
-    assert "epoch=2" in problems["clicks"]
+    problems = {one["name"]: one for one in lacking.json}
+    assert problems["orders"]["problem"] is problems["orders"]["code"] is None
+    assert "epoch=2" in problems["clicks"]["problem"]
+    assert problems["clicks"]["code"] == "CKPT-NO-CHECKPOINT"
+    assert "ckpt list" in problems["clicks"]["hint"]
 
 
 def test_what_can_lose_something_asks_for_all(ckpt: Shell, parent: Path) -> None:
@@ -126,7 +128,7 @@ def test_savepoints_of_all_queries(ckpt: Shell, parent: Path) -> None:
     assert ckpt("savepoint", parent, "night", "--remove", "--query", "clicks").status == exits.DONE
     rest = ckpt("savepoint", parent, "night", "--remove", "--all")
     assert rest.status == exits.FOUND
-    assert "clicks: there is no savepoint 'night'" in rest.out
+    assert "clicks: error CKPT-NO-CHECKPOINT: there is no savepoint 'night'" in rest.out
     assert "orders: night no longer keeps" in rest.out
 
 
@@ -214,7 +216,7 @@ def test_a_record_that_names_another_account_is_a_problem_of_its_query(ckpt: She
     """Its table is not asked, and the hint says how to trust it."""
     done = ckpt("verify", silent, "--option", "retrySeconds=0")
     assert done.status == exits.FOUND
-    assert "silent: a record names the table 's3://tables/wc'" in done.out
+    assert "a record names the table 's3://tables/wc'" in done.out
     assert "trustedStores=s3://tables" in done.err
 
 

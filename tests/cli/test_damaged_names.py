@@ -42,7 +42,7 @@ def test_list_shows_the_others_and_says_what_is_wrong_with_this_one(ckpt: Shell,
     shown = ckpt("list", damaged)
     assert done.status == shown.status == 1
     assert "clicks" in shown.out
-    assert f"query orders: {records['orders']['problem']}" in shown.out
+    assert f"query orders: error CKPT-FORMAT: {records['orders']['problem']}" in shown.out
 
 
 def test_a_damaged_history_does_not_hide_the_others_either(ckpt: Shell, parent: Path) -> None:

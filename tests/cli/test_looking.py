@@ -14,7 +14,7 @@ import pytest
 
 from pyspark_checkpoint import __version__
 from pyspark_checkpoint.cli import exits
-from pyspark_checkpoint.cli.watching import Look, changes
+from pyspark_checkpoint.cli.commands.watch_command import Look, changes
 from pyspark_checkpoint.errors import SettingsError
 from pyspark_checkpoint.format.keys import CONTROL_KEY, manifest_key
 from pyspark_checkpoint.history.checkpoint_store import CheckpointStore
@@ -23,7 +23,7 @@ from pyspark_checkpoint.jar import build_jar, find_jar
 from pyspark_checkpoint.listener.health import HealthRecord, clear_health, put_health
 from pyspark_checkpoint.store.open import open_object_store
 from tests.cli.kit import Shell, make_table
-from tests.support.made_location import QUERY_ID
+from tests.support.made_location import QUERY_ID, MadeLocation, capture
 from tests.support.servers.launch import S3Server
 
 
@@ -141,6 +141,21 @@ def test_diff_says_how_far_sources_moved_and_what_operators_gained(ckpt: Shell, 
     assert "0-stateStoreSave  changed" in out
 
 
+def test_diff_counts_a_partition_that_was_added(ckpt: Shell, tmp_path: Path) -> None:
+    """A topic that got a second partition: its records are in the sum."""
+    made, url = MadeLocation(tmp_path / "location"), str(tmp_path / "history")
+    made.commit(0)
+    capture(made, url, 0)
+    made.commit(1)
+    log = made.path / "offsets" / "1"
+    log.write_text(log.read_text().replace('{"0":1}', '{"0":1,"1":40}'))
+    capture(made, url, 1)
+    (source,) = ckpt("diff", url, "epoch=0", "--json").json["sources"]
+    assert [move["distance"] for move in source["offsets"]] == [1, 40]
+    assert source["distance"] == 41
+    assert re.search(r"together +\+41", ckpt("diff", url, "epoch=0").out)
+
+
 def test_verify_ends_with_zero_only_if_nothing_is_wrong(ckpt: Shell, table: str) -> None:
     """A flipped byte of an artifact is a finding that names the object and the digests."""
     assert ckpt("verify", table, "--json").json == []
@@ -203,7 +218,12 @@ def test_watch_once_says_by_its_status_that_something_is_wrong(
     assert ckpt("watch", parent, "--once").status == exits.FOUND
     clear_health(store, QUERY_ID)
     (parent / QUERY_ID / CONTROL_KEY).write_bytes(b"{}")
-    assert ckpt("watch", parent, "--once", "--json").status == exits.FOUND
+    damaged = ckpt("watch", parent, "--once", "--json")
+    assert damaged.status == exits.FOUND
+    told = json.loads(damaged.out.splitlines()[-1])
+    assert told["message"].startswith("error CKPT-FORMAT: ")
+    assert told["hint"]
+    assert f"  hint: {told['hint']}" in ckpt("watch", parent, "--once").err
     flip(table, CONTROL_KEY, 5)
     done = ckpt("watch", table, "--once")
     assert (done.status, CONTROL_KEY in done.out) == (exits.FOUND, True)

@@ -16,8 +16,8 @@ from typing import Any
 import pytest
 
 from pyspark_checkpoint.cli import exits
+from pyspark_checkpoint.cli.console import bar_line
 from pyspark_checkpoint.cli.main import COMMANDS, load_command
-from pyspark_checkpoint.cli.progress import bar_line
 from pyspark_checkpoint.format.keys import manifest_key
 from pyspark_checkpoint.history.checkpoint_store import CheckpointStore
 from tests.cli.kit import Shell
@@ -69,6 +69,7 @@ def test_a_mistake_says_what_was_meant(ckpt: Shell) -> None:
     """A command, an option of a command and an option of a store."""
     done = ckpt("lsit")
     assert (done.status, "did you mean ckpt list?" in done.err) == (exits.USAGE, True)
+    assert done.err.startswith("error CKPT-SETTINGS: there is no command")
     assert ckpt("list", "--nothing").status == exits.USAGE
     done = ckpt("list", "memory://none", "--option", "acesKey=TOPSECRET")
     assert (done.status, "did you mean accessKey?" in done.err) == (exits.USAGE, True)
@@ -90,8 +91,16 @@ def test_each_kind_of_error_has_its_exit_status(ckpt: Shell, table: str, tmp_pat
     damaged = ckpt("show", table)
     assert (damaged.status, "hint:" in damaged.err) == (exits.DAMAGED, True)
     for done in (nothing, unknown, denied, damaged):
-        assert "error:" in done.err
-        assert "Traceback" not in done.err
+        assert re.fullmatch(r"error CKPT-[A-Z-]+: .+\n  hint: .+\n", done.err)
+
+
+def test_an_error_is_json_for_programs(ckpt: Shell, table: str) -> None:
+    """Standard output is one document then too; people read the same on standard error."""
+    done = ckpt("show", table, "99", "--json")
+    assert done.status == exits.REFUSED
+    told = done.json["error"]
+    assert (told["code"], told["status"]) == ("CKPT-NO-CHECKPOINT", done.status)
+    assert done.err == f"error {told['code']}: {told['message']}\n  hint: {told['hint']}\n"
 
 
 @pytest.mark.process

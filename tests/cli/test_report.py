@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import json
 import re
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from pyspark_checkpoint.cli.page.document import Chapter, page
+from pyspark_checkpoint.cli.report_page import Chapter, page
+from pyspark_checkpoint.format.manifest import ConnectorCheckpoint
 from pyspark_checkpoint.history.overview import Entry, Overview
 from tests.cli.browser import Browser
 from tests.cli.kit import Shell, make_long_history
@@ -105,6 +107,30 @@ def test_the_command_writes_the_page_of_all_queries(ckpt: Shell, parent: Path, t
     written = out.read_text()
     assert "<h1>orders</h1>" in written
     assert "<h1>clicks</h1>" in written
+
+
+def test_the_page_shows_where_the_sources_stand(ckpt: Shell, parent: Path, tmp_path: Path) -> None:
+    """Each offset of each source at the newest checkpoint, in JSON too."""
+    out = tmp_path / "report.html"
+    done = ckpt("report", parent, "--query", "orders", "-o", out, "--json")
+    assert done.status == 0, done.err
+    (history,) = done.json["histories"]
+    (source,) = history["sources"].values()
+    assert source["offsets"] == {"offset": '{"topic":{"0":2}}'}
+    written = out.read_text()
+    assert "<h2>Sources</h2>" in written
+    assert "At checkpoint #5: the next batch reads from here. Watermark" in written
+    assert '<td data-h="offset">topic.0</td><td class="n" data-h="at">2</td>' in written
+
+
+def test_many_partitions_do_not_flood_the_page(overview: Overview) -> None:
+    """The first ones are shown, the others counted; a strange topic is text."""
+    offsets = {"<b>": {str(number): number for number in range(1000)}}
+    sources = {"kafka": ConnectorCheckpoint({"offset": json.dumps(offsets)})}
+    made = page([Chapter("orders", "file:///x", overview, sources)], NOW_MS)
+    assert "and 800 more" in made
+    assert "<b>.0" not in made
+    assert "&lt;b&gt;.0" in made
 
 
 def test_a_page_that_cannot_be_written_is_told_with_the_cure(

@@ -8,7 +8,6 @@ from hypothesis import strategies as st
 
 from pyspark_checkpoint.cli import text
 from pyspark_checkpoint.cli.arguments import parse_options, parse_span_ms
-from pyspark_checkpoint.cli.commands.prune_command import ranges
 from pyspark_checkpoint.errors import SettingsError
 from pyspark_checkpoint.history.lookup import parse_timestamp_ms
 
@@ -94,7 +93,7 @@ def test_options_are_split_at_the_first_equals_sign() -> None:
 def test_ranges_name_every_number_once(numbers: set[int]) -> None:
     """However they lie."""
     named: set[int] = set()
-    for part in filter(None, ranges(tuple(numbers)).split(", ")):
+    for part in filter(None, text.ranges(numbers).split(", ")):
         low, _, high = part.partition("-")
         span = set(range(int(low), int(high or low) + 1))
         assert not named & span

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from pyspark_checkpoint.cli.commands.watch_command import Watched
 from pyspark_checkpoint.cli.main import main
-from pyspark_checkpoint.cli.watching import Watched
 from pyspark_checkpoint.errors import CheckpointError, RefusedError
 from pyspark_checkpoint.format.keys import LATEST_KEY, manifest_key
 from pyspark_checkpoint.format.manifest import ManifestKind

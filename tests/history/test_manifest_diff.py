@@ -67,15 +67,37 @@ def test_sources_say_how_far_they_moved() -> None:
         },
     )
     found = {source.name: source for source in compare_manifests(before, after).sources}
-    assert found["a"].moves == (Move("t.0", "5", "15"), Move("t.1", "7", "4"), Move("t.2", None, "1"))
-    assert [move.distance for move in found["a"].moves] == [10, -3, None]
-    assert found["a"].distance == 7
+    assert found["a"].moves == (
+        Move("t.0", "5", "15"),
+        Move("t.1", "7", "4"),
+        Move("t.2", None, "1", begins_at=0),
+    )
+    assert [move.distance for move in found["a"].moves] == [10, -3, 1]
+    assert found["a"].distance == 8
     assert {name: source.change for name, source in found.items()} == {
         "a": Change.CHANGED,
         "gone": Change.DROPPED,
         "new": Change.ADDED,
         "same": Change.SAME,
     }
+
+
+def test_an_added_partition_counts_from_zero_and_a_new_source_does_not() -> None:
+    """Spark reads a partition that Kafka got from its first record; a new source begins anywhere."""
+
+    def distance(before: str | None, after: str) -> int | None:
+        sources = [
+            {} if offset is None else {"k": ConnectorCheckpoint({"offset": offset} if offset else {})}
+            for offset in (before, after)
+        ]
+        found = compare_manifests(*(manifest(n + 1, source_offsets=one) for n, one in enumerate(sources)))
+        return found.sources[0].distance
+
+    assert distance('{"t":{"0":5}}', '{"t":{"0":6,"1":40}}') == 41
+    assert distance('{"t":{"0":5}}', '{"t":{"0":5},"u":{"0":7}}') == 7
+    assert distance(None, '{"t":{"0":1000}}') is None
+    assert distance("", '{"t":{"0":1000}}') is None
+    assert distance('{"version":1}', '{"version":2,"index":9}') == 1
 
 
 def test_operators_say_what_they_gained_and_lost() -> None:

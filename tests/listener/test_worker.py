@@ -205,13 +205,14 @@ def test_a_failure_is_counted_logged_once_and_retried(
         for _ in range(3):
             assert not watch.worker.flush(PATIENCE)
         assert (watch.worker.status.failures, watch.worker.status.captured_epoch) == (3, 0)
-        assert watch.worker.status.last_error == "the store is away"
+        told = str(Unavailable("the store is away"))
+        assert watch.worker.status.last_error == told
         assert caplog.text.count("the store is away") == 1
         watch.capture.capture = capture  # type: ignore[method-assign]
         assert watch.worker.flush(PATIENCE)
         status = watch.worker.status
         assert (status.captured_epoch, status.last_error) == (1, None)
-        assert watch.health == [None, "the store is away", None]
+        assert watch.health == [None, told, None]
 
 
 def test_a_foreign_error_is_a_failure_whose_text_is_not_shown(

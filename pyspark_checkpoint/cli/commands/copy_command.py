@@ -1,4 +1,4 @@
-"""``ckpt copy``: a history in another place."""
+"""``ckpt copy``: a history in another address."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ from pyspark_checkpoint.cli import exits, text
 from pyspark_checkpoint.cli.arguments import (
     add_all,
     add_dry_run,
-    add_json,
+    add_options,
     add_store_options,
+    address_of,
     parse_options,
-    place_of,
 )
-from pyspark_checkpoint.cli.commands.prune_command import ranges
-from pyspark_checkpoint.cli.console import Console
+from pyspark_checkpoint.cli.console import Console, error_line
+from pyspark_checkpoint.cli.histories import problem_record
 from pyspark_checkpoint.errors import CheckpointError, SettingsError
 from pyspark_checkpoint.history.copy_plan import CopyPlan
 from pyspark_checkpoint.history.replication import CopyProgress
@@ -36,13 +36,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("target", metavar="TARGET", help="where the copy is, or goes")
     add_store_options(parser)
     add_all(parser)
-    parser.add_argument(
-        "--target-option",
-        action="append",
-        default=[],
-        metavar="NAME=VALUE",
-        help="an option of the target's store; without any the source's are used",
-    )
+    told = "an option of the target's store; without any the source's are used"
+    add_options(parser, "--target-option", told)
     parser.add_argument(
         "--checkpoint", action="append", type=int, default=[], metavar="ID", help="only this; repeatable"
     )
@@ -50,16 +45,15 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--savepoint", action="append", default=[], metavar="NAME", help="only this; repeatable"
     )
     add_dry_run(parser)
-    add_json(parser)
 
 
 def run(args: argparse.Namespace, console: Console) -> int:
     """Copy, or say what that would bring."""
-    place = place_of(args)
-    if any(number < 1 for number in args.checkpoint):
-        raise SettingsError("checkpoint numbers begin at 1", hint="ckpt list shows them")
+    address = address_of(args)
+    if any(checkpoint_id < 1 for checkpoint_id in args.checkpoint):
+        raise SettingsError("checkpoint ids begin at 1", hint="ckpt list shows them")
     request = CopyRequest(
-        place.url, args.target, place.query, frozenset(args.checkpoint), frozenset(args.savepoint)
+        address.url, args.target, address.query, frozenset(args.checkpoint), frozenset(args.savepoint)
     )
     done: list[tuple[HistoryCopy, CopyPlan | CheckpointError]] = []
     with console.bar("copy") as bar:
@@ -70,32 +64,32 @@ def run(args: argparse.Namespace, console: Console) -> int:
 
         for item, plan in copy_histories(
             request,
-            options=place.options,
-            target_options=parse_options(args.target_option) or place.options,
+            options=address.options,
+            target_options=parse_options(args.target_option) or address.options,
             progress=show,
             dry_run=args.dry_run,
         ):
             done.append((item, plan))
-    if args.json:
-        console.json([_record(item, plan, dry_run=args.dry_run) for item, plan in done])
-    else:
-        verb = "would bring" if args.dry_run else "brought"
-        for item, plan in done:
-            if isinstance(plan, CopyPlan):
-                console.line(f"{item.target_url}: {verb} {_told(plan)}")
-            else:
-                console.line(console.bad(f"query {item.label} is not copied: {plan.message}"))
+    verb = "would bring" if args.dry_run else "brought"
+    console.result(
+        [_record(item, plan, dry_run=args.dry_run) for item, plan in done],
+        *(
+            f"{item.target_url}: {verb} {_told(plan)}"
+            if isinstance(plan, CopyPlan)
+            else console.bad(f"query {item.label} is not copied: {error_line(plan)}")
+            for item, plan in done
+        ),
+    )
     failed = [plan for _, plan in done if not isinstance(plan, CopyPlan)]
-    for hint in dict.fromkeys(error.hint for error in failed if error.hint):
-        console.note(f"  hint: {hint}")
+    console.hints(error.hint for error in failed)
     return exits.FOUND if failed else exits.DONE
 
 
 def _told(plan: CopyPlan) -> str:
-    numbers = tuple(sorted({*plan.manifests, *plan.below}))
-    if not numbers:
+    ids = tuple(sorted({*plan.manifests, *plan.below}))
+    if not ids:
         return "nothing: it has all of it"
-    parts = f"{text.plural(len(numbers), 'checkpoint')} ({ranges(numbers)})"
+    parts = f"{text.plural(len(ids), 'checkpoint')} ({text.ranges(ids)})"
     parts += f", {text.plural(len(plan.objects), 'object')}"
     if plan.pins:
         parts += f", savepoints: {', '.join(sorted(plan.pins))}"
@@ -114,5 +108,5 @@ def _record(item: HistoryCopy, made: CopyPlan | CheckpointError, *, dry_run: boo
         "objects": 0 if plan is None else len(plan.objects),
         "begins_anew": plan is not None and plan.rebase,
         "dry_run": dry_run,
-        "problem": made.message if isinstance(made, CheckpointError) else None,
+        **problem_record(made if isinstance(made, CheckpointError) else None),
     }

@@ -7,9 +7,9 @@ from collections.abc import Iterator
 from typing import Any
 
 from pyspark_checkpoint.cli import exits, text
-from pyspark_checkpoint.cli.arguments import Place, add_json, add_store, parse_options, place_of
+from pyspark_checkpoint.cli.arguments import Address, add_options, add_store, address_of, parse_options
 from pyspark_checkpoint.cli.console import Console
-from pyspark_checkpoint.cli.target import REFERENCE, open_history, read_manifest
+from pyspark_checkpoint.cli.histories import REFERENCE, chosen_manifest, open_history
 from pyspark_checkpoint.format.manifest import CheckpointManifest
 from pyspark_checkpoint.history.checkpoint_store import CheckpointStore
 from pyspark_checkpoint.history.manifest_diff import (
@@ -46,37 +46,31 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--operator", metavar="NAME", help="with --rows: which operator's state, by name or number"
     )
-    parser.add_argument(
-        "--state-option",
-        action="append",
-        default=[],
-        metavar="NAME=VALUE",
-        help="with --rows: an option of Spark's statestore reader, for example joinSide=left",
-    )
-    add_json(parser)
+    told = "with --rows: an option of Spark's statestore reader, for example joinSide=left"
+    add_options(parser, "--state-option", told)
 
 
 def run(args: argparse.Namespace, console: Console) -> int:
     """Compare and print."""
-    place = place_of(args)
-    history = open_history(place)
-    before, after = read_manifest(history, args.before), read_manifest(history, args.after)
+    address = address_of(args)
+    history = open_history(address)
+    before, after = chosen_manifest(history, args.before), chosen_manifest(history, args.after)
     difference = compare_manifests(*unfolded_apart(history.store, before, after))
     record: dict[str, Any] = difference_record(difference)
-    if not args.json:
+    if not console.as_json:
         _show(difference, console)
     if args.rows:
-        record["rows"] = _compare_rows(history, place, args, before, after)
-        if not args.json:
+        record["rows"] = _compare_rows(history, address, args, before, after)
+        if not console.as_json:
             _show_rows(record["rows"], console)
-    if args.json:
+    if console.as_json:
         console.json(record)
     return exits.DONE
 
 
 def _compare_rows(
     history: CheckpointStore,
-    place: Place,
+    address: Address,
     args: argparse.Namespace,
     before: CheckpointManifest,
     after: CheckpointManifest,
@@ -92,7 +86,7 @@ def _compare_rows(
         check_rows(manifest, args.operator)
     with local_session() as spark:
         source = RowSource(
-            spark, history, place.options, operator=args.operator, state=parse_options(args.state_option)
+            spark, history, address.options, operator=args.operator, state=parse_options(args.state_option)
         )
         with source:
             found = compare_rows(source.rows(before), source.rows(after), source.keys(after))

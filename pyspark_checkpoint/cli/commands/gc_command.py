@@ -4,18 +4,10 @@ from __future__ import annotations
 
 import argparse
 
-from pyspark_checkpoint.cli import exits, text
-from pyspark_checkpoint.cli.arguments import (
-    add_all,
-    add_dry_run,
-    add_json,
-    add_store,
-    parse_span_ms,
-    place_of,
-)
+from pyspark_checkpoint.cli import text
+from pyspark_checkpoint.cli.arguments import add_all, add_dry_run, add_store, parse_span_ms
 from pyspark_checkpoint.cli.console import Console
-from pyspark_checkpoint.cli.queries import Done, Query, find_several, run_on_each
-from pyspark_checkpoint.cli.target import open_history
+from pyspark_checkpoint.cli.histories import Done, run_on_histories
 from pyspark_checkpoint.history.checkpoint_store import CheckpointStore
 from pyspark_checkpoint.history.orphans import OrphanPlan, execute_orphans
 
@@ -36,28 +28,19 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_all(parser)
     parser.add_argument("--grace", default="24h", metavar="AGE", help="leave what is younger (24h)")
     add_dry_run(parser)
-    add_json(parser)
 
 
 def run(args: argparse.Namespace, console: Console) -> int:
     """Clean up, or say what that would remove."""
-    place, grace_ms = place_of(args), parse_span_ms(args.grace)
+    grace_ms = parse_span_ms(args.grace)
 
-    def work(history: CheckpointStore, _query: Query | None = None) -> Done:
+    def work(history: CheckpointStore, _label: str) -> Done:
         plan = history.plan_cleanup(grace_ms=grace_ms)
         if not args.dry_run:
             execute_orphans(history.store, plan)
         return _done(plan, args)
 
-    names = find_several(place, every=args.all, must_ask=True)
-    if names is not None:
-        return run_on_each(place, names, console, work, as_json=args.json)
-    done = work(open_history(place))
-    if args.json:
-        console.json(done.result)
-    else:
-        console.lines((done.line, *done.more))
-    return exits.DONE
+    return run_on_histories(args, console, work, must_ask=True)
 
 
 def _done(plan: OrphanPlan, args: argparse.Namespace) -> Done:
@@ -77,4 +60,4 @@ def _done(plan: OrphanPlan, args: argparse.Namespace) -> Done:
     if plan.young_count:
         more.append(f"{text.plural(plan.young_count, 'more object')} younger than {args.grace}")
     line = f"{verb} {text.plural(len(plan.keys), 'object')}, {text.size(plan.size_bytes)}"
-    return Done(line, result, tuple(more))
+    return Done(line, result, more)

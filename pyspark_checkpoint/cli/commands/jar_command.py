@@ -6,7 +6,6 @@ import argparse
 
 from pyspark_checkpoint import __version__
 from pyspark_checkpoint.cli import exits
-from pyspark_checkpoint.cli.arguments import add_json
 from pyspark_checkpoint.cli.console import Console
 from pyspark_checkpoint.jar import build_jar, find_jar
 
@@ -22,14 +21,10 @@ ckpt jar --build                                   after pip install of a checko
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Say what the command takes."""
     parser.add_argument("--build", action="store_true", help="compile it first; needs a JDK, 17 or newer")
-    add_json(parser)
 
 
 def run(args: argparse.Namespace, console: Console) -> int:
     """Print it."""
     path = str(build_jar(__version__) if args.build else find_jar(__version__))
-    if args.json:
-        console.json({"path": path})
-    else:
-        console.line(path)
+    console.result({"path": path}, path)
     return exits.DONE

@@ -3,18 +3,24 @@
 from __future__ import annotations
 
 import argparse
-from dataclasses import dataclass, field
+from typing import Any
 
 from pyspark_checkpoint.cli import exits, text
-from pyspark_checkpoint.cli.arguments import Place, add_all, add_json, add_store, place_of
-from pyspark_checkpoint.cli.console import Console
-from pyspark_checkpoint.cli.queries import Query, iter_queries
-from pyspark_checkpoint.cli.records import checkpoint_record, problem_kind, query_record
-from pyspark_checkpoint.cli.target import find_queries, open_history
-from pyspark_checkpoint.errors import CheckpointError, FormatError, SettingsError
-from pyspark_checkpoint.history.checkpoint_store import CheckpointStore
+from pyspark_checkpoint.cli.arguments import Address, add_all, add_last, add_store, address_of, last_of
+from pyspark_checkpoint.cli.console import Console, error_line
+from pyspark_checkpoint.cli.histories import (
+    Query,
+    checkpoint_cells,
+    checkpoint_record,
+    find_queries,
+    iter_queries,
+    open_history,
+    problem_kind,
+    problem_record,
+)
+from pyspark_checkpoint.errors import CheckpointError, FormatError
 from pyspark_checkpoint.history.overview import Entry, Overview
-from pyspark_checkpoint.registry.queries import QueryNames, QueryRoot
+from pyspark_checkpoint.registry.queries import QueryNames
 
 ABOUT = """Show the checkpoints of a history, oldest first, or the queries that have a history below
 URL."""
@@ -25,34 +31,22 @@ ckpt list /data/ckpt --last 5 --json               the newest five, and every sa
 """
 
 
-@dataclass(frozen=True, slots=True)
-class Found:
-    """A query below a URL, and what its history is, or what is wrong with it."""
-
-    root: QueryRoot
-    url: str | None = None
-    overview: Overview = field(default_factory=Overview)
-    problem: CheckpointError | None = None
-
-
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Say what the command takes."""
     add_store(parser)
     add_all(parser)
-    parser.add_argument("--last", type=int, metavar="N", help="only the newest N, and every savepoint")
-    add_json(parser)
+    add_last(parser)
 
 
 def run(args: argparse.Namespace, console: Console) -> int:
     """Print them."""
-    if args.last is not None and args.last < 1:
-        raise SettingsError(f"--last is {args.last}", hint="give at least 1")
-    place = place_of(args)
-    names = find_queries(place)
+    last = last_of(args)
+    address = address_of(args)
+    names = find_queries(address)
     if names is not None:
-        return _show_queries(place, names, args, console)
-    overview = open_history(place).overview(args.last)
-    if args.json:
+        return _show_queries(address, names, console)
+    overview = open_history(address).overview(last)
+    if console.as_json:
         console.json([checkpoint_record(entry) for entry in overview.entries])
     else:
         _show_checkpoints(overview, console)
@@ -65,7 +59,7 @@ def _show_checkpoints(overview: Overview, console: Console) -> None:
         return
     now_ms = console.clock.now_ms()
     heads = (">id", ">epoch", ">batch", "kind", "made", ">age", ">size", ">new", ">gen", "savepoints")
-    console.table(heads, (_row(entry, now_ms) for entry in overview.entries))
+    console.table(heads, (checkpoint_cells(heads, entry, now_ms) for entry in overview.entries))
     damaged = [entry for entry in overview.entries if entry.problem is not None]
     for entry in damaged:
         console.line(console.bad(f"checkpoint {entry.number}: {entry.problem}"))
@@ -75,55 +69,54 @@ def _show_checkpoints(overview: Overview, console: Console) -> None:
         console.line(console.dim(f"checkpoints before {overview.floor} are pruned{kept}"))
 
 
-def _row(entry: Entry, now_ms: int) -> tuple[str, ...]:
-    return (
-        str(entry.number),
-        "" if entry.epoch is None else str(entry.epoch),
-        "" if entry.batch_id is None else str(entry.batch_id),
-        "damaged" if entry.kind is None else entry.kind.value,
-        text.moment(entry.timestamp_ms),
-        text.age(entry.timestamp_ms, now_ms),
-        "" if entry.kind is None else text.size(entry.total_size_bytes),
-        "" if entry.kind is None else text.size(entry.new_bytes),
-        "" if entry.generation is None else str(entry.generation),
-        ", ".join(entry.savepoints),
-    )
-
-
-def _show_queries(place: Place, names: QueryNames, args: argparse.Namespace, console: Console) -> int:
-    found = [_look(place, query) for query in iter_queries(place, names)]
-    wrong = [(one, one.problem) for one in found if one.problem is not None]
-    if args.json:
-        console.json([query_record(one.root, one.url, one.overview, one.problem) for one in found])
+def _show_queries(address: Address, names: QueryNames, console: Console) -> int:
+    found = [(query, *_look(address, query)) for query in iter_queries(address, names)]
+    wrong = [(query, problem) for query, _, problem in found if problem is not None]
+    if console.as_json:
+        console.json([_query_record(*one) for one in found])
         return exits.FOUND if wrong else exits.DONE
     now_ms = console.clock.now_ms()
     heads = ("query", "id", "app", ">newest", ">epoch", ">age", ">size", "savepoints")
-    console.table(heads, (_query_row(one, now_ms) for one in found))
-    for one, problem in wrong:
-        console.line(console.bad(f"query {one.root.name or one.root.query_id}: {problem.message}"))
-    for hint in dict.fromkeys(problem.hint for _, problem in wrong if problem.hint):
-        console.note(f"  hint: {hint}")
+    console.table(heads, (_query_row(*one, now_ms) for one in found))
+    for query, problem in wrong:
+        console.line(console.bad(f"query {query.label}: {error_line(problem)}"))
+    console.hints(problem.hint for _, problem in wrong)
     return exits.FOUND if wrong else exits.DONE
 
 
-def _query_row(found: Found, now_ms: int) -> tuple[str, ...]:
-    root, overview = found.root, found.overview
-    row = _row(overview.newest or Entry(0), now_ms)
-    number = "none" if overview.newest is None else str(overview.newest.number)
-    if found.problem is not None:
-        number = problem_kind(found.problem)
-    names = ", ".join(overview.savepoint_names)
-    return (root.name, root.query_id, root.app_name, number, row[1], row[4], row[5], names)
-
-
-def _look(place: Place, query: Query) -> Found:
+def _look(address: Address, query: Query) -> tuple[Overview, CheckpointError | None]:
     """A query's newest checkpoint; what is wrong with one query does not hide the others."""
-    if query.problem is not None:
-        return Found(query.root, problem=query.problem)
     try:
-        overview = CheckpointStore.open(query.url, place.options).overview(1)
+        overview = query.open(address).overview(1)
     except CheckpointError as error:
-        return Found(query.root, query.url, problem=error)
+        return Overview(), error
     lost = overview.lost
-    problem = None if lost is None else FormatError(f"checkpoint {lost.number} {lost.problem}")
-    return Found(query.root, query.url, overview, problem)
+    return overview, None if lost is None else FormatError(f"checkpoint {lost.number} {lost.problem}")
+
+
+def _query_row(
+    query: Query, overview: Overview, problem: CheckpointError | None, now_ms: int
+) -> tuple[str, ...]:
+    root = query.root
+    newest = "none" if overview.newest is None else str(overview.newest.number)
+    if problem is not None:
+        newest = problem_kind(problem)
+    cells = checkpoint_cells(("epoch", "age", "size"), overview.newest or Entry(0), now_ms)
+    return (root.name, root.query_id, root.app_name, newest, *cells, ", ".join(overview.savepoint_names))
+
+
+def _query_record(query: Query, overview: Overview, problem: CheckpointError | None) -> dict[str, Any]:
+    """A query's newest checkpoint, and whose it is; ``problem`` is what hides that."""
+    record = checkpoint_record(overview.newest or Entry(0, kind=None))
+    if overview.newest is None:
+        record |= {"checkpoint_id": None, "kind": None if problem is None else problem_kind(problem)}
+    told = record["problem"] if problem is None else problem.message
+    return record | {
+        **problem_record(problem),
+        "problem": told,
+        "query_id": query.root.query_id or None,
+        "name": query.root.name,
+        "app_name": query.root.app_name,
+        "url": query.url or None,
+        "savepoints": list(overview.savepoint_names),
+    }

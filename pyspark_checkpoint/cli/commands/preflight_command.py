@@ -5,9 +5,9 @@ from __future__ import annotations
 import argparse
 
 from pyspark_checkpoint.cli import exits
-from pyspark_checkpoint.cli.arguments import add_json, add_store_options, place_of
+from pyspark_checkpoint.cli.arguments import add_store_options, address_of
 from pyspark_checkpoint.cli.console import Console
-from pyspark_checkpoint.cli.target import REFERENCE, open_history, read_manifest
+from pyspark_checkpoint.cli.histories import REFERENCE, chosen_manifest, open_history
 from pyspark_checkpoint.registry.queries import plain_options
 from pyspark_checkpoint.restorer.preflight import preflight, recorded_in_manifest
 from pyspark_checkpoint.spark_files.requirements import Offered, PreflightFinding, Severity, check_preflight
@@ -34,53 +34,41 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     group.add_argument(
         "--operators", metavar="A,B", help="Spark's names of its stateful operators, in their order"
     )
-    add_json(parser)
 
 
 def run(args: argparse.Namespace, console: Console) -> int:
     """Compare, and print what stands against it."""
     findings = _findings(args)
     failed = any(found.severity is Severity.FAILURE for found in findings)
-    if args.json:
-        console.json(
-            [
-                {
-                    "severity": found.severity.value,
-                    "what": found.what,
-                    "message": found.message,
-                    "cure": found.cure,
-                }
-                for found in findings
-            ]
-        )
-        return exits.FOUND if failed else exits.DONE
     paint = {Severity.FAILURE: console.bad, Severity.WARNING: console.warn, Severity.NOTE: console.dim}
+    records, lines = [], []
     for found in findings:
-        console.line(paint[found.severity](f"{found.severity.value}: {found.what}: {found.message}"))
-        if found.cure:
-            console.line(f"  hint: {found.cure}")
-    if failed:
-        console.line("the query will not start from here")
-    else:
-        console.line(console.good("nothing that was given stands against the start"))
+        severity = found.severity.value
+        records.append(
+            {"severity": severity, "what": found.what, "message": found.message, "cure": found.cure}
+        )
+        lines.append(paint[found.severity](f"{severity}: {found.what}: {found.message}"))
+        lines += [f"  hint: {found.cure}"] if found.cure else []
+    good = console.good("nothing that was given stands against the start")
+    console.result(records, *lines, "the query will not start from here" if failed else good)
     return exits.FOUND if failed else exits.DONE
 
 
 def _findings(args: argparse.Namespace) -> tuple[PreflightFinding, ...]:
-    place = place_of(args)
+    address = address_of(args)
     operators = None
     if args.operators is not None:
         operators = tuple(name.strip() for name in args.operators.split(",") if name.strip())
     if args.at is None:
         return preflight(
-            place.url,
+            address.url,
             spark_version=args.spark_version,
             provider=args.provider,
             partitions=args.partitions,
             sources=args.sources,
             operators=operators,
-            options=plain_options(place.options),
+            options=plain_options(address.options),
         )
-    manifest = read_manifest(open_history(place), args.at)
+    manifest = chosen_manifest(open_history(address), args.at)
     offered = Offered(args.spark_version, args.provider, args.partitions, args.sources, operators)
     return check_preflight(recorded_in_manifest(manifest), offered)

@@ -7,9 +7,9 @@ from collections.abc import Iterator
 from dataclasses import asdict
 
 from pyspark_checkpoint.cli import exits, text
-from pyspark_checkpoint.cli.arguments import add_json, add_store_options, place_of
+from pyspark_checkpoint.cli.arguments import add_store_options, address_of
 from pyspark_checkpoint.cli.console import Console
-from pyspark_checkpoint.cli.target import open_parent
+from pyspark_checkpoint.cli.histories import open_parent
 from pyspark_checkpoint.store.meter import MeteredStore, MeterSnapshot
 from pyspark_checkpoint.store.probe import ProbeResult, probe_conditions
 
@@ -37,30 +37,28 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Say what the command takes."""
     parser.add_argument("url", metavar="URL", help="s3://bucket/prefix, gs://, az://, or a directory")
     add_store_options(parser, query=False)
-    add_json(parser)
 
 
 def run(args: argparse.Namespace, console: Console) -> int:
     """Try it and print what held."""
-    store = MeteredStore(open_parent(place_of(args)))
+    store = MeteredStore(open_parent(address_of(args)))
     result = probe_conditions(store)
     cost = store.snapshot()
-    if args.json:
-        console.json(
-            {
-                **asdict(result),
-                "conditional": result.conditional,
-                "url": store.url,
-                "notes": list(caveats(store.url)),
-                "milliseconds": dict(_times(cost)),
-            }
-        )
-    else:
-        _show(result, cost, store.url, console)
-    return exits.DONE if result.conditional else exits.FOUND
+    record = {
+        **asdict(result),
+        "conditional": result.conditional,
+        "url": store.url,
+        "notes": list(caveats(store.url)),
+        "milliseconds": dict(_times(cost)),
+    }
+    console.result(record, *_lines(result, cost, store.url, console))
+    if result.conditional:
+        return exits.DONE
+    console.hints(["use another store, or accept the risk with the option allowUnsafeStore=true"])
+    return exits.FOUND
 
 
-def _show(result: ProbeResult, cost: MeterSnapshot, url: str, console: Console) -> None:
+def _lines(result: ProbeResult, cost: MeterSnapshot, url: str, console: Console) -> Iterator[str]:
     rows = [
         (
             "yes" if getattr(result, name) else "no" if name == "nonce_kept" else "NO",
@@ -69,17 +67,16 @@ def _show(result: ProbeResult, cost: MeterSnapshot, url: str, console: Console) 
         )
         for name, promise, otherwise in _PROMISES
     ]
-    console.line(url)
-    console.lines(text.table(("", "promise", "if not"), rows))
+    yield url
+    yield from text.table(("", "promise", "if not"), rows)
     for caveat in caveats(url):
-        console.line(f"note: {caveat}")
+        yield f"note: {caveat}"
     times = ", ".join(f"{verb} {value:g} ms" for verb, value in _times(cost))
-    console.line(f"a request took: {times}")
+    yield f"a request took: {times}"
     if result.conditional:
-        console.line(console.good("two drivers on this store are kept apart"))
+        yield console.good("two drivers on this store are kept apart")
     else:
-        console.line(console.bad("nothing keeps two drivers on this store from overwriting each other"))
-        console.note("  hint: use another store, or accept the risk with the option allowUnsafeStore=true")
+        yield console.bad("nothing keeps two drivers on this store from overwriting each other")
 
 
 def caveats(url: str) -> Iterator[str]:

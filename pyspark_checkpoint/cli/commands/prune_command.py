@@ -4,18 +4,10 @@ from __future__ import annotations
 
 import argparse
 
-from pyspark_checkpoint.cli import exits, text
-from pyspark_checkpoint.cli.arguments import (
-    add_all,
-    add_dry_run,
-    add_json,
-    add_store,
-    parse_span_ms,
-    place_of,
-)
+from pyspark_checkpoint.cli import text
+from pyspark_checkpoint.cli.arguments import add_all, add_dry_run, add_store, parse_span_ms
 from pyspark_checkpoint.cli.console import Console
-from pyspark_checkpoint.cli.queries import Done, Query, find_several, run_on_each
-from pyspark_checkpoint.cli.target import open_history
+from pyspark_checkpoint.cli.histories import Done, run_on_histories
 from pyspark_checkpoint.errors import SettingsError
 from pyspark_checkpoint.history.checkpoint_store import CheckpointStore
 from pyspark_checkpoint.history.retention import PrunePlan, PruneResult
@@ -28,7 +20,6 @@ ckpt prune s3://bucket/tables/wc --keep 20
 ckpt prune s3://bucket/tables/wc --newer-than 7d --dry-run
 ckpt prune s3://bucket/checkpoints --keep 20 --all      every query below it
 """
-_NONE_YET = "no checkpoint yet"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -38,7 +29,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--keep", type=int, metavar="N", help="keep the newest N epochs")
     parser.add_argument("--newer-than", metavar="AGE", help="keep what is younger: 12h, 7d")
     add_dry_run(parser)
-    add_json(parser)
 
 
 def run(args: argparse.Namespace, console: Console) -> int:
@@ -48,26 +38,15 @@ def run(args: argparse.Namespace, console: Console) -> int:
     limit_ms = None
     if args.newer_than is not None:
         limit_ms = console.clock.now_ms() - parse_span_ms(args.newer_than)
-    place = place_of(args)
 
-    def work(history: CheckpointStore, _query: Query | None = None) -> Done:
+    def work(history: CheckpointStore, _label: str) -> Done:
         plan = history.plan_prune(args.keep, keep_newer_than_ms=limit_ms)
         if plan is None:
-            return Done(_NONE_YET, None)
+            return Done("no checkpoint yet", None)
         result = None if args.dry_run else history.execute_prune(plan)
         return Done(_line(plan, result), _record(plan, result))
 
-    names = find_several(place, every=args.all, must_ask=True)
-    if names is not None:
-        return run_on_each(place, names, console, work, as_json=args.json)
-    done = work(open_history(place))
-    if done.result is None:
-        console.note(done.line)
-    elif args.json:
-        console.json(done.result)
-    else:
-        console.line(done.line)
-    return exits.DONE
+    return run_on_histories(args, console, work, must_ask=True)
 
 
 def _record(plan: PrunePlan, result: PruneResult | None) -> dict[str, object]:
@@ -83,9 +62,9 @@ def _record(plan: PrunePlan, result: PruneResult | None) -> dict[str, object]:
 
 
 def _line(plan: PrunePlan, result: PruneResult | None) -> str:
-    kept = f"{ranges(plan.kept)} stay" if len(plan.kept) > 1 else f"{ranges(plan.kept)} stays"
+    kept = f"{text.ranges(plan.kept)} stay" if len(plan.kept) > 1 else f"{text.ranges(plan.kept)} stays"
     if plan.pinned:
-        kept += f", and savepoints at {ranges(plan.pinned)}"
+        kept += f", and savepoints at {text.ranges(plan.pinned)}"
     if result is None:
         return f"would remove {_checkpoints(plan.removed)}; {kept}"
     if result.stopped is not None:
@@ -95,15 +74,4 @@ def _line(plan: PrunePlan, result: PruneResult | None) -> str:
 
 
 def _checkpoints(numbers: tuple[int, ...]) -> str:
-    return f"{text.plural(len(numbers), 'checkpoint')} ({ranges(numbers)})" if numbers else "nothing"
-
-
-def ranges(numbers: tuple[int, ...]) -> str:
-    """Numbers in few words: ``1-4, 7``."""
-    found: list[list[int]] = []
-    for number in sorted(numbers):
-        if found and number == found[-1][1] + 1:
-            found[-1][1] = number
-        else:
-            found.append([number, number])
-    return ", ".join(str(low) if low == high else f"{low}-{high}" for low, high in found)
+    return f"{text.plural(len(numbers), 'checkpoint')} ({text.ranges(numbers)})" if numbers else "nothing"

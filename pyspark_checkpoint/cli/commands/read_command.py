@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any
 import orjson
 
 from pyspark_checkpoint.cli import exits, text
-from pyspark_checkpoint.cli.arguments import add_json, add_store, parse_options, place_of
+from pyspark_checkpoint.cli.arguments import add_options, add_store, address_of, parse_options
 from pyspark_checkpoint.cli.console import Console
-from pyspark_checkpoint.cli.target import REFERENCE, open_history, read_manifest
+from pyspark_checkpoint.cli.histories import REFERENCE, chosen_manifest, open_history
 
 if TYPE_CHECKING:
     from pyspark_checkpoint.restorer.checkpoint_rows import RowView
@@ -37,23 +37,17 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--limit", type=int, default=20, metavar="N", help="at most N rows (20); 0 is all")
     parser.add_argument("--count", action="store_true", help="only say how many rows there are")
     parser.add_argument("--operator", metavar="NAME", help="an operator's state, by name or number")
-    parser.add_argument(
-        "--state-option",
-        action="append",
-        default=[],
-        metavar="NAME=VALUE",
-        help="an option of Spark's statestore reader: joinSide=left, stateVarName=total",
-    )
+    told = "an option of Spark's statestore reader: joinSide=left, stateVarName=total"
+    add_options(parser, "--state-option", told)
     parser.add_argument("--out", metavar="PATH", help="write all rows there instead of printing them")
     parser.add_argument("--format", choices=FORMATS, default=FORMATS[0], help="of --out (parquet)")
-    add_json(parser)
 
 
 def run(args: argparse.Namespace, console: Console) -> int:
     """Read and print, or write."""
-    place = place_of(args)
-    history = open_history(place)
-    manifest = read_manifest(history, args.checkpoint)
+    address = address_of(args)
+    history = open_history(address)
+    manifest = chosen_manifest(history, args.checkpoint)
     from pyspark_checkpoint.restorer.checkpoint_rows import (  # noqa: PLC0415 - few need it
         RowSource,
         check_rows,
@@ -65,7 +59,7 @@ def run(args: argparse.Namespace, console: Console) -> int:
     columns = [name.strip() for name in (args.columns or "").split(",") if name.strip()]
     with local_session() as spark:
         source = RowSource(
-            spark, history, place.options, operator=args.operator, state=parse_options(args.state_option)
+            spark, history, address.options, operator=args.operator, state=parse_options(args.state_option)
         )
         with source:
             _put(choose_rows(source.rows(manifest), args.where, columns), args, console)
@@ -75,14 +69,11 @@ def run(args: argparse.Namespace, console: Console) -> int:
 def _put(view: RowView, args: argparse.Namespace, console: Console) -> None:
     if args.count:
         count = view.count()
-        if args.json:
-            console.json({"count": count})
-        else:
-            console.line(f"{count:,}")
+        console.result({"count": count}, f"{count:,}")
     elif args.out is not None:
         view.write(args.out, args.format)
         console.note(f"written to {args.out} as {args.format}")
-    elif args.json:
+    elif console.as_json:
         console.json(view.collect(args.limit))
     else:
         _show(view.columns, view.collect(args.limit), args.limit, console)

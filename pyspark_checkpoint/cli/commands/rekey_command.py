@@ -5,10 +5,10 @@ from __future__ import annotations
 import argparse
 
 from pyspark_checkpoint.cli import exits, text
-from pyspark_checkpoint.cli.arguments import KEY_FILE_OPTION, add_dry_run, add_json, add_store, place_of
+from pyspark_checkpoint.cli.arguments import KEY_FILE_OPTION, add_dry_run, add_store, address_of
 from pyspark_checkpoint.cli.console import Console
 from pyspark_checkpoint.crypto.keyring import find_key_ring
-from pyspark_checkpoint.errors import RefusedError, SettingsError
+from pyspark_checkpoint.errors import SettingsError, Unsupported
 from pyspark_checkpoint.history.control import read_control
 from pyspark_checkpoint.history.rekey import rekey
 from pyspark_checkpoint.history.store_cipher import is_encrypted
@@ -28,35 +28,28 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Say what the command takes."""
     add_store(parser)
     add_dry_run(parser)
-    add_json(parser)
 
 
 def run(args: argparse.Namespace, console: Console) -> int:
     """Rewrap the keys, or say which would be."""
-    place = place_of(args)
-    ring = find_key_ring(place.options.get(KEY_FILE_OPTION))
+    address = address_of(args)
+    ring = find_key_ring(address.options.get(KEY_FILE_OPTION))
     if ring is None:
         raise SettingsError("no key ring was given", hint="give --key-file, or set CKPT_KEY_FILE")
     store = open_object_store(
-        resolve_root(place.url, place.query, place.options), plain_options(place.options)
+        resolve_root(address.url, address.query, address.options), plain_options(address.options)
     )
     store_id = read_control(store).control.store_id
     if not is_encrypted(store):
-        raise RefusedError(f"{store.url} is not encrypted", hint="there is no key to wrap")
+        raise Unsupported(f"{store.url} is not encrypted", hint="there is no key to wrap")
     plan = rekey(store, store_id, ring, dry_run=args.dry_run)
-    if args.json:
-        console.json(
-            {
-                "active_key": plan.active_id,
-                "rewrapped": list(plan.rewrap),
-                "current": list(plan.current),
-                "dry_run": args.dry_run,
-            }
-        )
-    else:
-        verb = "would wrap" if args.dry_run else "wrapped"
-        console.line(
-            f"{verb} {text.plural(len(plan.rewrap), 'data key')} with {plan.active_id}; "
-            f"{len(plan.current)} had it already"
-        )
+    record = {
+        "active_key": plan.active_id,
+        "rewrapped": list(plan.rewrap),
+        "current": list(plan.current),
+        "dry_run": args.dry_run,
+    }
+    verb = "would wrap" if args.dry_run else "wrapped"
+    count = text.plural(len(plan.rewrap), "data key")
+    console.result(record, f"{verb} {count} with {plan.active_id}; {len(plan.current)} had it already")
     return exits.DONE

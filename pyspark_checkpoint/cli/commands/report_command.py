@@ -3,23 +3,30 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from dataclasses import asdict, replace
 from pathlib import Path
 
 from pyspark_checkpoint.cli import exits
-from pyspark_checkpoint.cli.arguments import Place, add_all, add_json, add_store, place_of
-from pyspark_checkpoint.cli.console import Console
-from pyspark_checkpoint.cli.page.document import Chapter, page
-from pyspark_checkpoint.cli.queries import Query, iter_queries
-from pyspark_checkpoint.cli.records import checkpoint_record
-from pyspark_checkpoint.cli.target import find_queries, open_history
+from pyspark_checkpoint.cli.arguments import Address, add_all, add_last, add_store, address_of, last_of
+from pyspark_checkpoint.cli.console import Console, error_line
+from pyspark_checkpoint.cli.histories import (
+    Query,
+    checkpoint_record,
+    find_queries,
+    iter_queries,
+    open_history,
+)
+from pyspark_checkpoint.cli.report_page import Chapter, page
 from pyspark_checkpoint.errors import CheckpointError, SettingsError
+from pyspark_checkpoint.format.manifest import ConnectorCheckpoint
 from pyspark_checkpoint.history.checkpoint_store import CheckpointStore
+from pyspark_checkpoint.history.overview import Overview
 from pyspark_checkpoint.registry.queries import QueryNames
 
 ABOUT = """Write a history, or those of all queries below URL, as one HTML page: a timeline with sizes,
-durations, requests, gaps, savepoints and generations. The page loads nothing and runs no script; it can be
-mailed, archived, and read on a phone."""
+durations, requests, gaps, savepoints and generations, and where the sources stand. The page loads
+nothing and runs no script; it can be mailed, archived, and read on a phone."""
 EXAMPLES = """
 ckpt report s3://bucket/checkpoints -o report.html
 ckpt report s3://bucket/tables/wc -o wc.html --last 200
@@ -31,21 +38,19 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_store(parser)
     add_all(parser)
     parser.add_argument("-o", "--out", required=True, metavar="FILE", help="where the page goes")
-    parser.add_argument("--last", type=int, metavar="N", help="only the newest N, and every savepoint")
-    add_json(parser)
+    add_last(parser)
 
 
 def run(args: argparse.Namespace, console: Console) -> int:
     """Write it."""
-    if args.last is not None and args.last < 1:
-        raise SettingsError(f"--last is {args.last}", hint="give at least 1")
-    place = place_of(args)
-    names = find_queries(place)
+    last = last_of(args)
+    address = address_of(args)
+    names = find_queries(address)
     failed: list[tuple[Query, CheckpointError]] = []
     if names is None:
-        chapters = [_only_chapter(place, args.last)]
+        chapters = [_only_chapter(address, last)]
     else:
-        chapters = list(_chapters(place, names, args.last, failed))
+        chapters = list(_chapters(address, names, last, failed))
     out = Path(args.out)
     try:
         out.write_text(page(chapters, console.clock.now_ms()), encoding="utf-8")
@@ -53,10 +58,11 @@ def run(args: argparse.Namespace, console: Console) -> int:
         raise SettingsError(
             f"cannot write {out}: {error.strerror or type(error).__name__}", hint="give another path to -o"
         ) from None
-    if args.json:
+    if console.as_json:
         records = [
             {
                 "url": chapter.url,
+                "sources": {name: asdict(source) for name, source in chapter.sources.items()},
                 "checkpoints": [checkpoint_record(one) for one in chapter.overview.entries],
             }
             for chapter in chapters
@@ -66,28 +72,38 @@ def run(args: argparse.Namespace, console: Console) -> int:
         count = sum(len(chapter.overview.entries) for chapter in chapters)
         console.line(f"{out}: {count} checkpoints, {out.stat().st_size:,} bytes; open it in a browser")
     for query, problem in failed:
-        console.note(f"query {query.label} is not on the page: {problem}")
+        console.note(f"query {query.label} is not on the page: {error_line(problem)}")
+    console.hints(problem.hint for _, problem in failed)
     return exits.FOUND if failed else exits.DONE
 
 
-def _only_chapter(place: Place, last: int | None) -> Chapter:
-    history = open_history(place)
-    overview = history.overview(last)
-    newest = overview.newest
-    name = (newest.query.name if newest is not None else "") or place.query or ""
-    return Chapter(name or history.store.url.rstrip("/").rpartition("/")[2], history.store.url, overview)
+def _only_chapter(address: Address, last: int | None) -> Chapter:
+    history = open_history(address)
+    chapter = _chapter("", history, last)
+    newest = chapter.overview.newest
+    name = (newest.query.name if newest is not None else "") or address.query or ""
+    return replace(chapter, title=name or chapter.url.rstrip("/").rpartition("/")[2])
 
 
 def _chapters(
-    place: Place, names: QueryNames, last: int | None, failed: list[tuple[Query, CheckpointError]]
+    address: Address, names: QueryNames, last: int | None, failed: list[tuple[Query, CheckpointError]]
 ) -> Iterator[Chapter]:
     """A chapter for each query; those that cannot have one go to ``failed``, with the reason."""
-    for query in iter_queries(place, names):
+    for query in iter_queries(address, names):
         try:
-            if query.problem is not None:
-                raise query.problem
-            overview = CheckpointStore.open(query.url, place.options).overview(last)
+            yield _chapter(query.label, query.open(address), last)
         except CheckpointError as error:
             failed.append((query, error))
-        else:
-            yield Chapter(query.label, query.url, overview)
+
+
+def _chapter(title: str, history: CheckpointStore, last: int | None) -> Chapter:
+    overview = history.overview(last)
+    return Chapter(title, history.store.url, overview, _sources(history, overview))
+
+
+def _sources(history: CheckpointStore, overview: Overview) -> Mapping[str, ConnectorCheckpoint]:
+    """Where the sources stand; nothing where the newest checkpoint cannot be read, which the page tells."""
+    if overview.newest is None or overview.newest.problem is not None:
+        return {}
+    manifest = history.load_by_id(overview.newest.number)
+    return {} if manifest is None else manifest.source_offsets

@@ -7,9 +7,15 @@ from contextlib import ExitStack
 from dataclasses import asdict
 
 from pyspark_checkpoint.cli import exits, text
-from pyspark_checkpoint.cli.arguments import add_dry_run, add_json, add_store, parse_options, place_of
+from pyspark_checkpoint.cli.arguments import (
+    add_dry_run,
+    add_options,
+    add_store,
+    address_of,
+    parse_options,
+)
 from pyspark_checkpoint.cli.console import Console
-from pyspark_checkpoint.cli.target import REFERENCE
+from pyspark_checkpoint.cli.histories import REFERENCE
 from pyspark_checkpoint.history.lookup import LATEST, parse_timestamp_ms
 from pyspark_checkpoint.restorer.api import RestoreRequest, dry_run, execute_restore
 from pyspark_checkpoint.restorer.plan import RestorePlan, parse_point
@@ -62,35 +68,32 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="roll the query's ckpt-sink table back to the same epoch",
     )
     parser.add_argument(
-        "--partitions", type=int, metavar="N", help="repartition the state to N (starts Spark 4.2 or newer)"
+        "--partitions",
+        type=int,
+        metavar="N",
+        help="repartition the state to N (starts Spark 4.2 or newer)",
     )
     for name, what in (("location", "location"), ("sink", "query's table")):
-        parser.add_argument(
-            f"--{name}-option",
-            action="append",
-            default=[],
-            metavar="NAME=VALUE",
-            help=f"an option of the {what}'s store, if they are not the history's",
-        )
+        told = f"an option of the {what}'s store, if they are not the history's"
+        add_options(parser, f"--{name}-option", told)
     add_dry_run(parser)
-    add_json(parser)
 
 
 def run(args: argparse.Namespace, console: Console) -> int:
     """Restore, or say what that would do."""
-    place = place_of(args)
+    address = address_of(args)
     request = RestoreRequest(
-        place.url,
+        address.url,
         args.to,
         args.at,
         epoch=args.epoch,
         timestamp_ms=None if args.as_of is None else parse_timestamp_ms(args.as_of, "--as-of"),
-        query=place.query,
+        query=address.query,
         point=parse_point(args.point),
         clone=args.clone,
         rollback_sink=args.rollback_sink,
         partitions=args.partitions,
-        options=place.options,
+        options=address.options,
         location_options=parse_options(args.location_option) or None,
         sink_options=parse_options(args.sink_option) or None,
     )
@@ -104,17 +107,15 @@ def run(args: argparse.Namespace, console: Console) -> int:
             spark = stack.enter_context(local_session())
         progress = stack.enter_context(console.bar("restore"))
         report = execute_restore(request, spark=spark, progress=progress)
-    if args.json:
-        console.json(asdict(report))
-        return exits.DONE
     verb = "finished the interrupted restore of" if report.resumed else "restored"
-    console.line(
-        f"{verb} checkpoint {report.checkpoint_id} (epoch {report.epoch}) into {report.location}: "
-        f"{text.plural(report.files, 'file')}, {text.size(report.size_bytes)}"
-    )
     kind = "a clone, query" if args.clone else "query"
-    console.line(f"start {kind} {report.query_id} with checkpointLocation {report.location}")
-    console.line(_describe_point(report.point, report.batch_id))
+    console.result(
+        asdict(report),
+        f"{verb} checkpoint {report.checkpoint_id} (epoch {report.epoch}) into {report.location}: "
+        f"{text.plural(report.files, 'file')}, {text.size(report.size_bytes)}",
+        f"start {kind} {report.query_id} with checkpointLocation {report.location}",
+        _describe_point(report.point, report.batch_id),
+    )
     return exits.DONE
 
 
@@ -125,40 +126,37 @@ def _describe_point(point: RestorePoint, batch_id: int) -> str:
 
 
 def _show_plan(plan: RestorePlan, args: argparse.Namespace, console: Console) -> int:
-    if args.json:
-        console.json(
-            {
-                "checkpoint_id": plan.checkpoint_id,
-                "epoch": plan.epoch,
-                "batch_id": plan.batch_id,
-                "point": plan.point.value,
-                "query_id": None if args.clone else plan.query_id,
-                "location": args.to,
-                "files": [file.path for file in plan.files],
-                "size_bytes": plan.total_bytes,
-                "resumes": plan.resumes,
-                "sink_rollback_to": plan.table_target,
-                "newest_id": plan.newest_id,
-                "partitions": plan.partitions,
-                "dry_run": True,
-            }
-        )
-        return exits.DONE
-    console.line(
+    record = {
+        "checkpoint_id": plan.checkpoint_id,
+        "epoch": plan.epoch,
+        "batch_id": plan.batch_id,
+        "point": plan.point.value,
+        "query_id": None if args.clone else plan.query_id,
+        "location": args.to,
+        "files": [file.path for file in plan.files],
+        "size_bytes": plan.total_bytes,
+        "resumes": plan.resumes,
+        "sink_rollback_to": plan.table_target,
+        "newest_id": plan.newest_id,
+        "partitions": plan.partitions,
+        "dry_run": True,
+    }
+    lines = [
         f"would restore checkpoint {plan.checkpoint_id} (epoch {plan.epoch}) into {args.to}: "
-        f"{text.plural(len(plan.files), 'file')}, {text.size(plan.total_bytes)}"
-    )
-    console.line(_describe_point(plan.point, plan.batch_id))
+        f"{text.plural(len(plan.files), 'file')}, {text.size(plan.total_bytes)}",
+        _describe_point(plan.point, plan.batch_id),
+    ]
     if plan.resumes:
-        console.line("would finish the restore into it that was interrupted")
+        lines.append("would finish the restore into it that was interrupted")
     if args.clone:
-        console.line("would give it a new query id; the history stays as it is")
+        lines.append("would give it a new query id; the history stays as it is")
     elif plan.newest_id != plan.checkpoint_id:
-        console.line(f"would record a rollback from checkpoint {plan.newest_id}, and fence whoever writes")
+        lines.append(f"would record a rollback from checkpoint {plan.newest_id}, and fence whoever writes")
     else:
-        console.line("would take the history over, and fence whoever writes")
+        lines.append("would take the history over, and fence whoever writes")
     if plan.partitions is not None:
-        console.line(f"would repartition the state to {plan.partitions}, by Spark")
+        lines.append(f"would repartition the state to {plan.partitions}, by Spark")
     if plan.table_target is not None:
-        console.line(f"would roll the query's table back to its checkpoint {plan.table_target}")
+        lines.append(f"would roll the query's table back to its checkpoint {plan.table_target}")
+    console.result(record, *lines)
     return exits.DONE

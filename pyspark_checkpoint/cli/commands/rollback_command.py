@@ -6,10 +6,9 @@ import argparse
 
 from pyspark_checkpoint.capture.commit_log import seal_known
 from pyspark_checkpoint.cli import exits, text
-from pyspark_checkpoint.cli.arguments import add_dry_run, add_json, add_store, place_of
+from pyspark_checkpoint.cli.arguments import add_dry_run, add_store, address_of
 from pyspark_checkpoint.cli.console import Console
-from pyspark_checkpoint.cli.records import checkpoint_record
-from pyspark_checkpoint.cli.target import REFERENCE, open_history, read_manifest
+from pyspark_checkpoint.cli.histories import REFERENCE, checkpoint_record, chosen_manifest, open_history
 from pyspark_checkpoint.history.overview import entry_of
 
 ABOUT = """Make the content of an earlier checkpoint the newest one, as a recorded rollback.
@@ -27,32 +26,27 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_store(parser)
     parser.add_argument("checkpoint", metavar="CHECKPOINT", help=REFERENCE)
     add_dry_run(parser)
-    add_json(parser)
 
 
 def run(args: argparse.Namespace, console: Console) -> int:
     """Roll back, or say what that would do."""
-    place = place_of(args)
-    history = open_history(place)
-    target = read_manifest(history, args.checkpoint)
+    address = address_of(args)
+    history = open_history(address)
+    target = chosen_manifest(history, args.checkpoint)
     if args.dry_run:
         newest = max(history.list_ids())
-        if args.json:
-            console.json({"target": checkpoint_record(entry_of(target)), "newest_id": newest})
-        else:
-            when = f"epoch {target.epoch}, made {text.moment(target.timestamp_ms)}"
-            console.line(
-                f"would make checkpoint {newest + 1} of checkpoint {target.checkpoint_id} ({when}); "
-                f"the newest now is {newest}"
-            )
-        return exits.DONE
-    seal_known(history, target.checkpoint_id, place.options, typed_url=place.url)
-    made = history.rollback(target.checkpoint_id)
-    if args.json:
-        console.json(checkpoint_record(entry_of(made)))
-    else:
-        console.line(
-            f"checkpoint {made.checkpoint_id} is the newest now, with the content of checkpoint "
-            f"{target.checkpoint_id} (epoch {made.epoch}); whoever was writing is fenced"
+        when = f"epoch {target.epoch}, made {text.moment(target.timestamp_ms)}"
+        console.result(
+            {"target": checkpoint_record(entry_of(target)), "newest_id": newest},
+            f"would make checkpoint {newest + 1} of checkpoint {target.checkpoint_id} ({when}); "
+            f"the newest now is {newest}",
         )
+        return exits.DONE
+    seal_known(history, target.checkpoint_id, address.options, typed_url=address.url)
+    made = history.rollback(target.checkpoint_id)
+    console.result(
+        checkpoint_record(entry_of(made)),
+        f"checkpoint {made.checkpoint_id} is the newest now, with the content of checkpoint "
+        f"{target.checkpoint_id} (epoch {made.epoch}); whoever was writing is fenced",
+    )
     return exits.DONE

@@ -5,15 +5,12 @@ from __future__ import annotations
 import argparse
 
 from pyspark_checkpoint.capture.commit_log import seal_known
-from pyspark_checkpoint.cli import exits, text
-from pyspark_checkpoint.cli.arguments import Place, add_all, add_dry_run, add_json, add_store, place_of
+from pyspark_checkpoint.cli import text
+from pyspark_checkpoint.cli.arguments import Address, add_all, add_dry_run, add_store, address_of
 from pyspark_checkpoint.cli.console import Console
-from pyspark_checkpoint.cli.queries import Done, Query, find_several, run_on_each
-from pyspark_checkpoint.cli.target import REFERENCE, open_history, read_manifest
-from pyspark_checkpoint.errors import RefusedError, SettingsError
-from pyspark_checkpoint.format.manifest import CheckpointManifest
+from pyspark_checkpoint.cli.histories import REFERENCE, Done, chosen_manifest, run_on_histories
+from pyspark_checkpoint.errors import NoCheckpoint, SettingsError
 from pyspark_checkpoint.history.checkpoint_store import CheckpointStore
-from pyspark_checkpoint.history.savepoint import Savepoint
 
 ABOUT = """Keep a checkpoint, the newest by default, under a name: retention never removes it.
 Without NAME the savepoints are listed. Repeating it changes nothing."""
@@ -24,7 +21,6 @@ ckpt savepoint s3://bucket/tables/wc good --at 41
 ckpt savepoint s3://bucket/tables/wc                    list them
 ckpt savepoint s3://bucket/tables/wc good --remove      forget it; what only it kept is deleted
 """
-_NONE = "no savepoints"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -35,67 +31,27 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--at", default="latest", metavar="CHECKPOINT", help=f"{REFERENCE} (the default)")
     parser.add_argument("--remove", action="store_true", help="forget the savepoint NAME")
     add_dry_run(parser)
-    add_json(parser)
 
 
 def run(args: argparse.Namespace, console: Console) -> int:
     """List, add or remove."""
     if args.name is None and args.remove:
         raise SettingsError("--remove needs the name of a savepoint", hint="ckpt savepoint URL lists them")
-    place = place_of(args)
+    address = address_of(args)
 
-    def work(history: CheckpointStore, _query: Query | None = None) -> Done:
+    def work(history: CheckpointStore, _label: str) -> Done:
         if args.name is None:
-            points = _find_points(history)
-            told = ", ".join(f"{point.name} ({point.number})" for point, _ in points)
-            return Done(told or _NONE, [_point_record(*point) for point in points])
-        return _remove(history, args) if args.remove else _keep(history, place, args)
+            return _list(history, console)
+        return _remove(history, args) if args.remove else _keep(history, address, args)
 
-    names = find_several(place, every=args.all, must_ask=args.name is not None)
-    if names is not None:
-        return run_on_each(place, names, console, work, as_json=args.json)
-    history = open_history(place)
-    if args.name is None and not args.json:
-        _show_points(_find_points(history), console)
-        return exits.DONE
-    done = work(history)
-    if args.json:
-        console.json(done.result)
-    else:
-        console.line(done.line)
-    return exits.DONE
+    return run_on_histories(args, console, work, must_ask=args.name is not None)
 
 
-def _keep(history: CheckpointStore, place: Place, args: argparse.Namespace) -> Done:
-    manifest = read_manifest(history, args.at)
-    number = manifest.checkpoint_id
-    if not args.dry_run:
-        history.savepoint(args.name, number)
-        seal_known(history, number, place.options, typed_url=place.url)
-    verb = "would keep" if args.dry_run else "keeps"
-    return Done(
-        f"{args.name} {verb} checkpoint {number} (epoch {manifest.epoch})",
-        {"name": args.name, "checkpoint_id": number, "epoch": manifest.epoch},
-    )
-
-
-def _find_points(history: CheckpointStore) -> list[tuple[Savepoint, CheckpointManifest | None]]:
-    return [(point, history.load_by_id(point.number)) for point in history.savepoints()]
-
-
-def _point_record(point: Savepoint, manifest: CheckpointManifest | None) -> dict[str, object]:
-    return {
-        "name": point.name,
-        "checkpoint_id": point.number,
-        "epoch": None if manifest is None else manifest.epoch,
-        "timestamp_ms": None if manifest is None else manifest.timestamp_ms,
-    }
-
-
-def _show_points(found: list[tuple[Savepoint, CheckpointManifest | None]], console: Console) -> None:
-    if not found:
-        console.line(_NONE)
-        return
+def _list(history: CheckpointStore, console: Console) -> Done:
+    points = history.savepoints()
+    manifests = [history.load_by_id(point.number) for point in points]
+    if not points:
+        return Done("no savepoints", [])
     rows = [
         (
             point.name,
@@ -104,15 +60,39 @@ def _show_points(found: list[tuple[Savepoint, CheckpointManifest | None]], conso
             "" if manifest is None else text.moment(manifest.timestamp_ms),
             "" if manifest is None else text.size(manifest.total_size_bytes),
         )
-        for point, manifest in found
+        for point, manifest in zip(points, manifests, strict=True)
     ]
-    console.table(("savepoint", ">id", ">epoch", "made", ">size"), rows)
+    records = [
+        {
+            "name": point.name,
+            "checkpoint_id": point.number,
+            "epoch": None if manifest is None else manifest.epoch,
+            "timestamp_ms": None if manifest is None else manifest.timestamp_ms,
+        }
+        for point, manifest in zip(points, manifests, strict=True)
+    ]
+    head, *body = text.table(("savepoint", ">id", ">epoch", "made", ">size"), rows)
+    told = ", ".join(f"{point.name} ({point.number})" for point in points)
+    return Done(told, records, alone=(console.bold(head), *body))
+
+
+def _keep(history: CheckpointStore, address: Address, args: argparse.Namespace) -> Done:
+    manifest = chosen_manifest(history, args.at)
+    checkpoint_id = manifest.checkpoint_id
+    if not args.dry_run:
+        history.savepoint(args.name, checkpoint_id)
+        seal_known(history, checkpoint_id, address.options, typed_url=address.url)
+    verb = "would keep" if args.dry_run else "keeps"
+    return Done(
+        f"{args.name} {verb} checkpoint {checkpoint_id} (epoch {manifest.epoch})",
+        {"name": args.name, "checkpoint_id": checkpoint_id, "epoch": manifest.epoch},
+    )
 
 
 def _remove(history: CheckpointStore, args: argparse.Namespace) -> Done:
     known = {point.name: point.number for point in history.savepoints()}
     if args.name not in known:
-        raise RefusedError(f"there is no savepoint {args.name!r}", hint="ckpt savepoint URL lists them")
+        raise NoCheckpoint(f"there is no savepoint {args.name!r}", hint="ckpt savepoint URL lists them")
     deleted = 0 if args.dry_run else history.remove_savepoint(args.name).object_count
     result = {"name": args.name, "checkpoint_id": known[args.name], "deleted_objects": deleted}
     if args.dry_run:

@@ -7,12 +7,11 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from pyspark_checkpoint.cli import exits, text
-from pyspark_checkpoint.cli.arguments import add_json, add_store, place_of
+from pyspark_checkpoint.cli.arguments import add_store, address_of
 from pyspark_checkpoint.cli.console import Console
-from pyspark_checkpoint.cli.target import REFERENCE, open_history, read_manifest
+from pyspark_checkpoint.cli.histories import REFERENCE, chosen_manifest, open_history, source_rows
 from pyspark_checkpoint.format.manifest import CheckpointManifest, OperatorSnapshotEntry
 from pyspark_checkpoint.format.manifest_codec import manifest_fields
-from pyspark_checkpoint.history.manifest_diff import flatten_offsets
 from pyspark_checkpoint.history.overview import Entry, entry_of
 
 ABOUT = (
@@ -30,14 +29,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Say what the command takes."""
     add_store(parser)
     parser.add_argument("checkpoint", nargs="?", default="latest", metavar="CHECKPOINT", help=REFERENCE)
-    add_json(parser)
 
 
 def run(args: argparse.Namespace, console: Console) -> int:
     """Print it."""
-    history = open_history(place_of(args))
-    manifest = read_manifest(history, args.checkpoint)
-    if args.json:
+    history = open_history(address_of(args))
+    manifest = chosen_manifest(history, args.checkpoint)
+    if console.as_json:
         console.json(manifest_record(manifest))
         return exits.DONE
     names = [found.name for found in history.savepoints() if found.number == manifest.checkpoint_id]
@@ -53,7 +51,9 @@ def manifest_record(manifest: CheckpointManifest) -> dict[str, Any]:
 
 def _show(manifest: CheckpointManifest, entry: Entry, console: Console) -> None:
     console.lines(text.pairs(_facts(manifest, entry, console.clock.now_ms())))
-    _section(console, "sources", ("source", "offset", ">at"), _source_rows(manifest))
+    _section(
+        console, "sources", ("source", "offset", ">at"), source_rows(manifest.source_offsets, _OFFSETS)
+    )
     heads = ("operator", "kind", ">partitions", ">snapshots", ">deltas", ">size")
     _section(console, "operators", heads, [_operator_row(*item) for item in manifest.operators.items()])
     _section(console, "sinks", ("sink", ">epoch", "status"), _sink_rows(manifest))
@@ -95,23 +95,6 @@ def _facts(manifest: CheckpointManifest, entry: Entry, now_ms: int) -> Iterator[
     for sink in manifest.sinks:
         yield "sink", " ".join(filter(None, (sink.kind, sink.target, sink.native_version)))
     yield "key", manifest.encryption_key_id or ""
-
-
-def _source_rows(manifest: CheckpointManifest) -> list[tuple[str, str, str]]:
-    rows: list[tuple[str, str, str]] = []
-    for name, source in ((name, manifest.source_offsets.get(name)) for name in manifest.source_names):
-        if source is None:
-            continue
-        what = source.metadata.get("description", "")
-        label = f"{name} ({text.short(what, 60)})" if what else name
-        found = list(flatten_offsets(source).items()) or [("", "not begun")]
-        rows += [
-            (label if at == 0 else "", key, text.short(value, 60))
-            for at, (key, value) in enumerate(found[:_OFFSETS])
-        ]
-        if len(found) > _OFFSETS:
-            rows.append(("", f"and {len(found) - _OFFSETS} more", ""))
-    return rows
 
 
 def _operator_row(name: str, entry: OperatorSnapshotEntry) -> tuple[str, ...]:

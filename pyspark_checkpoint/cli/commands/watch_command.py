@@ -4,17 +4,21 @@ from __future__ import annotations
 
 import argparse
 import shutil
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 from pyspark_checkpoint.cli import exits, text
-from pyspark_checkpoint.cli.arguments import Place, add_json, add_store, parse_span_ms, place_of
-from pyspark_checkpoint.cli.console import Console
-from pyspark_checkpoint.cli.records import checkpoint_record
-from pyspark_checkpoint.cli.target import find_names, open_history
-from pyspark_checkpoint.cli.watching import Look, Unreadable, Watched, changes
+from pyspark_checkpoint.cli.arguments import Address, add_store, address_of, parse_span_ms
+from pyspark_checkpoint.cli.console import Console, error_line
+from pyspark_checkpoint.cli.histories import checkpoint_cells, checkpoint_record, find_names, open_history
+from pyspark_checkpoint.errors import CheckpointError, FormatError, Unavailable
+from pyspark_checkpoint.format.records import Control
 from pyspark_checkpoint.history.checkpoint_store import CheckpointStore
-from pyspark_checkpoint.history.overview import Entry
+from pyspark_checkpoint.history.control import savepoints
+from pyspark_checkpoint.history.head import Head, find_head, lost_problem
+from pyspark_checkpoint.history.overview import Entry, entry_of, names_by_number
+from pyspark_checkpoint.listener.health import find_health
 from pyspark_checkpoint.registry.queries import QueryRoot, history_url
 from pyspark_checkpoint.store.base import ObjectStore
 
@@ -27,6 +31,8 @@ ckpt watch s3://bucket/tables/wc --interval 10s
 ckpt watch /data/ckpt --json                        one JSON object for each change
 ckpt watch /data/ckpt --once                        one look, for scripts
 """
+KEPT = 12
+"""How many of the newest checkpoints are remembered, and read at most when many came at once."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -34,14 +40,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_store(parser)
     parser.add_argument("--interval", default="2s", metavar="TIME", help="between two looks (2s)")
     parser.add_argument("--once", action="store_true", help="look once and end")
-    add_json(parser)
 
 
 def run(args: argparse.Namespace, console: Console) -> int:
     """Look until interrupted, or once: then the status says whether something is wrong."""
     seconds = max(0.1, parse_span_ms(args.interval) / 1000)
-    watched = _watched(place_of(args))
-    drawn = console.is_terminal and not args.json
+    watched = _watched(address_of(args))
+    drawn = console.is_terminal and not console.as_json
     try:
         looks = _watch(watched, args, console, seconds, View(console) if drawn else None)
     except KeyboardInterrupt:
@@ -51,19 +56,19 @@ def run(args: argparse.Namespace, console: Console) -> int:
     return exits.FOUND if any(look.problem is not None for look in looks) else exits.DONE
 
 
-def _watched(place: Place) -> list[Watched | Unreadable]:
-    parent, names = find_names(place)
+def _watched(address: Address) -> list[Watched | Unreadable]:
+    parent, names = find_names(address)
     if not (names.roots or names.damaged):
-        return [Watched("", open_history(place))]
-    readable: list[Watched | Unreadable] = [_watch_query(place, root, parent) for root in names.roots]
-    return readable + [Unreadable(one.name, one.problem) for one in names.damaged]
+        return [Watched("", open_history(address))]
+    readable: list[Watched | Unreadable] = [_watch_query(address, root, parent) for root in names.roots]
+    return readable + [Unreadable(one.name, one.error()) for one in names.damaged]
 
 
-def _watch_query(place: Place, root: QueryRoot, parent: ObjectStore) -> Watched:
+def _watch_query(address: Address, root: QueryRoot, parent: ObjectStore) -> Watched:
     def open_query() -> CheckpointStore:
-        return CheckpointStore.open(history_url(place.url, root, place.options), place.options)
+        return CheckpointStore.open(history_url(address.url, root, address.options), address.options)
 
-    if place.query is not None:  # the only one: whatever is wrong with it ends the command
+    if address.query is not None:  # the only one: whatever is wrong with it ends the command
         return Watched("", open_query(), parent, root.query_id)
     return Watched(root.name or root.query_id, open_query, parent, root.query_id)
 
@@ -82,29 +87,31 @@ def _watch(
             view.draw(view_lines(watched, looks, console.clock.now_ms()), final=args.once)
         else:
             for one, then, now in zip(watched, before, looks, strict=True):
-                _tell(one.label, then, now, console, as_json=args.json)
+                _tell(one.label, then, now, console)
         if args.once:
             return looks
         before = list(looks)
         console.clock.sleep(seconds)
 
 
-def _tell(label: str, then: Look | None, now: Look, console: Console, *, as_json: bool) -> None:
+def _tell(label: str, then: Look | None, now: Look, console: Console) -> None:
     for event, what in changes(then, now):
-        if as_json:
-            console.json_line(_record(label, event, what, console.clock.now_ms()))
+        hint = now.hint if event == "problem" else None
+        if console.as_json:
+            console.json_line(_record(label, event, what, hint, console.clock.now_ms()))
         else:
             head = f"{label}: " if label else ""
             told = entry_line(what) if isinstance(what, Entry) else what
             when = what.timestamp_ms if isinstance(what, Entry) else console.clock.now_ms()
             console.tell(f"{text.moment(when)}  {head}{told}")
+            console.hints([hint])
 
 
-def _record(label: str, event: str, what: Entry | str, now_ms: int) -> dict[str, Any]:
+def _record(label: str, event: str, what: Entry | str, hint: str | None, now_ms: int) -> dict[str, Any]:
     record: dict[str, Any] = {"event": event, "query": label or None, "seen_ms": now_ms}
     if isinstance(what, Entry):
         return {**record, **checkpoint_record(what)}
-    return {**record, "message": what}
+    return {**record, "message": what, "hint": hint}
 
 
 def entry_line(entry: Entry) -> str:
@@ -122,20 +129,20 @@ def view_lines(watched: Sequence[Watched | Unreadable], looks: Sequence[Look], n
     """The whole view. Pure."""
     if len(looks) == 1:
         return _history_lines(watched[0].label, looks[0], now_ms)
-    heads = ("query", ">newest", ">epoch", "kind", ">age", ">size", ">new", ">gen", ">savepoints", "")
+    heads = (">epoch", "kind", ">age", ">size", ">new", ">gen")
     rows = []
     for one, look in zip(watched, looks, strict=True):
-        cells = _cells(look.newest, now_ms) if look.newest is not None else ("none",) + ("",) * 7
-        number, epoch, kind, age, size, new, _, generation = cells
-        row = (one.label, number, epoch, kind, age, size, new, generation)
-        rows.append((*row, str(len(look.savepoints)), look.problem or ""))
-    return text.table(heads, rows)
+        newest = look.newest
+        cells = [""] * len(heads) if newest is None else checkpoint_cells(heads, newest, now_ms)
+        checkpoint_id = "none" if newest is None else str(newest.number)
+        rows.append((one.label, checkpoint_id, *cells, str(len(look.savepoints)), look.problem or ""))
+    return text.table(("query", ">newest", *heads, ">savepoints", ""), rows)
 
 
 def _history_lines(label: str, look: Look, now_ms: int) -> list[str]:
     lines = [label] if label else []
     if look.problem is not None:
-        lines.append(f"problem: {look.problem}")
+        lines += [f"problem: {look.problem}", *([f"  hint: {look.hint}"] if look.hint else [])]
     if look.newest is None:
         return [*lines, "no checkpoint yet"]
     query = look.newest.query
@@ -144,25 +151,16 @@ def _history_lines(label: str, look: Look, now_ms: int) -> list[str]:
         (
             ("query", named),
             ("run", f"{look.newest.run_id} (generation {look.newest.generation})"),
-            ("savepoints", ", ".join(f"{name} ({number})" for name, number in look.savepoints)),
+            (
+                "savepoints",
+                ", ".join(f"{name} ({checkpoint_id})" for name, checkpoint_id in look.savepoints),
+            ),
             ("kept from", str(look.floor)),
         )
     )
     heads = (">id", ">epoch", "kind", ">age", ">size", ">new", ">took", ">gen")
-    return [*lines, "", *text.table(heads, [_cells(entry, now_ms) for entry in reversed(look.entries)])]
-
-
-def _cells(entry: Entry, now_ms: int) -> tuple[str, ...]:
-    return (
-        str(entry.number),
-        str(entry.epoch),
-        "" if entry.kind is None else entry.kind.value,
-        text.age(entry.timestamp_ms, now_ms),
-        text.size(entry.total_size_bytes),
-        text.size(entry.new_bytes),
-        "" if entry.staged_ms is None else text.span(entry.staged_ms),
-        str(entry.generation),
-    )
+    rows = [checkpoint_cells(heads, entry, now_ms) for entry in reversed(look.entries)]
+    return [*lines, "", *text.table(heads, rows)]
 
 
 class View:
@@ -179,3 +177,136 @@ class View:
         shown = [text.short(text.printable(line), columns - 1) for line in lines[: rows - 2]] + foot
         self._console.redraw(shown, self._height)
         self._height = len(shown)
+
+
+# --- a history under watch: a look costs a few requests while nothing happens --------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Look:
+    """A history at one moment: its newest checkpoints, ascending, and what is kept of the older ones."""
+
+    entries: tuple[Entry, ...] = ()
+    savepoints: tuple[tuple[str, int], ...] = ()
+    floor: int = 1
+    problem: str | None = None
+    hint: str | None = None
+    """What to do about the problem, if that is known."""
+
+    @property
+    def newest(self) -> Entry | None:
+        """The head."""
+        return self.entries[-1] if self.entries else None
+
+
+class Watched:
+    """One history under watch."""
+
+    def __init__(
+        self,
+        label: str,
+        history: CheckpointStore | Callable[[], CheckpointStore],
+        parent: ObjectStore | None = None,
+        query_id: str = "",
+    ) -> None:
+        """``parent`` is the store that queries share, where it is told if captures of ``query_id`` fail.
+
+        A history that is not open yet is opened by the first look that can, and all that is wrong with it
+        is a problem, since it is one of several. One that is open is watched alone.
+        """
+        self.label = label
+        self._parent = parent
+        self._query_id = query_id
+        self._history = history
+        self._is_alone = isinstance(history, CheckpointStore)
+        self._head: Head | None = None
+        self._entries: dict[int, Entry] = {}
+
+    def look(self) -> Look:
+        """Look once. A store that does not answer and a damaged head are problems, not errors.
+
+        Raises everything else of a history that is watched alone: another look would find the same.
+        """
+        try:
+            if not isinstance(self._history, CheckpointStore):
+                self._history = self._history()
+            history = self._history
+            head = find_head(history.store, cached=self._head, mac=history.authenticator())
+            problem = self._failing_captures()
+            if head is None:
+                return Look(problem=problem)
+            self._read_new(history, head)
+        except CheckpointError as error:
+            if self._is_alone and not isinstance(error, FormatError | Unavailable):
+                raise
+            return Look(tuple(self._entries.values()), problem=error_line(error), hint=error.hint)
+        self._head = head
+        if head.lost is not None:
+            problem = f"checkpoint {head.lost} {lost_problem(head.lost, head.number)}"
+        return replace(self._seen(head.control), problem=problem)
+
+    def _failing_captures(self) -> str | None:
+        found = find_health(self._parent, self._query_id) if self._parent is not None else None
+        return (
+            None if found is None else f"captures fail since {text.moment(found.since_ms)}: {found.message}"
+        )
+
+    def _read_new(self, history: CheckpointStore, head: Head) -> None:
+        last = self._head.number if self._head is not None else 0
+        first = max(last + 1, head.control.floor, head.number - KEPT + 1)
+        for checkpoint_id in range(first, head.number):
+            found = history.load_by_id(checkpoint_id)
+            if found is not None:
+                self._entries[checkpoint_id] = entry_of(found)
+        self._entries[head.number] = entry_of(head.manifest)
+        for checkpoint_id in sorted(self._entries)[:-KEPT]:
+            del self._entries[checkpoint_id]
+
+    def _seen(self, control: Control) -> Look:
+        names = names_by_number(control)
+        entries = tuple(
+            replace(entry, savepoints=names.get(checkpoint_id, ()))
+            for checkpoint_id, entry in sorted(self._entries.items())
+            if checkpoint_id >= control.floor or checkpoint_id in names
+        )
+        pins = tuple((name, pin.number) for name, pin in savepoints(control).items())
+        return Look(entries, pins, control.floor)
+
+
+@dataclass(frozen=True, slots=True)
+class Unreadable:
+    """A query whose name cannot be followed: it is shown among the others, with the reason."""
+
+    label: str
+    problem: CheckpointError
+
+    def look(self) -> Look:
+        """Say why."""
+        return Look(problem=error_line(self.problem), hint=self.problem.hint)
+
+
+def changes(before: Look | None, after: Look) -> Iterator[tuple[str, Entry | str]]:
+    """What is new since the look before, and of what kind it is. Pure."""
+    if before is None:
+        if after.newest is not None:
+            yield "checkpoint", after.newest
+        if after.problem is not None:
+            yield "problem", after.problem
+        return
+    last = before.newest.number if before.newest is not None else 0
+    for entry in after.entries:
+        if entry.number > last:
+            yield "checkpoint", entry
+    if after.problem is not None and after.problem != before.problem:
+        yield "problem", after.problem
+    if after.problem is not None:
+        return
+    if before.problem is not None:
+        yield "well", "all is well again"
+        return
+    for name, checkpoint_id in sorted(set(after.savepoints) - set(before.savepoints)):
+        yield "savepoint", f"{name} keeps checkpoint {checkpoint_id}"
+    for name, checkpoint_id in sorted(set(before.savepoints) - set(after.savepoints)):
+        yield "savepoint", f"{name} no longer keeps checkpoint {checkpoint_id}"
+    if after.floor > before.floor:
+        yield "pruned", f"checkpoints before {after.floor} are pruned"
