@@ -29,7 +29,7 @@ _SECRETS = {name.lower(): name for name in HIDDEN if name not in ("credentialsFi
 
 @dataclass(frozen=True, slots=True)
 class Setting:
-    """One row of the table in docs/plugin.md. ``argument`` is its name in ``configure``."""
+    """One row of the table in docs/options.md. ``argument`` is its name in ``configure``."""
 
     name: str
     argument: str
@@ -174,7 +174,7 @@ def conf_of(argument: str, value: object) -> tuple[str, str]:
     near = difflib.get_close_matches(argument, [setting.argument for setting in SETTINGS], n=1)
     raise SettingsError(
         f"configure has no setting {argument!r}",
-        hint=f"did you mean {near[0]}?" if near else "docs/plugin.md lists them",
+        hint=f"did you mean {near[0]}?" if near else "docs/options.md lists them",
     )
 
 
