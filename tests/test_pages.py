@@ -1,4 +1,4 @@
-"""The pages of the repository: links lead somewhere, pictures are drawn from the code, options are complete."""
+"""The pages of the repository: links lead somewhere, pictures follow the code, options are complete."""
 
 from __future__ import annotations
 
