@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import inspect
 import re
 from pathlib import Path
 
 import pytest
 
+from pyspark_checkpoint import checkpoint, restore
+from pyspark_checkpoint.sink import table_options
 from pyspark_checkpoint.store.options import KNOWN
 from tools.draw_pictures import IMAGES, PACKAGES, draw_all, read_layers
 
@@ -71,9 +74,16 @@ def test_architecture_names_every_package_and_only_files_that_exist() -> None:
         assert (ROOT / file).exists() or (ROOT / "pyspark_checkpoint" / file).exists(), file
 
 
-def test_the_page_of_options_has_every_option_of_a_store() -> None:
+def test_the_page_of_options_has_every_option_and_every_argument() -> None:
+    """Options of stores and of ckpt-sink, and the arguments of the two functions that most programs call."""
     text = (ROOT / "docs" / "options.md").read_text("utf-8")
-    assert [name for name in KNOWN if f"`{name}`" not in text] == []
+    sink = (*table_options._SHARED, *table_options._WRITE, *table_options._READ)
+    assert [name for name in (*KNOWN, *sink) if f"`{name}`" not in text] == []
+    for function, heading in ((checkpoint, "## Listener"), (restore, "## Restore")):
+        section = text.split(f"{heading}\n")[1].split("\n## ")[0]
+        arguments = inspect.signature(function).parameters.values()
+        named = [one.name for one in arguments if one.kind is not one.VAR_KEYWORD]
+        assert [name for name in named if f"`{name}`" not in section] == [], heading
 
 
 def test_no_page_has_a_path_of_a_machine() -> None:
