@@ -55,15 +55,17 @@ class Stored:
         to.mkdir(parents=True)
         client: Any = self.server.client() if self.server else None
 
-        def opened(key: str) -> Any:
+        def chunks(key: str) -> Iterator[bytes]:
             if self.server is None:
-                return Path(key).open("rb", buffering=0)
-            return client.get_object(Bucket=self.server.bucket, Key=key)["Body"]
+                with Path(key).open("rb", buffering=0) as file:
+                    yield from iter(lambda: file.read(CHUNK), b"")
+            else:
+                yield from client.get_object(Bucket=self.server.bucket, Key=key)["Body"].iter_chunks(CHUNK)
 
         def fetch(pair: tuple[int, str]) -> None:
             digest = hashlib.sha256()
-            with opened(pair[1]) as body, (to / str(pair[0])).open("wb") as file:
-                while chunk := body.read(CHUNK):
+            with (to / str(pair[0])).open("wb") as file:
+                for chunk in chunks(pair[1]):
                     if hashed:
                         digest.update(chunk)
                     file.write(chunk)

@@ -75,7 +75,7 @@ def test_architecture_names_every_package_and_only_files_that_exist() -> None:
 
 
 def test_the_page_of_options_has_every_option_and_every_argument() -> None:
-    """Options of stores and of ckpt-sink, and the arguments of the two functions that most programs call."""
+    """Options of stores and of ckpt-sink; arguments of the two functions that most programs call."""
     text = (ROOT / "docs" / "options.md").read_text("utf-8")
     sink = (*table_options._SHARED, *table_options._WRITE, *table_options._READ)
     assert [name for name in (*KNOWN, *sink) if f"`{name}`" not in text] == []
