@@ -7,6 +7,8 @@ from __future__ import annotations
 
 import sys
 
+from benchmarks.frame import Runs
+from benchmarks.report import cell_table
 from benchmarks.side_by_side import variant
 
 PART = variant(
@@ -24,4 +26,4 @@ PART = variant(
 )
 
 if __name__ == "__main__":
-    PART.run(sys.argv[1:])
+    print("\n".join(cell_table(Runs((PART.run(sys.argv[1:]),)))))

@@ -23,7 +23,8 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 from benchmarks.by_hand import REMOTE, rclone
-from benchmarks.frame import Argument, Part, Restored, Settings, in_turns, tell
+from benchmarks.frame import Argument, Part, Restored, Runs, Settings, in_turns, tell
+from benchmarks.report import restores
 from pyspark_checkpoint import restore
 from tests.support.made_location import MadeLocation, capture
 from tests.support.servers.launch import S3Server, seaweedfs
@@ -133,4 +134,4 @@ ARGUMENTS = (
 PART = Part("restore", __doc__, measure_all, ARGUMENTS)
 
 if __name__ == "__main__":
-    PART.run(sys.argv[1:])
+    print("\n".join(restores(Runs((PART.run(sys.argv[1:]),)))))
