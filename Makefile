@@ -104,13 +104,13 @@ demo: $(STAMP) jar ## A streaming job that is killed and goes on, on a local dir
 	$(PY) examples/demo.py
 
 # BENCH has arguments for a benchmark that runs alone, such as BENCH="--delays 20 --ways stock,ours".
-bench: setup jar ## Everything beside Spark's own, in 80 minutes; writes benchmarks/RESULTS.md and its plot
+bench: setup jar ## Everything beside Spark's own, in 80 minutes; writes benchmarks/RESULTS.md
 	$(PY) -m benchmarks.run --fresh
 
 bench-quick: setup jar ## The same with few batches, in a quarter of an hour
 	$(PY) -m benchmarks.run --fresh --quick
 
-bench-report: $(STAMP) ## RESULTS.md and its plot anew from what was saved
+bench-report: $(STAMP) ## Write RESULTS.md again from what was saved
 	$(PY) -m benchmarks.report
 
 bench-side-by-side: setup jar ## Stock and tuned S3A, our manager, the listener and the sink: one query
@@ -152,8 +152,9 @@ bench-sink: setup jar ## The sink beside an empty sink and Spark's file sink
 bench-coordinated: setup jar ## Batch time with Spark's state in the commit, against rows only
 	$(PY) -m benchmarks.bench_coordinated
 
-bench-capture: setup ## A query with and without the listener; restores beside a plain download
-	$(PY) -m benchmarks.bench_capture
+bench-capture: setup jar ## On local disk: a query with and without the listener; restores beside a plain download
+	$(PY) -m benchmarks.listener_cost --results .test-results/bench --store file --queries total --partitions 2 --delays 0 --rounds 4 --batches 12 $(BENCH)
+	$(PY) -m benchmarks.restore --results .test-results/bench --stores file,s3 --sizes 128 --rounds 9
 
 clean: ## Remove what was built; the environment stays
 	rm -rf build dist .test-results *.egg-info jvm-shim/target .pytest_cache .mypy_cache .ruff_cache .hypothesis

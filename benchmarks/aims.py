@@ -1,25 +1,22 @@
-"""The aims, each as a ratio of two sides of one run, and whether it was met. Pure."""
+"""The aims, each as a ratio of two sides of one run, whether it was met, and if not, why. Pure."""
 
 from __future__ import annotations
 
 import statistics
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 
-from benchmarks.records import Cell, Restored, Run, Runs
+from benchmarks.frame import Cell, Restored, Run, Runs
+from benchmarks.lab import LETTERS, LISTENERS
 
-SIDE_BY_SIDE = "side-by-side"
-FILE_MANAGER = "file-manager"
-LISTENER_COST = "listener-cost"
-RESTORE = "restore"
 MET, MISSED, NOT_RUN = "met", "missed", "not run"
-WINDOWED = "windowed"
-TOTAL = "total"
+CAPTURE_REQUESTS = 4
+"""What a commit takes by the protocol: data, manifest, a look at the floor, the pointer to the newest."""
 
 
 @dataclass(frozen=True)
 class Judged:
-    """An aim and what was found; ``value`` is None if its part was not run."""
+    """An aim and what was found; ``value`` is None if its part was not run, ``reason`` explains a miss."""
 
     aim: str
     situation: str
@@ -28,8 +25,7 @@ class Judged:
     value: float | None
     detail: str = ""
     unit: str = "x"
-    sides: tuple[Cell, ...] = ()
-    """What the ratio is of: above, below."""
+    reason: str = ""
 
     @property
     def verdict(self) -> str:
@@ -64,6 +60,20 @@ def _middle_half(values: Sequence[float]) -> tuple[float, float]:
     return first, third
 
 
+def times(value: float) -> str:
+    return f"{value:.2f}x" if value < 10 else f"{value:.1f}x"
+
+
+def way_name(way: str) -> str:
+    return f"{LETTERS[way]} {way}" if way in LETTERS else way
+
+
+def verbs(requests: Mapping[str, int], batches: int) -> str:
+    """Requests a batch by verb, the most frequent first."""
+    ordered = sorted(requests.items(), key=lambda pair: (-pair[1], pair[0]))
+    return ", ".join(f"{number / max(1, batches):.1f} {verb}" for verb, number in ordered) or "none"
+
+
 def cells_of(run: Run) -> dict[tuple[tuple[str, int, str, int], str], Cell]:
     """The cells of a run by situation and way."""
     return {(row.situation, row.way): row for row in run.rows if isinstance(row, Cell)}
@@ -79,71 +89,53 @@ def request_ratio(above: Cell, below: Cell) -> float:
 
 def judge(runs: Runs) -> list[Judged]:
     """Every aim of the benchmark, in the order in which they were set."""
-    side = SIDE_BY_SIDE
-    found = [
-        *_ratios(runs, side, "batch p50, stock over (c) our manager", "stock", "ours", 3.0, time_ratio, 4),
-        *_ratios(
-            runs, side, "batch p50, stock over (d) the listener", "stock", "listener", 3.5, time_ratio, 4
-        ),
-        *_ratios(runs, side, "batch p50, tuned over (c) our manager", "tuned", "ours", 1.6, time_ratio, 4),
-        *_ratios(
-            runs, side, "batch p50, tuned over (d) the listener", "tuned", "listener", 1.6, time_ratio, 4
-        ),
-        *_ratios(runs, side, "requests a batch, stock over (c)", "stock", "ours", 15.0, request_ratio, 64),
-        *_ratios(
-            runs, side, "requests a batch, stock over (d)", "stock", "listener", 60.0, request_ratio, 4
-        ),
-    ]
+    found = []
+    for above, below, name, bound in (
+        ("stock", "ours", "(c) our manager", 3.0),
+        ("stock", "listener", "(d) the listener", 3.5),
+        ("tuned", "ours", "(c) our manager", 1.6),
+        ("tuned", "listener", "(d) the listener", 1.6),
+    ):
+        found += _ratios(runs, "side-by-side", f"batch p50, {above} over {name}", above, below, bound)
+    requests = "requests a batch, stock over"
+    found += _ratios(runs, "side-by-side", f"{requests} (c)", "stock", "ours", 15.0, request_ratio, 64)
+    found += _ratios(runs, "side-by-side", f"{requests} (d)", "stock", "listener", 60.0, request_ratio)
     slowed = "batch p50, with the listener over without"
-    found += _ratios(runs, LISTENER_COST, slowed, "listener", "disk", 1.03, time_ratio, 4, at_least=False)
+    found += _ratios(runs, "listener-cost", slowed, "listener", "disk", 1.03, at_least=False)
     return found + _restores(runs) + judge_file_manager(runs)
 
 
 def judge_file_manager(runs: Runs) -> list[Judged]:
     """The aims of our file manager, which has a run of its own."""
-
-    def over(
-        above: str, below: str, bound: float, partitions: int, *, at_least: bool = True
-    ) -> list[Judged]:
-        aim = f"file manager: batch p50, {above} over {below}"
-        return _ratios(
-            runs,
-            FILE_MANAGER,
-            aim,
-            above,
-            below,
-            bound,
-            time_ratio,
-            partitions,
-            at_least=at_least,
-            query=TOTAL,
-        )
-
-    return [
-        *over("ours", "alone", 1.25, 4, at_least=False),
-        *over("stock", "ours", 3.0, 4),
-        *over("tuned", "ours", 1.6, 4),
-        *over("stock", "ours", 6.0, 64),
-        *_requests(runs),
-    ]
+    part, aim, found = "file-manager", "file manager: batch p50,", []
+    beside = f"{aim} ours over alone"
+    found += _ratios(runs, part, beside, "ours", "alone", 1.25, query="total", at_least=False)
+    for above, bound, partitions in (("stock", 3.0, 4), ("tuned", 1.6, 4), ("stock", 6.0, 64)):
+        over = f"{aim} {above} over ours"
+        found += _ratios(runs, part, over, above, "ours", bound, time_ratio, partitions, "total")
+    return found + _requests(runs)
 
 
 def _requests(runs: Runs) -> list[Judged]:
-    """Our manager's requests, in every situation: four for the logs, and one for each partition.
+    """Our manager's requests, the most of all situations: four for the logs, and one for each partition.
 
-    Lists do not count: maintenance makes them, by its own clock. What a batch that was cut by the
-    end of a turn adds is rounded away.
+    Lists do not count: maintenance makes them, by its own clock. What a batch that was cut by the end of a
+    turn adds is rounded away.
     """
     aim = "file manager: requests a batch of ours"
-    judged = []
-    for cell in runs.rows(FILE_MANAGER, Cell):
+    most: dict[int, list[Judged]] = {}
+    for cell in runs.rows("file-manager", Cell):
         if cell.way == "ours":
             counted = sum(number for verb, number in cell.requests.items() if verb != "LIST")
             value = float(round(counted / max(1, cell.batches)))
             where = f"{cell.provider}, {cell.partitions} partitions, {cell.delay_ms} ms"
-            detail = f"{cell.per_batch:.1f} with the lists of maintenance"
-            judged.append(Judged(aim, where, 4.0 + cell.partitions, False, value, detail, unit=""))
-    return judged or [Judged(aim, "4 partitions", 8.0, False, None, unit="")]
+            reason = f"a batch makes {verbs(cell.requests, cell.batches)}"
+            judged = Judged(aim, where, 4.0 + cell.partitions, False, value, unit="", reason=reason)
+            most.setdefault(cell.partitions, []).append(judged)
+    worst = [max(found, key=lambda one: one.value or 0) for found in most.values()]
+    shown = [f"the most of {len(found)} situations" for found in most.values()]
+    found = [replace(one, detail=detail) for one, detail in zip(worst, shown, strict=True)]
+    return found or [Judged(aim, "4 partitions", 8.0, False, None, unit="")]
 
 
 def _ratios(
@@ -153,11 +145,11 @@ def _ratios(
     above: str,
     below: str,
     bound: float,
-    ratio: Callable[[Cell, Cell], float],
-    partitions: int,
+    ratio: Callable[[Cell, Cell], float] = time_ratio,
+    partitions: int = 4,
+    query: str = "windowed",
     *,
     at_least: bool = True,
-    query: str = WINDOWED,
 ) -> list[Judged]:
     """The aim in every run and provider that has both sides at 20 ms; one query alone counts."""
     judged = []
@@ -165,16 +157,17 @@ def _ratios(
         for situation, way in cells:
             if way != below or (situation, above) not in cells:
                 continue
-            found_query, found_partitions, provider, delay_ms = situation
-            if found_query != query or found_partitions != partitions or delay_ms != 20:
+            if situation != (query, partitions, situation[2], 20):
                 continue
             one, two = cells[situation, above], cells[situation, below]
             if ratio is request_ratio and not two.requests:
                 continue  # it has made nothing durable meanwhile: there is nothing to compare
-            alone = cells.get((situation, "alone"))
-            remark = _remark(one, two, alone) if ratio is time_ratio else _lag(two)
-            where = f"{provider}, {partitions} partitions, 20 ms"
-            judged.append(Judged(aim, where, bound, at_least, ratio(one, two), remark, sides=(one, two)))
+            if ratio is time_ratio:
+                remark, reason = _remark(one, two, cells.get((situation, "alone"))), _phases(one, two)
+            else:
+                remark, reason = _lag(two), _verbs(one, two)
+            where = f"{situation[2]}, {partitions} partitions, 20 ms"
+            judged.append(Judged(aim, where, bound, at_least, ratio(one, two), remark, reason=reason))
     return judged or [Judged(aim, f"{partitions} partitions, 20 ms", bound, at_least, None)]
 
 
@@ -186,27 +179,44 @@ def _remark(above: Cell, below: Cell, alone: Cell | None) -> str:
     return "; ".join(filter(None, words))
 
 
+def _phases(*cells: Cell) -> str:
+    """Where Spark itself says that the time of both sides goes."""
+    shown = []
+    for cell in cells:
+        phases = (f"{phase} {value:.0f}" for phase, value in cell.phases_ms.items() if value >= 10)
+        shown.append(f"{way_name(cell.way)} {', '.join(phases)}")
+    return f"medians of Spark's phases in ms: {'; '.join(shown)}"
+
+
+def _verbs(above: Cell, below: Cell) -> str:
+    shown = [f"{way_name(cell.way)} makes {verbs(cell.requests, cell.batches)}" for cell in (above, below)]
+    text = f"a batch of {', one of '.join(shown)}"
+    if below.way in LISTENERS:
+        most = times(above.per_batch / CAPTURE_REQUESTS)
+        text += f". A capture takes {CAPTURE_REQUESTS} requests by the protocol: one for every batch gives "
+        text += f"at most {most}; more only if captures take batches together, which costs lag"
+    return text
+
+
 def _lag(cell: Cell) -> str:
     """How far behind a listener is for its requests."""
     if not cell.lag_seconds:
         return ""
-    lag = statistics.median(cell.lag_seconds)
-    taken = f"{cell.captures} captures of {cell.watched_batches} batches"
-    return f"durable after {lag:.2f} s (p50), {taken}, before retention begins"
+    lag, taken = statistics.median(cell.lag_seconds), f"{cell.captures} captures of {cell.watched_batches}"
+    return f"durable after {lag:.2f} s (p50), {taken} batches, before retention begins"
 
 
 def _restores(runs: Runs) -> list[Judged]:
     aim = "restore, as a share of the speed of the raw parallel download"
-    rows = runs.rows(RESTORE, Restored)
+    rows = [row for row in runs.rows("restore", Restored) if row.store == "s3"]
     judged = []
     for size in sorted({row.size_bytes for row in rows}):
-        ours, raw = _restored(rows, "ours", size), _restored(rows, "raw download", size)
-        if ours is not None and raw is not None:
+        same = {row.how: row for row in rows if row.size_bytes == size}
+        if {"ours", "raw download"} <= {*same}:
+            ours, raw = same["ours"], same["raw download"]
             detail = "" if told_apart(ours.seconds, raw.seconds) else "within noise"
-            judged.append(Judged(aim, f"{size / 1e6:.0f} MB", 0.8, True, raw.p50 / ours.p50, detail))
+            speeds = ", ".join(f"{row.how} {size / 1e6 / row.p50:.0f} MB/s" for row in same.values())
+            reason = f"a restore hashes every byte and is on the disk when it returns: {speeds}"
+            share, where = raw.p50 / ours.p50, f"{size / 1e6:.0f} MB"
+            judged.append(Judged(aim, where, 0.8, True, share, detail, reason=reason))
     return judged or [Judged(aim, "", 0.8, True, None)]
-
-
-def _restored(rows: Iterable[Restored], how: str, size: int) -> Restored | None:
-    found = [row for row in rows if row.how == how and row.size_bytes == size]
-    return found[-1] if found else None

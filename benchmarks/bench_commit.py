@@ -8,7 +8,6 @@ so that whatever else the machine does hits both sides.
 
 from __future__ import annotations
 
-import argparse
 import contextlib
 import gc
 import hashlib
@@ -19,7 +18,9 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
+from itertools import product
 
+from benchmarks.frame import in_turns, quantile, typed_arguments
 from pyspark_checkpoint import open_object_store
 from pyspark_checkpoint.crypto.keyring import make_key_ring
 from pyspark_checkpoint.format.keys import CHECKPOINTS_PREFIX, manifest_key
@@ -109,25 +110,39 @@ def time_of(work: Callable[[], object]) -> float:
     return time.perf_counter() - started
 
 
+def alternate(works: Mapping[str, Callable[[], object]], rounds: int) -> dict[str, list[float]]:
+    """Time each work in turn, forwards and backwards."""
+    took: dict[str, list[float]] = {label: [] for label in works}
+    for _, (label, function) in in_turns(works.items(), rounds):
+        gc.collect()
+        took[label].append(time_of(function))
+    return took
+
+
+def counts(spent: MeterSnapshot, *verbs: str) -> list[int]:
+    """Requests by verb; ranged reads are GETs."""
+    numbers = {verb: spent[verb].requests for verb in verbs}
+    return list((numbers | {"get": spent["get"].requests + spent["read"].requests}).values())
+
+
+def largest_manifest(committer: Committer) -> int:
+    return max(info.size_bytes for info in committer.meter.inner.list("manifests/"))
+
+
 def show_requests() -> bool:
     """Requests and bytes of one commit in the steady state."""
-    verbs = f"{'PUT':>4} {'GET':>4} {'HEAD':>5} {'LIST':>5}"
-    print(f"{'requests of a commit':30} {verbs} {'bytes out':>12} {'manifest':>10}")
+    print(f"{'requests of a commit':30}  PUT  GET  HEAD  LIST {'bytes out':>12} {'manifest':>10}")
     good = True
-    for work in WORKLOADS:
-        for encrypted in (False, True):
-            committer = Committer(MemoryStore(), work, encrypted=encrypted)
-            committer.spent(work.deltas + 1)
-            spent = committer.spent(1)
-            puts, gets = spent["put"].requests, spent["get"].requests + spent["read"].requests
-            manifest = max(info.size_bytes for info in committer.meter.inner.list("manifests/"))
-            label = f"{work.name}{', encrypted' if encrypted else ''}"
-            print(
-                f"{label:30} {puts:4} {gets:4} {spent['head'].requests:5} {spent['list'].requests:5} "
-                f"{spent['put'].bytes_out:12,} {manifest:10,}"
-            )
-            if work is COMMON:
-                good = good and puts <= MAX_PUTS and spent["list"].requests == 0
+    for work, encrypted in product(WORKLOADS, (False, True)):
+        committer = Committer(MemoryStore(), work, encrypted=encrypted)
+        committer.spent(work.deltas + 1)
+        spent = committer.spent(1)
+        puts, gets, heads, lists = counts(spent, "put", "get", "head", "list")
+        label = f"{work.name}{', encrypted' if encrypted else ''}"
+        sizes = f"{spent['put'].bytes_out:12,} {largest_manifest(committer):10,}"
+        print(f"{label:30} {puts:4} {gets:4} {heads:5} {lists:5} {sizes}")
+        if work is COMMON:
+            good = good and puts <= MAX_PUTS and lists == 0
     print(f"400 partitions with 2 KB each commit in at most {MAX_PUTS} PUTs: {'yes' if good else 'NO'}\n")
     return good
 
@@ -140,11 +155,13 @@ def bare_commit(store: ObjectStore, sizes: Sequence[int], number: int) -> None:
     store.put("bare/latest", b"x" * 112)
 
 
+def ratio(above: Sequence[float], below: Sequence[float]) -> float:
+    return statistics.median(one / two for one, two in zip(above, below, strict=True))
+
+
 def show_latency(name: str, open_store: Callable[[str], ObjectStore], commits: int) -> None:
     """Time of a commit, without and with retention, beside the same requests with nothing around them."""
-    alone, retaining = (
-        Committer(open_store(at), COMMON, retain=keep) for at, keep in (("a", None), ("b", 20))
-    )
+    alone, retaining = Committer(open_store("a"), COMMON), Committer(open_store("b"), COMMON, retain=20)
     bare = open_store("bare")
     bare.put("bare/control", b"x" * 300)
     for committer in (alone, retaining):
@@ -159,50 +176,27 @@ def show_latency(name: str, open_store: Callable[[str], ObjectStore], commits: i
     }
     took = alternate(works, commits)
     for label, seconds in took.items():
-        ratio = statistics.median(
-            one / two for one, two in zip(seconds, took["bare requests"], strict=True)
+        times = (
+            f"{1000 * statistics.median(seconds):8.1f} ms   p95 {1000 * quantile(seconds, 0.95):8.1f} ms"
         )
         print(
-            f"{name:8} {label:15} {1000 * statistics.median(seconds):8.1f} ms   "
-            f"p95 {1000 * p95(seconds):8.1f} ms   {ratio:5.2f} of bare requests"
+            f"{name:8} {label:15} {times}   {ratio(seconds, took['bare requests']):5.2f} of bare requests"
         )
-
-
-def alternate(works: Mapping[str, Callable[[], object]], rounds: int) -> dict[str, list[float]]:
-    """Time each work in turn, forwards and backwards."""
-    took: dict[str, list[float]] = {label: [] for label in works}
-    for number in range(rounds):
-        order = list(works.items())
-        for label, function in order if number % 2 else reversed(order):
-            gc.collect()
-            took[label].append(time_of(function))
-    return took
-
-
-def p95(values: Sequence[float]) -> float:
-    return sorted(values)[min(len(values) - 1, int(len(values) * 0.95))]
 
 
 def show_throughput(name: str, store: ObjectStore, rounds: int) -> None:
     """Verify and recovery, in MB/s of artifacts, beside hashing and downloading the same bytes."""
-    work = Workload("throughput", 12, 6_000_000, 1)
-    committer = Committer(store, work)
+    committer = Committer(store, Workload("throughput", 12, 6_000_000, 1))
     committer.commit()
     keys = [info.key for info in store.list(CHECKPOINTS_PREFIX)]
     blobs = [store.get(key) for key in keys]
-    megabytes = sum(map(len, blobs)) / 1e6
 
-    def hashing() -> None:
-        with ThreadPoolExecutor(THREADS) as pool:
-            list(pool.map(lambda blob: hashlib.sha256(blob).digest(), blobs))
+    def in_threads(work: Callable[..., object], values: Sequence[object]) -> Callable[[], object]:
+        def run() -> None:
+            with ThreadPoolExecutor(THREADS) as pool:
+                list(pool.map(work, values))
 
-    def download() -> None:
-        with ThreadPoolExecutor(THREADS) as pool:
-            list(pool.map(store.get, keys))
-
-    def both() -> None:
-        with ThreadPoolExecutor(THREADS) as pool:
-            list(pool.map(lambda key: hashlib.sha256(store.get(key)).digest(), keys))
+        return run
 
     def verify() -> None:
         assert next(iter(verify_store(store, max_concurrent_reads=THREADS)), None) is None
@@ -211,42 +205,37 @@ def show_throughput(name: str, store: ObjectStore, rounds: int) -> None:
         assert committer.history.recover_latest_validated().chosen_id == 1
 
     works = {
-        "hashing": hashing,
-        "download": download,
-        "download+hash": both,
+        "hashing": in_threads(lambda blob: hashlib.sha256(blob).digest(), blobs),
+        "download": in_threads(store.get, keys),
+        "download+hash": in_threads(lambda key: hashlib.sha256(store.get(key)).digest(), keys),
         "verify": verify,
         "recovery": recover,
     }
     took = alternate(works, rounds)
-    base = took["download+hash"]
     for label, seconds in took.items():
-        ratio = statistics.median(one / two for one, two in zip(base, seconds, strict=True))
-        speed = megabytes / statistics.median(seconds)
-        print(f"{name:8} {label:14} {speed:9.1f} MB/s   {ratio:5.2f} of download and hash")
+        speed = sum(map(len, blobs)) / 1e6 / statistics.median(seconds)
+        share = ratio(took["download+hash"], seconds)
+        print(f"{name:8} {label:14} {speed:9.1f} MB/s   {share:5.2f} of download and hash")
 
 
 def show_growth(numbers: Sequence[int]) -> None:
     """The cost of commit 10, 1,000 and 10,000, retention included."""
     committer = Committer(MemoryStore(), SMALL, retain=20)
-    verbs = " ".join(f"{verb:>6}" for verb in ("PUT", "GET", "HEAD", "LIST", "DELETE"))
-    print(f"{'commit number':>14} {'ms':>8} {verbs} {'manifest bytes':>16}")
+    verbs = ("put", "get", "head", "list", "delete")
+    shown = " ".join(f"{verb.upper():>6}" for verb in verbs)
+    print(f"{'commit number':>14} {'ms':>8} {shown} {'manifest bytes':>16}")
     times: list[float] = []
     for number in numbers:
         window = min(40, number)
         while committer.epoch < number - window // 2:
             committer.commit()
         before = committer.meter.snapshot()
-        took = [time_of(committer.commit) for _ in range(window)]
-        spent = committer.meter.snapshot() - before
-        gets = spent["get"].requests + spent["read"].requests
-        size = max(info.size_bytes for info in committer.meter.inner.list("manifests/"))
-        times.append(statistics.median(took))
-        each = [spent["put"].requests, gets, *(spent[verb].requests for verb in ("head", "list", "delete"))]
-        counts = " ".join(f"{count / window:6.2f}" for count in each)
-        print(f"{number:14,} {1000 * times[-1]:8.2f} {counts} {size:16,}")
-    print(
-        f"last over the one at 100: {times[-1] / times[1]:.2f}; {SMALL.name}, 20 epochs kept, in memory\n"
-    )
+        times.append(statistics.median(time_of(committer.commit) for _ in range(window)))
+        each = counts(committer.meter.snapshot() - before, *verbs)
+        shown = " ".join(f"{count / window:6.2f}" for count in each)
+        print(f"{number:14,} {1000 * times[-1]:8.2f} {shown} {largest_manifest(committer):16,}")
+    grown = times[-1] / times[min(1, len(times) - 1)]
+    print(f"last over the one at 100: {grown:.2f}; {SMALL.name}, 20 epochs kept, in memory\n")
 
 
 @contextlib.contextmanager
@@ -263,12 +252,7 @@ def opened(name: str) -> Iterator[Callable[[str], ObjectStore]]:
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
-    parser.add_argument("--stores", default="file,s3")
-    parser.add_argument("--commits", type=int, default=30)
-    parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument("--history", type=int, default=10_000)
-    chosen = parser.parse_args()
+    chosen = typed_arguments(__doc__, stores="file,s3", commits=30, rounds=5, history=10_000)
     good = show_requests()
     show_growth([number for number in (10, 100, 1000, chosen.history) if number <= chosen.history])
     for name in chosen.stores.split(","):

@@ -1,21 +1,15 @@
 """What it costs to commit Spark's state with the rows: batch time of state=on against state=off.
 
-One session on one machine; both take turns in rounds, so that both sides of the ratio were measured in
-the same minutes, after a run that warms the JVM up and is not counted. Times are Spark's own
-``triggerExecution``: medians over all rounds. Every batch updates every key. The ratio is judged by the
-aim, and it is told how far it differs between rounds, and whether noise may hide what state costs.
+One session on one machine; both take turns in rounds, after a run that warms the JVM up and is not counted.
+Times are Spark's own ``triggerExecution``: medians over all rounds. Every batch updates every key.
 
     python -m benchmarks.bench_coordinated [--keys 100000] [--rounds 5] [--batches 6] [--partitions 4]
-
-The environment variables KEYS, ROUNDS, BATCHES and PARTITIONS give the defaults.
 """
 
 from __future__ import annotations
 
-import argparse
 import os
 import statistics
-import sys
 import tempfile
 import time
 from collections.abc import Sequence
@@ -25,6 +19,8 @@ from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
 from benchmarks.aims import Judged, told_apart
+from benchmarks.frame import in_turns, typed_arguments
+from benchmarks.lab import local_spark
 from pyspark_checkpoint.history.checkpoint_store import CheckpointStore
 from tests.support.servers.hadoop import build_jar
 
@@ -36,14 +32,9 @@ def run(spark: SparkSession, home: Path, state: str, keys: int, batches: int) ->
     """The milliseconds of each batch after the first ones, on fresh directories."""
     source = spark.readStream.format("rate-micro-batch").option("rowsPerBatch", keys)
     totals = source.load().groupBy((F.col("value") % keys).alias("key")).agg(F.sum("value").alias("sum"))
-    query = (
-        totals.writeStream.format("ckpt-sink")
-        .outputMode("update")
-        .option("keyColumns", "key")
-        .option("checkpointLocation", str(home / "location"))
-        .option("state", state)
-        .start(str(home / "table"))
-    )
+    options = {"keyColumns": "key", "checkpointLocation": str(home / "location"), "state": state}
+    writer = totals.writeStream.format("ckpt-sink").outputMode("update").options(**options)
+    query = writer.start(str(home / "table"))
     wanted = WARM_UP_BATCHES + batches
     while query.isActive and len(query.recentProgress) < wanted:
         time.sleep(0.05)
@@ -81,39 +72,23 @@ def judge(off: Sequence[Sequence[int]], on: Sequence[Sequence[int]]) -> list[str
 
 def main() -> None:
     """Measure and print the ratio."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    for name, default in (("keys", 100_000), ("rounds", 5), ("batches", 6), ("partitions", 4)):
-        parser.add_argument(f"--{name}", type=int, default=int(os.environ.get(name.upper(), default)))
-    chosen = parser.parse_args()
-    os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
-    os.environ["SPARK_LOCAL_IP"] = "127.0.0.1"
-    spark = (
-        SparkSession.builder.master("local[2]")
-        .appName("bench-coordinated")
-        .config("spark.ui.enabled", "false")
-        .config("spark.ui.showConsoleProgress", "false")
-        .config("spark.driver.host", "127.0.0.1")
-        .config("spark.driver.extraClassPath", str(build_jar()))
-        .config("spark.sql.shuffle.partitions", str(chosen.partitions))
-        .getOrCreate()
-    )
-    spark.sparkContext.setLogLevel("OFF")
+    chosen = typed_arguments(__doc__, keys=100_000, rounds=5, batches=6, partitions=4)
+    confs = {
+        "spark.driver.extraClassPath": str(build_jar()),
+        "spark.sql.shuffle.partitions": str(chosen.partitions),
+    }
+    spark = local_spark("bench-coordinated", **confs)
     times: dict[str, list[list[int]]] = {"off": [], "on": []}
     sizes = ""
     with tempfile.TemporaryDirectory() as root:
         run(spark, Path(root) / "warm-up", "on", chosen.keys, chosen.batches)
-        for turn in range(chosen.rounds):
-            for state in ("off", "on") if turn % 2 == 0 else ("on", "off"):
-                home = Path(root) / f"{turn}-{state}"
-                times[state].append(run(spark, home, state, chosen.keys, chosen.batches))
-                if state == "on":
-                    sizes = report_sizes(home)
+        for turn, state in in_turns(times, chosen.rounds):
+            home = Path(root) / f"{turn}-{state}"
+            times[state].append(run(spark, home, state, chosen.keys, chosen.batches))
+            sizes = report_sizes(home) if state == "on" else sizes
     spark.stop()
     print(f"{chosen.keys} keys, {chosen.partitions} partitions, load {os.getloadavg()[0]:.1f}")
-    print("\n".join(judge(times["off"], times["on"])))
-    print(f"a batch with state: {sizes}")
+    print("\n".join([*judge(times["off"], times["on"]), f"a batch with state: {sizes}"]))
 
 
 if __name__ == "__main__":

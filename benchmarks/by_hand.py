@@ -9,27 +9,56 @@ with checkpoints that the listener made of a running query.
 
 from __future__ import annotations
 
+import os
 import re
+import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from benchmarks.lab import Lab, open_lab, wait_for
-from benchmarks.part import Argument, Part, Settings, run_part, tell
-from benchmarks.rclone import REMOTE, Done, rclone
-from benchmarks.records import Copied
+from benchmarks.frame import Argument, Copied, Part, Settings, tell
+from benchmarks.lab import Lab, Load, open_lab, query_spec, wait_for
 from benchmarks.two_drivers import wrong_batches
-from benchmarks.ways import Load, query_spec
 from pyspark_checkpoint import restore
 from tests.support.drivers import outcome as outcomes
 from tests.support.drivers.driver import Driver
 from tests.support.drivers.queries import QuerySpec
 from tests.support.servers.proxy import FaultProxy
+from tests.support.servers.s3 import ACCESS_KEY, REGION, SECRET_KEY, binary
 
 GOES_ON, WRONG, NO_START, ANEW = "goes on", "wrong results", "does not start", "begins anew"
 MORE_BATCHES = 3
+REMOTE = "bench"
+"""What comes before the bucket: ``bench:bucket/path``."""
+CREDENTIALS = {"ACCESS_KEY_ID": ACCESS_KEY, "SECRET_ACCESS_KEY": SECRET_KEY, "REGION": REGION}
+FLAGS = {"TYPE": "s3", "PROVIDER": "Other", "FORCE_PATH_STYLE": "true", "NO_CHECK_BUCKET": "true"}
+
+
+@dataclass(frozen=True)
+class Done:
+    """What a call of rclone did."""
+
+    seconds: float
+    exit_code: int = 0
+    message: str = ""
+
+    def check(self) -> None:
+        if self.exit_code != 0:
+            raise RuntimeError(self.message)
+
+
+def rclone(endpoint: str, *arguments: str, transfers: int = 4) -> Done:
+    """Run rclone, as people copy checkpoint directories with it, on the S3 server at ``endpoint``."""
+    remote = {**CREDENTIALS, **FLAGS, "ENDPOINT": endpoint}
+    environment = {f"RCLONE_CONFIG_{REMOTE.upper()}_{name}": value for name, value in remote.items()}
+    command = [binary("rclone"), "--config", os.devnull, "--transfers", str(transfers), *arguments]
+    began = time.monotonic()
+    done = subprocess.run(
+        command, env={**os.environ, **environment}, capture_output=True, text=True, check=False, timeout=900
+    )
+    return Done(time.monotonic() - began, done.returncode, done.stderr[-500:])
 
 
 @dataclass(frozen=True)
@@ -39,33 +68,24 @@ class Copy:
     location: str
     how: str
     done: Done
-    requests: int
-    size_bytes: int
-    objects: int
+    sizes: tuple[int, int, int]
+    """Requests, bytes, objects."""
 
 
 def copy_by_rclone(lab: Lab, proxy: FaultProxy, spec: QuerySpec, name: str) -> Copy:
     """Copy the location to another prefix of the bucket, by a proxy of its own that counts."""
-    bucket = lab.server.bucket
-    on_disk = spec.location.startswith("file:")
+    bucket, on_disk = lab.server.bucket, spec.location.startswith("file:")
     source = spec.location.removeprefix("file://")
-    if not on_disk:
-        source = f"{REMOTE}:{spec.location.removeprefix('s3a://')}"
+    source = source if on_disk else f"{REMOTE}:{source.removeprefix('s3a://')}"
     proxy.clear()
     done = rclone(proxy.endpoint, "copy", source, f"{REMOTE}:{bucket}/{name}")
     requests = len(proxy.requests)
-    size, objects = weigh(lab, name)
-    how = "rclone copy, local disk to S3" if on_disk else "rclone copy, S3 to S3"
-    return Copy(f"s3a://{bucket}/{name}", how, done, requests, size, objects)
-
-
-def weigh(lab: Lab, prefix: str) -> tuple[int, int]:
-    """Bytes and number of the objects below a prefix."""
     client = lab.server.client()
-    pages = client.get_paginator("list_objects_v2").paginate(Bucket=lab.server.bucket, Prefix=f"{prefix}/")
-    sizes = [found["Size"] for page in pages for found in page.get("Contents", [])]
+    pages = client.get_paginator("list_objects_v2").paginate(Bucket=bucket, Prefix=f"{name}/")
+    found = [one["Size"] for page in pages for one in page.get("Contents", [])]
     client.close()
-    return sum(sizes), len(sizes)
+    how = "rclone copy, local disk to S3" if on_disk else "rclone copy, S3 to S3"
+    return Copy(f"s3a://{bucket}/{name}", how, done, (requests, sum(found), len(found)))
 
 
 def copy_by_restore(lab: Lab, proxy: FaultProxy, spec: QuerySpec, name: str) -> Copy:
@@ -75,11 +95,10 @@ def copy_by_restore(lab: Lab, proxy: FaultProxy, spec: QuerySpec, name: str) -> 
     began = time.monotonic()
     options = lab.server.options_at(proxy.endpoint)
     restore(spec.listen, str(to), query=spec.name, clone=True, options=options)
-    done = Done(time.monotonic() - began, 0, "")
-    files = [path for path in to.rglob("*") if path.is_file()]
-    size = sum(path.stat().st_size for path in files)
-    how = "ours: restore of the newest checkpoint"
-    return Copy(f"file://{to}", how, done, len(proxy.requests), size, len(files))
+    done = Done(time.monotonic() - began)
+    found = [path.stat().st_size for path in to.rglob("*") if path.is_file()]
+    sizes = (len(proxy.requests), sum(found), len(found))
+    return Copy(f"file://{to}", "ours: restore of the newest checkpoint", done, sizes)
 
 
 def try_copy(driver: Driver, spec: QuerySpec, copy: Copy, name: str) -> Copied:
@@ -96,16 +115,7 @@ def try_copy(driver: Driver, spec: QuerySpec, copy: Copy, name: str) -> Copied:
     done = copy.done
     if done.exit_code:
         detail = f"rclone ended with exit code {done.exit_code}; {detail}".rstrip("; ")
-    return Copied(
-        copy.how,
-        round(done.seconds, 2),
-        copy.requests,
-        copy.size_bytes,
-        copy.objects,
-        done.exit_code,
-        outcome,
-        detail,
-    )
+    return Copied(copy.how, round(done.seconds, 2), *copy.sizes, done.exit_code, outcome, detail)
 
 
 def judge(batches: Sequence[int], wrong: int) -> tuple[str, str]:
@@ -153,9 +163,7 @@ def measure_way(lab: Lab, driver: Driver, what: str, settings: Settings) -> Iter
         driver.call("unlisten", 150, name=spec.name)
     for number, copy in enumerate(copies):
         found = try_copy(driver, spec, copy, f"try-{what}-{number}")
-        tell(
-            f"{found.how}: {found.seconds:.1f} s, {found.requests} requests, {found.outcome} {found.detail}"
-        )
+        tell(f"{found.how}: {found.seconds:.1f} s, {found.outcome} {found.detail}")
         yield found
 
 
@@ -173,7 +181,7 @@ ARGUMENTS = (
     Argument("rows", "20000", "20000", "rows and keys"),
     Argument("delay", "20", "20", "milliseconds added to every request"),
 )
-PART = Part("by-hand", (__doc__ or "").partition("\n")[0], ARGUMENTS, measure_all, "benchmarks.by_hand")
+PART = Part("by-hand", __doc__, measure_all, ARGUMENTS)
 
 if __name__ == "__main__":
-    run_part(PART, sys.argv[1:])
+    PART.run(sys.argv[1:])

@@ -14,12 +14,10 @@ import statistics
 import sys
 import time
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
-from benchmarks.lab import Lab, open_lab, wait_for, warm_up
-from benchmarks.part import Argument, Part, Settings, run_part, tell
-from benchmarks.records import Started
-from benchmarks.ways import Load, query_spec
+from benchmarks.frame import Argument, Part, Settings, Started, in_turns, tell
+from benchmarks.lab import Lab, Load, open_lab, query_spec, wait_for, warm_up
 from pyspark_checkpoint import restore
 from tests.support.drivers.driver import Driver
 from tests.support.drivers.queries import QuerySpec
@@ -45,13 +43,8 @@ def prepare(lab: Lab, ways: list[str], load: Load, before: int) -> dict[str, Que
     return specs
 
 
-@dataclass(frozen=True)
-class Start:
-    """One start: seconds of the restore, from there to the first finished batch, and requests."""
-
-    restore_seconds: float
-    seconds: float
-    requests: int
+Start = tuple[float, float, int]
+"""Seconds of the restore, from there to the first finished batch, and requests."""
 
 
 def start(lab: Lab, driver: Driver, way: str, spec: QuerySpec, number: int) -> Start:
@@ -71,19 +64,15 @@ def start(lab: Lab, driver: Driver, way: str, spec: QuerySpec, number: int) -> S
     seconds = time.monotonic() - began
     requests = len(lab.requests_of(spec.name))
     driver.call("stop", 300, name=run.name)
-    return Start(restore_seconds, seconds, requests)
+    return restore_seconds, seconds, requests
 
 
 def row(way: str, provider: str, delay_ms: int, starts: list[Start]) -> Started:
     """All starts of one way."""
-    return Started(
-        way,
-        provider,
-        delay_ms,
-        round(statistics.median(one.restore_seconds for one in starts), 2),
-        tuple(round(one.seconds, 2) for one in starts),
-        round(statistics.median(one.requests for one in starts)),
-    )
+    restoring, seconds, requests = zip(*starts, strict=True)
+    taken = tuple(round(one, 2) for one in seconds)
+    restored = round(statistics.median(restoring), 2)
+    return Started(way, provider, delay_ms, restored, taken, round(statistics.median(requests)))
 
 
 def measure_provider(lab: Lab, provider: str, settings: Settings) -> Iterator[Started]:
@@ -97,9 +86,8 @@ def measure_provider(lab: Lab, provider: str, settings: Settings) -> Iterator[St
         for delay_ms in settings.numbers("delays"):
             lab.delay(delay_ms)
             starts: dict[str, list[Start]] = {way: [] for way in ways}
-            for turn in range(settings.number("rounds")):
-                for way in ways if turn % 2 == 0 else reversed(ways):
-                    starts[way].append(start(lab, driver, way, specs[way], next(numbers)))
+            for _, way in in_turns(ways, settings.number("rounds")):
+                starts[way].append(start(lab, driver, way, specs[way], next(numbers)))
             for way, found in starts.items():
                 started = row(way, provider, delay_ms, found)
                 tell(f"cold start, {provider}, {delay_ms} ms, {way}: {started.seconds} s")
@@ -121,9 +109,7 @@ ARGUMENTS = (
     Argument("before", "12", "6", "batches that a location has done"),
     Argument("keys", "100000", "100000", "rows and keys"),
 )
-PART = Part(
-    "cold-start", (__doc__ or "").partition("\n")[0], ARGUMENTS, measure_all, "benchmarks.cold_start"
-)
+PART = Part("cold-start", __doc__, measure_all, ARGUMENTS)
 
 if __name__ == "__main__":
-    run_part(PART, sys.argv[1:])
+    PART.run(sys.argv[1:])

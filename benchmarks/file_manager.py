@@ -10,26 +10,13 @@ from __future__ import annotations
 
 import sys
 
-from benchmarks.aims import FILE_MANAGER, judge_file_manager
-from benchmarks.part import Part, run_part
-from benchmarks.records import Cell, Run, Runs
-from benchmarks.report import aim_table
-from benchmarks.side_by_side import arguments_with, measure_all
-from benchmarks.tables import compared, manager_table
+from benchmarks.aims import judge_file_manager
+from benchmarks.frame import Runs
+from benchmarks.report import aim_table, cell_table
+from benchmarks.side_by_side import variant
 
-WAYS = "alone,stock,tuned,ours"
-ARGUMENTS = arguments_with({"ways": (WAYS, WAYS), "queries": ("total", "total")})
-PART = Part(
-    FILE_MANAGER, (__doc__ or "").partition("\n")[0], ARGUMENTS, measure_all, "benchmarks.file_manager"
-)
-
-
-def printed(run: Run) -> list[str]:
-    """What whoever ran it wants to know: every way, its ratios, and the aims."""
-    cells = [row for row in run.rows if isinstance(row, Cell)]
-    aims = aim_table(judge_file_manager(Runs((run,))))
-    return [*compared(cells), "", *manager_table(cells), "", *aims]
-
+PART = variant("file-manager", __doc__, {"ways": "alone,stock,tuned,ours", "queries": "total"})
 
 if __name__ == "__main__":
-    print("\n".join(printed(run_part(PART, sys.argv[1:]))))
+    runs = Runs((PART.run(sys.argv[1:]),))
+    print("\n".join([*cell_table(runs), "", *aim_table(judge_file_manager(runs))]))

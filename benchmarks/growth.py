@@ -12,10 +12,8 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 
 from benchmarks.bench_commit import Committer, Workload, alternate, bare_commit
-from benchmarks.lab import Lab, count_committed, open_lab
-from benchmarks.part import Argument, Part, Settings, run_part, tell
-from benchmarks.records import CommitSize, Stretch
-from benchmarks.ways import Load, query_spec
+from benchmarks.frame import Argument, CommitSize, Part, Settings, Stretch, tell
+from benchmarks.lab import Lab, Load, count_committed, open_lab, query_spec
 from pyspark_checkpoint import open_object_store
 from pyspark_checkpoint.format.keys import manifest_key
 from pyspark_checkpoint.store.base import ObjectStore
@@ -113,7 +111,7 @@ ARGUMENTS = (
     Argument("partitions", "10,100,1000", "10,100,1000", "partitions of a commit"),
     Argument("commits", "30", "15", "commits that are timed"),
 )
-PART = Part("growth", (__doc__ or "").partition("\n")[0], ARGUMENTS, measure_all, "benchmarks.growth")
+PART = Part("growth", __doc__, measure_all, ARGUMENTS)
 
 if __name__ == "__main__":
-    run_part(PART, sys.argv[1:])
+    PART.run(sys.argv[1:])

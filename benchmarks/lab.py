@@ -1,10 +1,20 @@
-"""Where the benchmarks run: an S3 server, a proxy that delays and counts, drivers, and the measuring."""
+"""Where queries are compared: the ways of checkpointing, an S3 server behind a proxy, and the measuring.
+
+``alone`` is local disk with nothing that makes it durable elsewhere; ``disk`` the same with our manager.
+(a) ``stock`` is S3A as it comes. (b) ``tuned`` is S3A at its best: the manager of spark-hadoop-cloud, the
+connector's performance flags, and no checksum files. (c) ``ours`` is our file manager on S3A, also without
+checksum files. (d) ``listener`` is local disk with our file manager, as the plugin sets it, and our
+listener; ``listener-stock`` the same with Spark's own manager. (e) ``sink`` is ckpt-sink with rows and
+state in one commit, on our manager too, and the only one that also writes its rows.
+"""
 
 from __future__ import annotations
 
 import contextlib
 import json
+import os
 import statistics
+import sys
 import time
 import urllib.parse
 from collections import Counter
@@ -14,19 +24,115 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
-from benchmarks.records import Cell
-from benchmarks.ways import TUNED_BUCKET, Load, Place, driver_conf, query_spec
+from pyspark.sql import SparkSession
+
+from benchmarks.frame import Cell
 from pyspark_checkpoint import CheckpointStore
+from pyspark_checkpoint.listener.worker import INTERVAL_SECONDS
 from pyspark_checkpoint.registry.queries import root_url
 from tests.support.drivers.driver import Driver
-from tests.support.drivers.queries import QuerySpec
-from tests.support.servers.hadoop import build_jar, hadoop_cloud_jars
-from tests.support.servers.launch import S3Server, seaweedfs
+from tests.support.drivers.queries import HDFS, ROCKSDB_CHANGELOG, QuerySpec
+from tests.support.servers.hadoop import FILE_MANAGER, build_jar, hadoop_cloud_jars, s3a_conf, spark_conf
+from tests.support.servers.launch import seaweedfs
 from tests.support.servers.proxy import FaultProxy, Request
+from tests.support.servers.s3 import BUCKET, S3Server
 
-LONGEST_SECONDS = 120.0
 PATIENCE_SECONDS = 600.0
 PHASES = ("addBatch", "queryPlanning", "walCommit", "commitOffsets", "latestOffset", "getBatch")
+MANAGER = "spark.sql.streaming.checkpointFileManagerClass"
+SPARK = "org.apache.spark.sql.execution.streaming.checkpointing.FileContextBasedCheckpointFileManager"
+TUNED = "org.apache.spark.internal.io.cloud.AbortableStreamBasedCheckpointFileManager"
+TUNED_BUCKET = "ckpt-tuned"
+CHECKSUMS_OFF = {"spark.sql.streaming.checkpoint.fileChecksum.enabled": "false"}
+PROVIDERS = {"hdfs": HDFS, "changelog": ROCKSDB_CHANGELOG}
+FOREVER = 1_000_000
+CONFS: dict[str, dict[str, str]] = {
+    "alone": {MANAGER: SPARK},
+    "disk": {MANAGER: FILE_MANAGER},
+    "stock": {MANAGER: SPARK},
+    "tuned": {MANAGER: TUNED, **CHECKSUMS_OFF},
+    "ours": {MANAGER: FILE_MANAGER, **CHECKSUMS_OFF},
+    "listener": {MANAGER: FILE_MANAGER},
+    "listener-stock": {MANAGER: SPARK},
+    "sink": {MANAGER: FILE_MANAGER},
+}
+WAYS = tuple(CONFS)
+LETTERS = dict(zip(WAYS[2:], ("(a)", "(b)", "(c)", "(d)", "(d)", "(e)"), strict=True))
+LISTENERS = ("listener", "listener-stock")
+ON_S3 = ("stock", "tuned", "ours")
+"""Their checkpoint location is on S3; that of the others is a local directory."""
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where the queries of a run keep what they keep; ``store_options`` reach the server by the proxy."""
+
+    home: Path
+    store_options: Mapping[str, str]
+
+    def location(self, way: str, name: str) -> str:
+        if way in ON_S3:
+            return f"s3a://{TUNED_BUCKET if way == 'tuned' else BUCKET}/{name}"
+        return f"file://{self.disk(name)}"
+
+    def disk(self, name: str) -> Path:
+        return self.home / "locations" / name
+
+    def store(self, name: str) -> str:
+        """Where our checkpoints, or a table, of a query are."""
+        return f"s3://{BUCKET}/stores/{name}" if self.store_options else str(self.home / "stores" / name)
+
+
+@dataclass(frozen=True)
+class Load:
+    """What a query has to do."""
+
+    query: str = "windowed"
+    provider: str = "hdfs"
+    partitions: int = 4
+    rows: int = 100_000
+    keys: int = 100_000
+    interval_ms: int = 0
+    conf: Mapping[str, str] = field(default_factory=dict)
+
+
+def query_spec(way: str, load: Load, place: Place, name: str) -> QuerySpec:
+    """The query that does ``load`` in this way; its rows go nowhere, except those of the sink."""
+    sink, listens = way == "sink", way in LISTENERS
+    options = {"path": place.store(name), "state": "on", **place.store_options} if sink else {}
+    if sink and load.query != "join":
+        options["keyColumns"] = "window,key" if load.query == "windowed" else "key"
+    confs = {**PROVIDERS[load.provider], **CONFS[way], "spark.sql.shuffle.partitions": str(load.partitions)}
+    return QuerySpec(
+        name=name,
+        kind=load.query,
+        location=place.location(way, name),
+        results=str(place.home / "results" / name),
+        batches=FOREVER,
+        conf={**confs, **load.conf},
+        rows=load.rows,
+        keys=load.keys,
+        interval_ms=load.interval_ms,
+        format="ckpt-sink" if sink else "noop",
+        options=options,
+        listen=place.store(name) if listens else "",
+        listen_options=dict(place.store_options) if listens else {},
+        listen_seconds=INTERVAL_SECONDS,
+    )
+
+
+def driver_conf(endpoint: str) -> dict[str, str]:
+    """What a driver needs for all ways: one bucket with the connector as it comes, one with it tuned."""
+    tuned = s3a_conf(endpoint, bucket=TUNED_BUCKET)
+    tuned[f"fs.s3a.bucket.{TUNED_BUCKET}.performance.flags"] = "*"
+    return {
+        **spark_conf(endpoint, file_manager=SPARK),
+        **{f"spark.hadoop.{name}": value for name, value in tuned.items()},
+        "spark.driver.memory": "3g",
+        "spark.sql.codegen.wholeStage": "true",
+        "spark.ui.showConsoleProgress": "false",
+        "spark.sql.streaming.numRecentProgressUpdates": "5000",
+    }
 
 
 def verb(request: Request) -> str:
@@ -77,24 +183,24 @@ class Lab:
 
 
 @contextlib.contextmanager
-def open_lab() -> Iterator[Lab]:
-    """Start everything that a part needs except Spark."""
+def open_lab(store: str = "s3") -> Iterator[Lab]:
+    """Start all that a part needs except Spark; ``store`` is where our checkpoints go: s3 or file."""
     with (
         TemporaryDirectory(prefix="ckpt-bench-", ignore_cleanup_errors=True) as directory,
         seaweedfs() as server,
         FaultProxy(server.endpoint) as proxy,
     ):
-        home = Path(directory)
         client = server.client()
         client.create_bucket(Bucket=TUNED_BUCKET)
         client.close()
-        place = Place(home, server.options_at(proxy.endpoint))
-        yield Lab(server, proxy, place, build_jar(home / "jar"))
+        options = server.options_at(proxy.endpoint) if store == "s3" else {}
+        home = Path(directory)
+        yield Lab(server, proxy, Place(home, options), build_jar(home / "jar"))
 
 
 @dataclass
 class Tally:
-    """What is found of one way in one situation while it is being measured."""
+    """What is found of one way in one situation while it is being measured; named as in ``Cell``."""
 
     batches: int = 0
     batch_ms: list[int] = field(default_factory=list)
@@ -113,27 +219,15 @@ class Tally:
 
     def cell(self, way: str, load: Load, delay_ms: int) -> Cell:
         """The value that is kept."""
-        phases = {
-            phase: statistics.median(found[phase] for found in self.durations if phase in found)
-            for phase in PHASES
-            if any(phase in found for found in self.durations)
+        found = {phase: [one[phase] for one in self.durations if phase in one] for phase in PHASES}
+        values: dict[str, Any] = {
+            **{name: value for name, value in vars(self).items() if name != "durations"},
+            "batch_ms": tuple(self.batch_ms),
+            "phases_ms": {phase: statistics.median(taken) for phase, taken in found.items() if taken},
+            "requests": dict(self.requests),
+            "lag_seconds": tuple(round(lag, 3) for lag in self.lag_seconds),
         }
-        return Cell(
-            way=way,
-            query=load.query,
-            partitions=load.partitions,
-            provider=load.provider,
-            delay_ms=delay_ms,
-            batches=self.batches,
-            batch_ms=tuple(self.batch_ms),
-            phases_ms=phases,
-            requests=dict(self.requests),
-            bytes_out=self.bytes_out,
-            bytes_in=self.bytes_in,
-            lag_seconds=tuple(round(lag, 3) for lag in self.lag_seconds),
-            captures=self.captures,
-            watched_batches=self.watched_batches,
-        )
+        return Cell(way, load.query, load.partitions, load.provider, delay_ms, **values)
 
 
 def count_committed(driver: Driver, name: str) -> int:
@@ -158,7 +252,7 @@ class Pace:
 
     batches: int = 8
     warm_up: int = 2
-    longest_seconds: float = LONGEST_SECONDS
+    longest_seconds: float = 120.0
     shortest_seconds: float = 0.0
     """For what does not happen in every batch."""
 
@@ -212,13 +306,11 @@ def lags(lab: Lab, spec: QuerySpec) -> list[float]:
     """Seconds from each batch's commit on the disk to the manifest that covers it."""
     location = lab.place.disk(spec.name)
     query_id = json.loads((location / "metadata").read_text())["id"]
-    history = CheckpointStore.open(root_url(spec.listen, query_id), lab.server.options)
-    manifests = [history.load_by_id(number) for number, _ in history.list()]
-    captured = [
-        (found.epoch, found.timestamp_ms / 1000)
-        for found in manifests
-        if found is not None and found.kind.value == "epoch"
-    ]
+    options = lab.server.options if lab.place.store_options else {}
+    history = CheckpointStore.open(root_url(spec.listen, query_id), options)
+    found = [history.load_by_id(number) for number, _ in history.list()]
+    epochs = [one for one in found if one is not None and one.kind.value == "epoch"]
+    captured = [(one.epoch, one.timestamp_ms / 1000) for one in epochs]
     commits = (location / "commits").glob("[0-9]*")
     return lags_of({int(path.name): path.stat().st_mtime for path in commits}, captured)
 
@@ -246,3 +338,16 @@ def warm_up(lab: Lab, driver: Driver, ways: Sequence[str], load: Load) -> None:
         spec = query_spec(way, load, lab.place, f"warm-up-{way}-{load.query}-{load.provider}")
         with contextlib.suppress(RuntimeError):
             measure(lab, driver, spec, Pace(3, 1, 60), Tally())
+
+
+def local_spark(name: str, **confs: str | int) -> SparkSession:
+    """A session with two slots, as on the smallest machine, for benchmarks that need no server."""
+    os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
+    os.environ["SPARK_LOCAL_IP"] = "127.0.0.1"
+    quiet = ("spark.ui.enabled", "spark.ui.showConsoleProgress", "spark.sql.streaming.ui.enabled")
+    builder = SparkSession.builder.master("local[2]").appName(name)
+    for conf, value in {**dict.fromkeys(quiet, "false"), "spark.driver.host": "127.0.0.1", **confs}.items():
+        builder = builder.config(conf, value)
+    spark = builder.getOrCreate()
+    spark.sparkContext.setLogLevel("OFF")
+    return spark

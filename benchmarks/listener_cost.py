@@ -7,22 +7,23 @@ from __future__ import annotations
 
 import sys
 
-from benchmarks.part import Part, run_part
-from benchmarks.side_by_side import arguments_with, measure_all
+from benchmarks.frame import Runs
+from benchmarks.report import cell_table
+from benchmarks.side_by_side import variant
 
-_OTHER = {
-    "ways": ("disk,listener", "disk,listener"),
-    "queries": ("windowed", "windowed"),
-    "providers": ("hdfs", "hdfs"),
-    "partitions": ("4", "4"),
-    "delays": ("20", "20"),
-    "batches": ("10", "6"),
-    "rounds": ("6", "2"),
-}
-ARGUMENTS = arguments_with(_OTHER)
-PART = Part(
-    "listener-cost", (__doc__ or "").partition("\n")[0], ARGUMENTS, measure_all, "benchmarks.listener_cost"
+PART = variant(
+    "listener-cost",
+    __doc__,
+    {
+        "ways": "disk,listener",
+        "queries": "windowed",
+        "providers": "hdfs",
+        "partitions": "4",
+        "delays": "20",
+    },
+    batches=("10", "6"),
+    rounds=("6", "2"),
 )
 
 if __name__ == "__main__":
-    run_part(PART, sys.argv[1:])
+    print("\n".join(cell_table(Runs((PART.run(sys.argv[1:]),)))))

@@ -9,11 +9,10 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterator
+from itertools import product
 
-from benchmarks.lab import Pace, Tally, measure_on, open_lab, wait_for
-from benchmarks.part import Argument, Part, Settings, run_part, tell
-from benchmarks.records import Cell
-from benchmarks.ways import Load, query_spec
+from benchmarks.frame import Argument, Cell, Part, Settings, tell
+from benchmarks.lab import Load, Pace, Tally, measure_on, open_lab, query_spec, wait_for
 
 RETENTION = {
     "spark.sql.streaming.minBatchesToRetain": "10",
@@ -23,28 +22,22 @@ RETENTION = {
 
 def measure_all(settings: Settings) -> Iterator[Cell]:
     """One query a way, one after the other: what it does at first is the warm-up."""
-    before = settings.number("before")
-    rows = settings.number("rows")
-    load = Load("windowed", settings.text("provider"), 4, rows, rows, conf=RETENTION)
+    before, rows = settings.number("before"), settings.number("rows")
+    load = Load("windowed", settings["provider"], 4, rows, rows, conf=RETENTION)
+    longest, shortest = settings.number("longest-seconds"), settings.number("shortest-seconds")
+    pace = Pace(settings.number("batches"), before + 1, longest, shortest)
     with open_lab() as lab, lab.driver() as driver:
-        for delay_ms in settings.numbers("delays"):
-            for way in settings.names("ways"):
-                spec = query_spec(way, load, lab.place, f"purging-{way}-{delay_ms}")
-                lab.delay(0)
-                driver.start(spec)
-                wait_for(driver, spec.name, before)
-                lab.delay(delay_ms)
-                tally = Tally()
-                pace = Pace(
-                    settings.number("batches"),
-                    before + 1,
-                    settings.number("longest-seconds"),
-                    settings.number("shortest-seconds"),
-                )
-                measure_on(lab, driver, spec, pace, tally)
-                cell = tally.cell(way, load, delay_ms)
-                tell(f"purging, {way}: p50 {cell.p50:.0f} ms, {cell.per_batch:.1f} requests a batch")
-                yield cell
+        for delay_ms, way in product(settings.numbers("delays"), settings.names("ways")):
+            spec = query_spec(way, load, lab.place, f"purging-{way}-{delay_ms}")
+            lab.delay(0)
+            driver.start(spec)
+            wait_for(driver, spec.name, before)
+            lab.delay(delay_ms)
+            tally = Tally()
+            measure_on(lab, driver, spec, pace, tally)
+            cell = tally.cell(way, load, delay_ms)
+            tell(f"purging, {way}: p50 {cell.p50:.0f} ms, {cell.per_batch:.1f} requests a batch")
+            yield cell
 
 
 ARGUMENTS = (
@@ -57,7 +50,7 @@ ARGUMENTS = (
     Argument("shortest-seconds", "12", "12", "to measure at least: two rounds of Spark's maintenance"),
     Argument("longest-seconds", "60", "30", "after which measuring ends"),
 )
-PART = Part("purging", (__doc__ or "").partition("\n")[0], ARGUMENTS, measure_all, "benchmarks.purging")
+PART = Part("purging", __doc__, measure_all, ARGUMENTS)
 
 if __name__ == "__main__":
-    run_part(PART, sys.argv[1:])
+    PART.run(sys.argv[1:])

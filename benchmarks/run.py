@@ -10,11 +10,10 @@ from __future__ import annotations
 import argparse
 import subprocess
 import sys
-import time
 from collections.abc import Sequence
 
 from benchmarks import report
-from benchmarks.records import RESULTS, load_runs
+from benchmarks.frame import RESULTS, load_runs, tell
 
 ALONE = ("file-manager",)
 """Runs by itself only: the side by side has the same ways in the same situations, with another query."""
@@ -36,21 +35,18 @@ def main() -> int:
     parser.add_argument("--parts", default="", help=f"some of {', '.join(MODULES)}; all by default")
     parser.add_argument("--fresh", action="store_true", help="forget what earlier runs have saved")
     chosen = parser.parse_args()
-    if chosen.fresh:
-        for run in load_runs().all:
-            if run.part not in ALONE:
-                (RESULTS / f"{run.name}.json").unlink()
+    for run in load_runs().all if chosen.fresh else ():
+        if run.part not in ALONE:
+            (RESULTS / f"{run.name}.json").unlink()
     failed = []
-    began = time.monotonic()
     for command in plan([part for part in chosen.parts.split(",") if part], quick=chosen.quick):
-        print(f"{(time.monotonic() - began) / 60:.0f} min: python {' '.join(command)}", file=sys.stderr)
+        tell(f"python {' '.join(command)}")
         if subprocess.run([sys.executable, *command], check=False).returncode != 0:
             failed.append(command[1])
         try:
             report.main()
         except Exception as error:  # noqa: BLE001 - what the other parts measure is not lost with the page
-            print(f"the page is not made: {error}", file=sys.stderr)
-            failed.append("benchmarks.report")
+            failed.append(f"benchmarks.report: {error}")
     if failed:
         print(f"failed: {', '.join(failed)}", file=sys.stderr)
     return 1 if failed else 0

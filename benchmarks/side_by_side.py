@@ -11,12 +11,10 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
-from itertools import groupby
+from itertools import groupby, product
 
-from benchmarks.lab import Lab, Pace, Tally, measure, open_lab, warm_up
-from benchmarks.part import Argument, Part, Settings, run_part, tell
-from benchmarks.records import Cell
-from benchmarks.ways import LISTENERS, Load, query_spec
+from benchmarks.frame import Argument, Cell, Part, Settings, in_turns, tell
+from benchmarks.lab import LISTENERS, Lab, Load, Pace, Tally, measure, open_lab, query_spec, warm_up
 from tests.support.drivers.driver import Driver
 
 JOIN_ROWS = 20_000
@@ -47,11 +45,10 @@ class Situation:
 
 def situations(settings: Settings) -> Iterator[Situation]:
     """Every combination."""
-    for query in settings.names("queries"):
-        for provider in settings.names("providers"):
-            for partitions in settings.numbers("join-partitions" if query == "join" else "partitions"):
-                for delay_ms in settings.numbers("delays"):
-                    yield situation(settings, query, partitions, provider, delay_ms)
+    for query, provider in product(settings.names("queries"), settings.names("providers")):
+        many = settings.numbers("join-partitions" if query == "join" else "partitions")
+        for partitions, delay_ms in product(many, settings.numbers("delays")):
+            yield situation(settings, query, partitions, provider, delay_ms)
 
 
 def situation(settings: Settings, query: str, partitions: int, provider: str, delay_ms: int) -> Situation:
@@ -73,24 +70,23 @@ def measure_situation(
 ) -> list[Cell]:
     """Every way in one situation, in turns; one that fails is noted, and the others go on."""
     lab.delay(situation.delay_ms)
-    tallies = {way: Tally() for way in situation.ways}
-    for turn in range(situation.rounds):
-        for way in situation.ways if turn % 2 == 0 else reversed(situation.ways):
-            if way not in tallies:
-                continue
-            spec = query_spec(way, situation.load, lab.place, f"{prefix}-{way}-{turn}")
-            try:
-                measure(lab, driver, spec, situation.pace_of(way), tallies[way])
-            except Exception as error:  # noqa: BLE001 - the other ways are measured all the same
-                where = f"{way}, {situation.load.query}, {situation.load.partitions} partitions"
-                cause = str(error).partition("\n")[0]
-                failed.append(f"{where}, {situation.load.provider}, {situation.delay_ms} ms: {cause}")
-                tell(failed[-1])
-                del tallies[way]
-                continue
-            cell = tallies[way].cell(way, situation.load, situation.delay_ms)
-            tell(f"{cell.situation} {way}: p50 {cell.p50:.0f} ms, {cell.per_batch:.1f} requests a batch")
-    return [tally.cell(way, situation.load, situation.delay_ms) for way, tally in tallies.items()]
+    load, tallies = situation.load, {way: Tally() for way in situation.ways}
+    for turn, way in in_turns(situation.ways, situation.rounds):
+        if way not in tallies:
+            continue
+        spec = query_spec(way, load, lab.place, f"{prefix}-{way}-{turn}")
+        try:
+            measure(lab, driver, spec, situation.pace_of(way), tallies[way])
+        except Exception as error:  # noqa: BLE001 - the other ways are measured all the same
+            where = f"{way}, {load.query}, {load.partitions} partitions, {load.provider}"
+            cause = str(error).partition("\n")[0]
+            failed.append(f"{where}, {situation.delay_ms} ms: {cause}")
+            tell(failed[-1])
+            del tallies[way]
+            continue
+        cell = tallies[way].cell(way, load, situation.delay_ms)
+        tell(f"{cell.situation} {way}: p50 {cell.p50:.0f} ms, {cell.per_batch:.1f} requests a batch")
+    return [tally.cell(way, load, situation.delay_ms) for way, tally in tallies.items()]
 
 
 def measure_all(settings: Settings) -> Iterator[Cell]:
@@ -101,8 +97,9 @@ def measure_all(settings: Settings) -> Iterator[Cell]:
     ways = [way for way in settings.names("ways") if way != BESIDE]
     failed: list[str] = []
     numbered = list(enumerate(situations(settings)))
-    with open_lab() as lab:
-        for (query, provider), group in groupby(numbered, key=_kind):
+    with open_lab(settings["store"]) as lab:
+        kinds = groupby(numbered, key=lambda one: (one[1].load.query, one[1].load.provider))
+        for (query, provider), group in kinds:
             with lab.driver(f"{query}-{provider}") as driver:
                 for position, (number, situation) in enumerate(group):
                     if position == 0:
@@ -111,11 +108,6 @@ def measure_all(settings: Settings) -> Iterator[Cell]:
                     yield from measure_situation(lab, driver, situation, f"s{number}", failed)
     if failed:
         raise RuntimeError("; ".join(failed))
-
-
-def _kind(numbered: tuple[int, Situation]) -> tuple[str, str]:
-    load = numbered[1].load
-    return load.query, load.provider
 
 
 ALL_WAYS = "alone,disk,stock,tuned,ours,listener,listener-stock,sink"
@@ -130,21 +122,22 @@ ARGUMENTS = (
     Argument("rounds", "2", "1", "rounds; one with more than 16 partitions, and for the join"),
     Argument("rows", "100000", "100000", "rows a batch"),
     Argument("keys", "100000", "100000", "keys of the aggregation"),
+    Argument("store", "s3", "s3", "where the listener and the sink keep checkpoints: s3 or file"),
     Argument("longest-seconds", "45", "20", "after which a way's turn ends, if it has done a batch"),
 )
 
 
-def arguments_with(others: Mapping[str, tuple[str, str]]) -> tuple[Argument, ...]:
-    """The same arguments for another part, some with other values for a full and a quick run."""
-    return tuple(
+def variant(name: str, doc: str | None, same: Mapping[str, str], **quick: tuple[str, str]) -> Part:
+    """The same measurement for another question: ``same`` values always, ``quick`` ones (full, quick)."""
+    others = {**{key: (value, value) for key, value in same.items()}, **quick}
+    arguments = (
         Argument(given.name, *others.get(given.name, (given.full, given.quick)), given.meaning)
         for given in ARGUMENTS
     )
+    return Part(name, doc, measure_all, tuple(arguments))
 
 
-PART = Part(
-    "side-by-side", (__doc__ or "").partition("\n")[0], ARGUMENTS, measure_all, "benchmarks.side_by_side"
-)
+PART = Part("side-by-side", __doc__, measure_all, ARGUMENTS)
 
 if __name__ == "__main__":
-    run_part(PART, sys.argv[1:])
+    PART.run(sys.argv[1:])

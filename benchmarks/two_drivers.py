@@ -10,10 +10,8 @@ import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
-from benchmarks.lab import Lab, open_lab
-from benchmarks.part import Argument, Part, Settings, run_part, tell
-from benchmarks.records import Contest
-from benchmarks.ways import Load, query_spec
+from benchmarks.frame import Argument, Contest, Part, Settings, tell
+from benchmarks.lab import Lab, Load, open_lab, query_spec
 from tests.support.drivers import outcome
 from tests.support.drivers.contention import CONCURRENT, contend, run_by_both
 from tests.support.drivers.driver import Driver
@@ -27,18 +25,9 @@ def contest(lab: Lab, drivers: Sequence[Driver], way: str, name: str, load: Load
     both = set(results[0]["committed"]) & set(results[1]["committed"])
     errors = [result["error"] for result in results if result["error"]]
     stopped = sum(CONCURRENT in error for error in errors)
-    return Contest(
-        way,
-        tuple(sorted(run_by_both(spec))),
-        tuple(sorted(both)),
-        stopped,
-        wrong_batches(spec),
-        tuple(first_line(error) for error in errors if CONCURRENT not in error),
-    )
-
-
-def first_line(error: str) -> str:
-    return error.strip().partition("\n")[0][:100]
+    others = (error.strip().partition("\n")[0][:100] for error in errors if CONCURRENT not in error)
+    run_twice, committed_twice = tuple(sorted(run_by_both(spec))), tuple(sorted(both))
+    return Contest(way, run_twice, committed_twice, stopped, wrong_batches(spec), tuple(others))
 
 
 def wrong_batches(spec: QuerySpec) -> int:
@@ -69,9 +58,7 @@ ARGUMENTS = (
     Argument("interval-ms", "5000", "5000", "between two batches"),
     Argument("delay", "50", "50", "milliseconds added to every request"),
 )
-PART = Part(
-    "two-drivers", (__doc__ or "").partition("\n")[0], ARGUMENTS, measure_all, "benchmarks.two_drivers"
-)
+PART = Part("two-drivers", __doc__, measure_all, ARGUMENTS)
 
 if __name__ == "__main__":
-    run_part(PART, sys.argv[1:])
+    PART.run(sys.argv[1:])

@@ -1,4 +1,4 @@
-"""A streaming job on a local directory is killed, loses its checkpoint location, and goes on.
+"""A streaming job on a local directory is killed, loses its checkpoint location, and continues.
 
 ``make demo`` runs this. The job is ``examples/word_count_job.py``; it is submitted with the same command
 each time, under the plugin. The exit status is 0 only if the table at the end has every word of every
@@ -117,7 +117,7 @@ def main() -> int:
     say("2. Its checkpoint location is destroyed. Spark alone would start over now, and count twice.")
     shutil.rmtree(directory / "location")
 
-    say("3. The same command again. The plugin restores what is missing, and the job goes on to the end.")
+    say("3. The same command again. The plugin restores what is missing, and the job runs to the end.")
     status = start_job(directory).wait()
     log = (directory / "job.log").read_text(errors="replace").splitlines()
     for line in log:
@@ -131,7 +131,7 @@ def main() -> int:
         note = "" if expected[word] == found[word] else "   WRONG"
         say(f"{word:<12}{expected[word]:>10}{found[word]:>10}{note}")
     ok = status == 0 and found == expected
-    say("\nNothing lost, nothing doubled." if ok else f"\nFAILED: see {directory / 'job.log'}")
+    say("\nNothing lost, no duplicates." if ok else f"\nFAILED: see {directory / 'job.log'}")
     if ok:
         shutil.rmtree(directory)
     return 0 if ok else 1

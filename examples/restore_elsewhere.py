@@ -1,4 +1,4 @@
-"""A query is checkpointed, its checkpoint location is lost, and it goes on in another one.
+"""A query is checkpointed, its checkpoint location is lost, and it continues in another one.
 
 python examples/restore_elsewhere.py
 """
@@ -41,7 +41,7 @@ def run_until(query: StreamingQuery, epoch: int) -> None:
 
 
 def main() -> None:
-    """Run, lose, restore, go on."""
+    """Run, lose, restore, continue."""
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     with tempfile.TemporaryDirectory() as name:
         directory, url = Path(name), f"file://{name}/checkpoints"

@@ -5,7 +5,7 @@
         --properties-file conf/s3-file-manager.conf \\
         examples/s3_file_manager.py s3a://bucket/checkpoints/example
 
-Run it, stop it with Ctrl-C, run it again: it goes on where it was. Run it twice at the same time: one of
+Run it, stop it with Ctrl-C, run it again: it continues where it was. Run it twice at the same time: one of
 the two stops by itself, and says that several queries use one location. ``--batches N`` ends it after N.
 """
 

@@ -64,7 +64,7 @@ def table(spark: SparkSession, directory: Path) -> dict[str, int]:
 
 
 def main(directory: Path) -> int:
-    """Run, save, take in nonsense, go back, go on."""
+    """Run, save, read bad input, go back, continue."""
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     builder = SparkSession.builder.master("local[2]").config("spark.sql.shuffle.partitions", "1")
     builder = builder.config("spark.sql.streaming.stateStore.providerClass", ROCKSDB)

@@ -52,7 +52,7 @@ def run(spark: SparkSession, directory: Path, location: str) -> None:
 
 
 def main(directory: Path) -> int:
-    """Run, lose the location, restore it elsewhere, go on, and compare with a join of all files."""
+    """Run, lose the location, restore it elsewhere, continue, and compare with a join of all files."""
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     builder = SparkSession.builder.master("local[2]").config("spark.sql.shuffle.partitions", "2")
     spark = configure(builder.config("spark.ui.enabled", "false"), f"{directory}/checkpoints").getOrCreate()

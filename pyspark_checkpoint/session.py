@@ -50,7 +50,7 @@ def checkpoint(
         stale: What happens to a query whose location is behind its history, or has diverged from it:
             ``fail``, ``warn`` or ``restore``.
         stop_when_fenced: Whether a query is stopped when another run has claimed its history.
-        options: Options of the store, such as credentials; see the table in ``docs/operations.md``.
+        options: Options of the store, such as credentials; see ``docs/options.md``.
         location_options: Options of the checkpoint locations; by default those of the session and the
             store.
         poll_seconds: How often a location is listed if no event comes.

@@ -30,7 +30,7 @@ _SECRETS = {name.lower(): name for name in HIDDEN if name not in ("credentialsFi
 
 @dataclass(frozen=True, slots=True)
 class Setting:
-    """One row of the table in docs/plugin.md. ``argument`` is its name in ``configure``."""
+    """One row of the table in docs/options.md. ``argument`` is its name in ``configure``."""
 
     name: str
     argument: str

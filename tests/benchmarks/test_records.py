@@ -10,26 +10,28 @@ import pytest
 
 from benchmarks import side_by_side
 from benchmarks.file_manager import PART as FILE_MANAGER
-from benchmarks.growth import stretches
-from benchmarks.lab import Pace, Tally, concerns, lags_of, verb
-from benchmarks.part import Argument, Part, Settings, run_part
-from benchmarks.records import (
+from benchmarks.frame import (
+    Argument,
     CommitSize,
     Contest,
     Copied,
+    Part,
     Restored,
     Row,
+    Settings,
     Started,
     Stretch,
     Transcript,
     decode_run,
     encode_run,
+    in_turns,
     load_runs,
     quantile,
     save_run,
 )
+from benchmarks.growth import stretches
+from benchmarks.lab import WAYS, Load, Pace, Place, Tally, concerns, lags_of, query_spec, verb
 from benchmarks.side_by_side import PART, situations
-from benchmarks.ways import WAYS, Load, Place, query_spec
 from tests.support.bench_rows import cell, run
 from tests.support.drivers.queries import QuerySpec
 from tests.support.servers.faults import Request
@@ -64,6 +66,10 @@ def test_runs_with_labels_are_kept_beside_each_other_and_others_replaced(tmp_pat
     assert runs.rows("restore", Stretch) == [] and runs.of("growth") == []
 
 
+def test_every_second_round_goes_backwards() -> None:
+    assert list(in_turns("ab", 3)) == [(0, "a"), (0, "b"), (1, "b"), (1, "a"), (2, "a"), (2, "b")]
+
+
 @pytest.mark.parametrize(("share", "expected"), [(0.5, 5), (0.9, 9), (0.99, 10), (1.0, 10), (0.01, 1)])
 def test_a_quantile_is_a_value_that_was_measured(share: float, expected: int) -> None:
     assert quantile(range(1, 11), share) == expected
@@ -77,9 +83,9 @@ def test_a_part_saves_every_row_before_the_next_is_measured(tmp_path: Path) -> N
         yield Stretch("sink", 0, settings.number("epochs"), 1.0, 1.0)
         raise RuntimeError("in the middle")
 
-    part = Part("growth", "", (Argument("epochs", "1000", "10", "epochs"),), failing, "benchmarks.growth")  # type: ignore[arg-type]
+    part = Part("growth", "", failing, (Argument("epochs", "1000", "10", "epochs"),))  # type: ignore[arg-type]
     with pytest.raises(RuntimeError):
-        run_part(part, ["--quick", "--results", str(tmp_path)])
+        part.run(["--quick", "--results", str(tmp_path)])
     (saved,) = load_runs(tmp_path).of("growth")
     assert saved.rows == (Stretch("sink", 0, 10, 1.0, 1.0),)
     assert saved.failed == "RuntimeError: in the middle"
@@ -87,9 +93,7 @@ def test_a_part_saves_every_row_before_the_next_is_measured(tmp_path: Path) -> N
 
 
 def test_a_given_argument_wins_over_quick_and_full() -> None:
-    part = Part(
-        "growth", "", (Argument("epochs", "1000", "10", "epochs"),), lambda _: [], "benchmarks.growth"
-    )
+    part = Part("growth", "", lambda _: [], (Argument("epochs", "1000", "10", "epochs"),))
     chosen = [
         part.parse(argv)[0].number("epochs") for argv in ([], ["--quick"], ["--quick", "--epochs", "3"])
     ]

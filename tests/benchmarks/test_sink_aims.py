@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from benchmarks.aims import MET, MISSED, NOT_RUN
-from benchmarks.sink_aims import (
+from benchmarks.bench_sink import (
     AFTER_GROUPS,
     APPEND,
     EMPTY,

@@ -132,8 +132,8 @@ def test_options_of_configure_become_confs() -> None:
 
 
 def test_the_documents_list_every_setting_with_its_default() -> None:
-    """docs/plugin.md and conf/reference.conf, in the order of the table."""
-    page = (ROOT / "docs" / "plugin.md").read_text()
+    """docs/options.md and conf/reference.conf, in the order of the table."""
+    page = (ROOT / "docs" / "options.md").read_text()
     rows = re.findall(r"^\| `spark\.ckpt\.([\w.]+)` \| ([^|]*) \|", page, re.MULTILINE)
     documented = [(name, default.strip().strip("`")) for name, default in rows]
     assert documented == [(setting.name, setting.default) for setting in SETTINGS]

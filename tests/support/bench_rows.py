@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from benchmarks.records import Cell, Row, Run
+from benchmarks.frame import Cell, Row, Run
 
 
 def cell(way: str, batch_ms: tuple[int, ...] = (100, 100, 100, 100), **changes: Any) -> Cell:
