@@ -12,7 +12,7 @@ from pyspark_checkpoint.format.artifact import ArtifactRef
 from pyspark_checkpoint.format.manifest_parts import TableMode
 from pyspark_checkpoint.history.artifact_reader import ArtifactReader, WantedArtifact
 from pyspark_checkpoint.table.codec import decode_rows
-from pyspark_checkpoint.table.compaction import Link, RollPlan, parse_level, plan_roll
+from pyspark_checkpoint.table.compaction import CompactionPlan, Link, parse_level, plan_compaction
 from pyspark_checkpoint.table.conform import conform
 from pyspark_checkpoint.table.info import TableInfo
 from pyspark_checkpoint.table.merge import apply_deltas, delta_schema, merge_deltas
@@ -36,10 +36,12 @@ def links(refs: Sequence[ArtifactRef]) -> list[Link]:
     return [Link(ref.size_bytes, ref.is_delta, parse_level(ref.name), ref.decoded_bytes) for ref in refs]
 
 
-def plan_chain_roll(chain: Chain, table: TableInfo, epoch: int, max_deltas: int) -> RollPlan | None:
+def plan_chain_compaction(
+    chain: Chain, table: TableInfo, epoch: int, max_deltas: int
+) -> CompactionPlan | None:
     """Decide what of a chain is rewritten while ``epoch`` is written."""
     keyed = table.mode is TableMode.UPSERT
-    return plan_roll(
+    return plan_compaction(
         links(chain.refs), keyed=keyed, partition=chain.partition, epoch=epoch, max_deltas=max_deltas
     )
 
@@ -69,7 +71,7 @@ class ChainReader:
             return pa.concat_tables(tables) if tables else self._schema.empty_table()
         return apply_deltas(None, parts, self._table.keys, self._schema)
 
-    def merged(self, chain: Chain, plan: RollPlan) -> pa.Table:
+    def merged(self, chain: Chain, plan: CompactionPlan) -> pa.Table:
         """The rows that take the place of a part of the chain: all rows, or one delta for several."""
         part = Chain(chain.partition, chain.refs[plan.first : plan.end])
         if plan.level is None or self._table.mode is not TableMode.UPSERT:

@@ -18,7 +18,7 @@ from pyspark_checkpoint.history.artifact_reader import ArtifactReader
 from pyspark_checkpoint.history.staging import Staged, StagedItem, stage
 from pyspark_checkpoint.sink.batch_plan import SinkPlan
 from pyspark_checkpoint.sink.messages import Rewritten, StagedPartition
-from pyspark_checkpoint.sink.partition import Chain, ChainReader, plan_chain_roll
+from pyspark_checkpoint.sink.partition import Chain, ChainReader, plan_chain_compaction
 from pyspark_checkpoint.sink.query import TaskFacts
 from pyspark_checkpoint.sink.state_task import TakenState, add_requests, take_state
 from pyspark_checkpoint.store.base import ObjectStore
@@ -198,7 +198,7 @@ class SinkTask:
             return None  # the first one may have died of it; the chain can wait for its next turn
         refs = self._plan.chains.get(self._task.partition, ())
         chain = Chain(self._task.partition, refs).before(self._epoch)
-        roll = plan_chain_roll(chain, self._table, self._epoch, self._plan.max_deltas)
+        roll = plan_chain_compaction(chain, self._table, self._epoch, self._plan.max_deltas)
         if roll is None:
             return None
         rows = reader.merged(chain, roll)

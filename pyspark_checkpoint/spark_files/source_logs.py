@@ -144,9 +144,9 @@ def _by_number(logs: Mapping[str, tuple[str, ...]], places: Sequence[_Place]) ->
 
 def _unknown() -> RefusedError:
     return RefusedError(
-        "it cannot be told which offset belongs to which source's log",
-        hint="a source is read in several places of the plan beside others, or two file sources stand at "
-        "one offset; name the sources, or read each place by a frame of its own",
+        "cannot match source offsets to source logs: the plan reads one source in several places beside "
+        "others, or two file sources stand at one offset",
+        hint="name the sources, or read each place by a DataFrame of its own",
     )
 
 

@@ -10,8 +10,8 @@ import pytest
 
 from pyspark_checkpoint.errors import RefusedError, SettingsError
 from pyspark_checkpoint.restorer.repartition import refuse_unfinished
+from pyspark_checkpoint.spark_files.divergence import only_split
 from pyspark_checkpoint.spark_files.logs import OffsetLog
-from pyspark_checkpoint.spark_files.repartition_batches import only_split
 from pyspark_checkpoint.spark_files.requirements import PARTITIONS
 from tests.support.made_stream import MadeStream, totals_after
 
