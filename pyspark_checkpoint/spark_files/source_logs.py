@@ -61,16 +61,12 @@ def plan_source_logs(
     return tuple(path for source, paths in logs.items() for path in _files_of(paths, found.get(source)))
 
 
-def source_log_files(paths: tuple[str, ...], offset: str | None) -> tuple[str, ...]:
-    """The files of a source's own log that belong to an offset.
+def _cut(paths: tuple[str, ...], last: int | None) -> tuple[str, ...]:
+    """The files of a source's own log up to entry ``last``.
 
     A file source's log is cut: the newest compacted entry at or below the offset, and the entries
     after it. Other sources keep a few small files there (a start time, initial offsets): all of them.
     """
-    return _cut(paths, file_source_offset(offset))
-
-
-def _cut(paths: tuple[str, ...], last: int | None) -> tuple[str, ...]:
     if last is None:
         return paths
     entries = {number: path for path in paths if (number := _entry_number(path)) >= 0}

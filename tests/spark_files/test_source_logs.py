@@ -8,7 +8,16 @@ from hypothesis import strategies as st
 
 from pyspark_checkpoint.errors import FormatError, RefusedError
 from pyspark_checkpoint.spark_files.logs import OffsetLog, decode_offset_log
-from pyspark_checkpoint.spark_files.source_logs import plan_source_logs, source_log_files
+from pyspark_checkpoint.spark_files.source_logs import plan_source_logs
+
+
+def offsets_of(*values: str | None, names: tuple[str, ...] = ()) -> OffsetLog:
+    return OffsetLog(0, 0, {}, values, names)
+
+
+def source_log_files(paths: tuple[str, ...], offset: str) -> tuple[str, ...]:
+    """What is kept of the log of a query's only source."""
+    return plan_source_logs({"only": paths}, offsets_of(offset, names=("only",)))
 
 
 def test_a_file_sources_log_is_cut_to_the_offset() -> None:
@@ -28,10 +37,6 @@ def test_a_file_sources_log_is_cut_to_the_offset() -> None:
 def test_other_sources_keep_all_their_files() -> None:
     """Kafka's initial offsets and the rate source's start time are not numbered logs."""
     assert source_log_files(("sources/0/0",), '{"topic":{"0":12}}') == ("sources/0/0",)
-
-
-def offsets_of(*values: str | None, names: tuple[str, ...] = ()) -> OffsetLog:
-    return OffsetLog(0, 0, {}, values, names)
 
 
 def test_a_file_source_that_had_no_offset_yet_keeps_nothing() -> None:
