@@ -127,6 +127,14 @@ def _part(fields: dict[str, Any], part: str) -> dict[str, Any]:
     return found[0] if isinstance(found, list) else found
 
 
+@pytest.mark.parametrize("change", [{"added": 1}, {"total_bytes": 1}, {"total_bytes": "1"}, {"kind": 1}])
+def test_an_operator_that_is_not_what_was_written_is_damage(change: dict[str, Any]) -> None:
+    fields = copy.deepcopy(FIELDS)
+    fields["operators"]["table"] |= change
+    with pytest.raises(FormatError):
+        decode_manifest(encode_sealed(fields), "m")
+
+
 def test_a_merged_manifest_is_read() -> None:
     """The kind is reserved for the merged history of a table's shares."""
     merged = decode_manifest(encode_sealed(changed(("kind",), "merge")), "m")
