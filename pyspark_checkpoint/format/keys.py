@@ -207,6 +207,8 @@ def check_artifact_path(path: str) -> str:
 
 def check_name(name: str, what: str) -> str:
     """Return a name that a user chose if it can be part of a key on every store, else refuse it."""
+    if type(name) is not str:
+        raise RefusedError(f"{what} name {name!r} is not a text", hint="choose a name of letters")
     try:
         size = len(name.encode("utf-8"))
     except UnicodeEncodeError:

@@ -71,6 +71,7 @@ _PLAIN: Mapping[str, Callable[[Any, str], Any]] = {
     "deleted_sha256": partial(optional, short_text),
 }
 """The fields that are stored as they are, and what each may hold."""
+_OPERATOR_FIELDS = {"kind", "partitions", "total_bytes"}
 _QUERY_TEXTS = ("id", "name", "checkpoint_location", "spark_version", "app_name")
 _REQUEST_FIELDS = ("puts", "gets", "bytes")
 
@@ -98,7 +99,7 @@ def encode_manifest(manifest: CheckpointManifest, *, mac: Mac | None = None) -> 
 def _check_readable(fields: dict[str, Any]) -> None:
     """Read the fields back, all but the rows of artifacts, which ``encode_artifact`` has checked."""
     bare = {
-        name: {**operator, "partitions": [], "settled": []}
+        name: {"kind": operator["kind"], "partitions": [], "total_bytes": 0}
         for name, operator in fields["operators"].items()
     }
     _from_fields({**fields, "operators": bare, "files": [], "total_size_bytes": 0})
@@ -217,7 +218,8 @@ def _encode_operator(operator: OperatorSnapshotEntry, tables: Tables) -> dict[st
 
 
 def _decode_operator(fields: Any, objects: list[str], data_keys: list[str]) -> OperatorSnapshotEntry:
-    mapping(fields, "operators")
+    if fields.keys() - {"settled"} != _OPERATOR_FIELDS:
+        raise bad_field("operators", "has an entry that lacks a field, or has an unknown one")
     partitions = tuple(
         PartitionSnapshotEntry(
             whole(number, "operators"), tuple(decode_artifact(row, objects, data_keys) for row in rows)
@@ -225,7 +227,10 @@ def _decode_operator(fields: Any, objects: list[str], data_keys: list[str]) -> O
         for number, rows in fields["partitions"]
     )
     settled = tuple(decode_list_ref(row, objects) for row in fields.get("settled", ()))
-    return OperatorSnapshotEntry(partitions, short_text(fields["kind"], "operators"), settled)
+    entry = OperatorSnapshotEntry(partitions, short_text(fields["kind"], "operators"), settled)
+    if whole(fields["total_bytes"], "operators") != entry.total_bytes:
+        raise bad_field("operators", "has total_bytes that are not the sum of its artifacts")
+    return entry
 
 
 def _decode_kind(value: Any) -> ManifestKind:

@@ -290,6 +290,7 @@ def tombstone_of(manifest: CheckpointManifest, sha256: str) -> CheckpointManifes
     """What stays of a deleted checkpoint: who made it and when, its place in the chain, its digest."""
     return replace(
         CheckpointManifest.new(manifest.checkpoint_id, manifest.epoch),
+        batch_id=manifest.batch_id,
         kind=ManifestKind.TOMBSTONE,
         timestamp_ms=manifest.timestamp_ms,
         commit_nonce=manifest.commit_nonce,
@@ -301,6 +302,8 @@ def tombstone_of(manifest: CheckpointManifest, sha256: str) -> CheckpointManifes
         earlier_runs=manifest.earlier_runs,
         instance_id=manifest.instance_id,
         query=manifest.query,
+        share=manifest.share,
+        assignment_version=manifest.assignment_version,
         vnode_count=manifest.vnode_count,
         encryption_key_id=manifest.encryption_key_id,
         deleted_sha256=sha256,

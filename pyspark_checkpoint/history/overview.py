@@ -16,6 +16,7 @@ from typing import Any
 
 from pyspark_checkpoint.errors import FormatError
 from pyspark_checkpoint.format.envelope import Mac, check_version, decode_sealed, sha256_hex
+from pyspark_checkpoint.format.fields import optional, short_text, signed, whole
 from pyspark_checkpoint.format.keys import manifest_key, parse_attempt_key
 from pyspark_checkpoint.format.manifest import CheckpointManifest, ManifestKind, QueryInfo, RequestCount
 from pyspark_checkpoint.format.manifest_codec import manifest_fields
@@ -131,23 +132,23 @@ def entry_from_fields(fields: Mapping[str, Any], names: Sequence[str] = ()) -> E
     kind = ManifestKind(fields["kind"])
     repeats = kind in (ManifestKind.CLAIM, ManifestKind.ROLLBACK)
     return Entry(
-        number=fields["checkpoint_id"],
+        number=whole(fields["checkpoint_id"], "checkpoint_id"),
         savepoints=tuple(names),
-        epoch=fields["epoch"],
-        batch_id=fields["batch_id"],
-        timestamp_ms=fields["timestamp_ms"],
+        epoch=whole(fields["epoch"], "epoch"),
+        batch_id=optional(whole, fields["batch_id"], "batch_id"),
+        timestamp_ms=whole(fields["timestamp_ms"], "timestamp_ms"),
         kind=kind,
-        total_size_bytes=fields["total_size_bytes"],
+        total_size_bytes=whole(fields["total_size_bytes"], "total_size_bytes"),
         new_bytes=new_bytes_in(fields),
         object_count=len(fields["objects"]),
-        generation=fields["generation"],
-        run_id=fields["run_id"],
+        generation=whole(fields["generation"], "generation"),
+        run_id=short_text(fields["run_id"], "run_id"),
         query=QueryInfo(**fields["query"]),
         requests=RequestCount(puts=1) if repeats else RequestCount(**fields["requests"]),
         staged_ms=None if repeats else _staged_ms(fields),
-        batch_watermark_ms=fields["batch_watermark_ms"],
-        next_watermark_ms=fields["next_watermark_ms"],
-        rollback_of=fields["rollback_of"],
+        batch_watermark_ms=optional(signed, fields["batch_watermark_ms"], "batch_watermark_ms"),
+        next_watermark_ms=optional(signed, fields["next_watermark_ms"], "next_watermark_ms"),
+        rollback_of=optional(whole, fields["rollback_of"], "rollback_of"),
     )
 
 

@@ -97,11 +97,13 @@ def check_content(manifest: CheckpointManifest) -> None:
 
 
 def check_user_names(draft: CheckpointManifest) -> None:
-    """Refuse names of operators and sinks that could not be part of a key on every store."""
+    """Refuse names of operators, sinks and shares that could not be part of a key on every store."""
     for operator in draft.operators:
         check_name(operator, "operator")
     for sink in draft.sink_names:
         check_name(sink, "sink")
+    if draft.share is not None:
+        check_name(draft.share, "share")
 
 
 def check_query(draft: CheckpointManifest, head: Head | None) -> None:

@@ -17,7 +17,7 @@ from pyspark_checkpoint.history.head import Head
 from pyspark_checkpoint.history.store_cipher import DataKeyCipher
 from pyspark_checkpoint.sink.state_task import StatePlan
 from pyspark_checkpoint.sink.table_options import WriteOptions
-from pyspark_checkpoint.table.compaction import has_turn
+from pyspark_checkpoint.table.compaction import is_compaction_due
 from pyspark_checkpoint.table.info import TableInfo
 from pyspark_checkpoint.table.schema import (
     TableSchema,
@@ -294,5 +294,5 @@ def _chains(
         part.partition_id: part.artifacts
         for part in (entry.partitions if entry is not None else ())
         if old_partitions is not None
-        or any(has_turn(part.partition_id, epoch, options.max_deltas) for epoch in epochs)
+        or any(is_compaction_due(part.partition_id, epoch, options.max_deltas) for epoch in epochs)
     }

@@ -12,7 +12,7 @@ from pyspark_checkpoint.format.artifact import ArtifactRef
 from pyspark_checkpoint.format.manifest_parts import TableMode
 from pyspark_checkpoint.history.artifact_reader import ArtifactReader, WantedArtifact
 from pyspark_checkpoint.table.codec import decode_rows
-from pyspark_checkpoint.table.compaction import Link, RollPlan, parse_level, plan_roll
+from pyspark_checkpoint.table.compaction import CompactionPlan, Link, parse_level, plan_compaction
 from pyspark_checkpoint.table.conform import conform
 from pyspark_checkpoint.table.info import TableInfo
 from pyspark_checkpoint.table.merge import apply_deltas, delta_schema, merge_deltas
@@ -32,9 +32,11 @@ class Chain:
         return Chain(self.partition, tuple(ref for ref in self.refs if ref.epoch < epoch))
 
 
-def plan_chain_compaction(chain: Chain, table: TableInfo, epoch: int, max_deltas: int) -> RollPlan | None:
+def plan_chain_compaction(
+    chain: Chain, table: TableInfo, epoch: int, max_deltas: int
+) -> CompactionPlan | None:
     """Decide what of a chain is rewritten while ``epoch`` is written; None if nothing is."""
-    return plan_roll(
+    return plan_compaction(
         [
             Link(ref.size_bytes, ref.is_delta, parse_level(ref.name), ref.decoded_bytes)
             for ref in chain.refs
@@ -71,7 +73,7 @@ class ChainReader:
             return pa.concat_tables(tables) if tables else self._schema.empty_table()
         return apply_deltas(None, parts, self._table.keys, self._schema)
 
-    def merged(self, chain: Chain, plan: RollPlan) -> pa.Table:
+    def merged(self, chain: Chain, plan: CompactionPlan) -> pa.Table:
         """The rows that take the place of a part of the chain: all rows, or one delta for several."""
         part = Chain(chain.partition, chain.refs[plan.first : plan.end])
         if plan.level is None or self._table.mode is not TableMode.UPSERT:

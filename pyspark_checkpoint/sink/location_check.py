@@ -17,13 +17,13 @@ from pyspark_checkpoint.spark_files.divergence import (
     decisive_files,
     find_divergence,
     find_other_ids,
+    only_split,
     parsed_files,
 )
 from pyspark_checkpoint.spark_files.location import FileGone
 from pyspark_checkpoint.spark_files.log_reader import LocationLogs
 from pyspark_checkpoint.spark_files.logs import decode_offset_log
 from pyspark_checkpoint.spark_files.positions import SourcePositions
-from pyspark_checkpoint.spark_files.repartition_batches import only_split
 from pyspark_checkpoint.spark_files.state_artifacts import state_owners
 from pyspark_checkpoint.spark_files.state_record import declared_operators
 

@@ -27,7 +27,12 @@ from pyspark_checkpoint.history.staging import Staged, StagedItem, stage
 from pyspark_checkpoint.sink.batch_plan import SinkPlan
 from pyspark_checkpoint.sink.chain import Chain, ChainReader, plan_chain_compaction
 from pyspark_checkpoint.sink.query import QueryFacts, TaskFacts, facts_from_fields
-from pyspark_checkpoint.sink.state_task import CollectedState, CoveredFile, add_requests, collect_state
+from pyspark_checkpoint.sink.state_task import (
+    CollectedState,
+    CoveredFile,
+    add_requests,
+    collect_state,
+)
 from pyspark_checkpoint.store.base import ObjectStore
 from pyspark_checkpoint.table.codec import (
     Compression,

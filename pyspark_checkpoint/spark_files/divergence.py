@@ -1,17 +1,21 @@
 """Whether a checkpoint location holds the state that a table's newest checkpoint names. Pure.
 
-An old disk may come back whose query went another way: a batch that ran again elsewhere gave other
-rows and other state. Going on from it would put state beside rows that do not belong to it.
+An old disk may come back that has diverged: a batch that ran again elsewhere gave other rows and other
+state. Going on from it would put state beside rows that do not belong to it. Batches by which Spark
+only repartitions a query's state never reach a sink, and are no divergence.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from itertools import pairwise
 
 from pyspark_checkpoint.format.artifact import ArtifactRef
 from pyspark_checkpoint.spark_files.inventory import unique_ids_of
-from pyspark_checkpoint.spark_files.logs import CommitLog, OperatorInfo
+from pyspark_checkpoint.spark_files.logs import CommitLog, OffsetLog, OperatorInfo
 from pyspark_checkpoint.spark_files.names import StateFile, parse_state_file
+from pyspark_checkpoint.spark_files.requirements import PARTITIONS
 
 
 def find_divergence(
@@ -71,3 +75,22 @@ def find_other_ids(
         if uid is not None and (owner, uid) not in named:
             return f"version {batch} of state {owner.directory} is of attempt {uid}"
     return None
+
+
+def only_split(logs: Sequence[OffsetLog]) -> bool:
+    """Whether every batch after the first only repartitioned the state.
+
+    Spark's offline repartition writes the offset log of the last batch again, with another number of
+    partitions and not a letter more. A batch that read nothing still has a time of its own.
+    """
+    return all(_is_split(before, after) for before, after in pairwise(logs))
+
+
+def _is_split(before: OffsetLog, after: OffsetLog) -> bool:
+    if before.conf.get(PARTITIONS) == after.conf.get(PARTITIONS):
+        return False
+    return replace(before, conf=_others(before.conf)) == replace(after, conf=_others(after.conf))
+
+
+def _others(conf: Mapping[str, str]) -> dict[str, str]:
+    return {name: value for name, value in conf.items() if name != PARTITIONS}

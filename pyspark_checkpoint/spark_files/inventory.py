@@ -16,6 +16,7 @@ from pyspark_checkpoint.spark_files.listing import CheckpointListing, check_capt
 from pyspark_checkpoint.spark_files.logs import CommitLog, OffsetLog, OperatorInfo, StoreInfo
 from pyspark_checkpoint.spark_files.names import METADATA, StateFile, StateFileKind, StoreId
 from pyspark_checkpoint.spark_files.source_logs import plan_source_logs
+from pyspark_checkpoint.spark_files.state_artifacts import operator_key
 from pyspark_checkpoint.spark_files.versions import FileFacts, StateChain, plan_chain
 
 MAX_SOURCE_SCHEMAS = 64
@@ -229,7 +230,7 @@ def facts_of(listing: CheckpointListing, path: str) -> FileFacts:
 def operator_name(operator: int, operators: Mapping[int, OperatorInfo]) -> str:
     """How an operator is named in a manifest."""
     info = operators.get(operator)
-    return f"{operator}-{info.name}" if info else f"{operator}-unknown"
+    return operator_key(operator, info.name if info else "unknown")
 
 
 def check_coverage(

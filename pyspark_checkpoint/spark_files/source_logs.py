@@ -61,16 +61,12 @@ def plan_source_logs(
     return tuple(path for source, paths in logs.items() for path in _files_of(paths, found.get(source)))
 
 
-def source_log_files(paths: tuple[str, ...], offset: str | None) -> tuple[str, ...]:
-    """The files of a source's own log that belong to an offset.
+def _cut(paths: tuple[str, ...], last: int | None) -> tuple[str, ...]:
+    """The files of a source's own log up to entry ``last``.
 
     A file source's log is cut: the newest compacted entry at or below the offset, and the entries
     after it. Other sources keep a few small files there (a start time, initial offsets): all of them.
     """
-    return _cut(paths, file_source_offset(offset))
-
-
-def _cut(paths: tuple[str, ...], last: int | None) -> tuple[str, ...]:
     if last is None:
         return paths
     entries = {number: path for path in paths if (number := _entry_number(path)) >= 0}
@@ -144,9 +140,9 @@ def _by_number(logs: Mapping[str, tuple[str, ...]], places: Sequence[_Place]) ->
 
 def _unknown() -> RefusedError:
     return RefusedError(
-        "it cannot be told which offset belongs to which source's log",
-        hint="a source is read in several places of the plan beside others, or two file sources stand at "
-        "one offset; name the sources, or read each place by a frame of its own",
+        "cannot match source offsets to source logs: the plan reads one source in several places beside "
+        "others, or two file sources stand at one offset",
+        hint="name the sources, or read each place by a DataFrame of its own",
     )
 
 

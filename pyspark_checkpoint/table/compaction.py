@@ -4,10 +4,10 @@ A chain is at most one snapshot and the deltas on top of it. Three things must h
 to read stays short, no batch pays for all partitions, and what is written stays within a small factor
 of what changed, also when little changes in a large table. So
 
-* a partition has its turn once in ``max_deltas`` epochs, each partition in another epoch;
-* at its turn, deltas that outweigh the snapshot become the new snapshot: that doubles at most what
+* a partition is compacted once in ``max_deltas`` epochs, each partition in another epoch;
+* then deltas that outweigh the snapshot become the new snapshot: that doubles at most what
   was written since the last one;
-* lighter deltas are merged among themselves instead, in levels: those of a turn into one of level 1,
+* lighter deltas are merged among themselves instead, in levels: the newest into one of level 1,
   ``max_deltas`` of level 1 into one of level 2, and so on. Each byte is rewritten once a level, and
   there are as many levels as the number of deltas that outweigh the snapshot has digits (base
   ``max_deltas``);
@@ -44,7 +44,7 @@ class Link:
 
 
 @dataclass(frozen=True, slots=True)
-class RollPlan:
+class CompactionPlan:
     """Rewrite the artifacts of a chain from position ``first`` on, up to ``end``, into one.
 
     ``level`` is the level of the merged delta; None means a snapshot of everything.
@@ -70,23 +70,23 @@ def parse_level(name: str) -> int:
     return int(number)
 
 
-def has_turn(partition: int, epoch: int, max_deltas: int) -> bool:
+def is_compaction_due(partition: int, epoch: int, max_deltas: int) -> bool:
     """Whether ``partition`` may rewrite its chain in ``epoch``."""
     return (epoch + partition) % max_deltas == 0
 
 
-def plan_roll(
+def plan_compaction(
     chain: Sequence[Link], *, keyed: bool, partition: int, epoch: int, max_deltas: int
-) -> RollPlan | None:
+) -> CompactionPlan | None:
     """Decide what ``partition`` rewrites in ``epoch``; ``chain`` holds epochs before it only."""
     first_delta = next((at for at, link in enumerate(chain) if link.is_delta), len(chain))
     if not keyed:
         first_delta = max(first_delta, tail_start([link.decoded_bytes for link in chain]))
     deltas = chain[first_delta:]
-    if not deltas or not has_turn(partition, epoch, max_deltas):
+    if not deltas or not is_compaction_due(partition, epoch, max_deltas):
         return None
     if keyed and _weight(deltas) >= _weight(chain[:first_delta]):
-        return RollPlan(0, len(chain), None)
+        return CompactionPlan(0, len(chain), None)
     return _plan_merge(chain, first_delta, max_deltas)
 
 
@@ -102,7 +102,7 @@ def tail_start(decoded_bytes: Sequence[int]) -> int:
     return at
 
 
-def _plan_merge(chain: Sequence[Link], first_delta: int, max_deltas: int) -> RollPlan | None:
+def _plan_merge(chain: Sequence[Link], first_delta: int, max_deltas: int) -> CompactionPlan | None:
     first = _trailing(chain, len(chain), first_delta, 0)
     if len(chain) - first < 2:
         return None
@@ -112,7 +112,7 @@ def _plan_merge(chain: Sequence[Link], first_delta: int, max_deltas: int) -> Rol
         if lower == first or first - lower + 1 < max_deltas:
             break  # an empty level never goes up, not even where one delta fills a level
         first, level = lower, level + 1
-    return RollPlan(first, len(chain), level)
+    return CompactionPlan(first, len(chain), level)
 
 
 def _trailing(chain: Sequence[Link], end: int, first_delta: int, level: int) -> int:

@@ -56,13 +56,8 @@ def owners_of(hashes: Hashes, partitions: int) -> npt.NDArray[np.int64]:
     return np.mod(hashes.view(np.int32).astype(np.int64), partitions)
 
 
-def partitions_with(wanted: Sequence[int], partitions: int) -> tuple[int, ...]:
-    """Return the partitions that own any of the vnodes ``wanted``."""
-    return tuple(sorted({vnode % partitions for vnode in wanted}))
-
-
 def sources_of(partition: int, partitions: int, old_partitions: int) -> tuple[int, ...]:
-    """Return the old partitions that hold rows of partition ``partition`` of a table split anew."""
+    """Return the old partitions that hold rows of partition ``partition`` of a repartitioned table."""
     common = int(np.gcd(partitions, old_partitions))
     return tuple(range(partition % common, old_partitions, common))
 

@@ -24,6 +24,7 @@ from pyspark_checkpoint.listener.health import HealthRecord, clear_health, put_h
 from pyspark_checkpoint.store.open import open_object_store
 from tests.cli.kit import Shell, make_table
 from tests.support.made_location import QUERY_ID, MadeLocation, capture
+from tests.support.made_stream import MadeStream
 from tests.support.servers.launch import S3Server
 
 
@@ -339,3 +340,31 @@ def test_the_jar_is_looked_for_in_the_package_then_in_the_checkout(tmp_path: Pat
     assert find_jar(__version__, package) == target / name, "whichever was built last"
     carried = tmp_path / "ckpt.jar"
     assert find_jar(__version__, carried / "pyspark_checkpoint") == carried
+
+
+def test_batches_stand_beside_the_epochs_of_a_table_that_was_taken_over(
+    ckpt: Shell, tmp_path: Path
+) -> None:
+    """Epochs go on where the other query's ended; Spark counts its own batches."""
+    stream = MadeStream(tmp_path / "first")
+    stream.run(2)
+    heir = MadeStream(
+        tmp_path / "heir", query_id="11111111-2222-3333-4444-555555555555", options={"takeOver": "true"}
+    )
+    heir.table = stream.table
+    heir.start()
+    made = [heir.batch() for _ in range(2)]
+    assert [(one.epoch, one.batch_id) for one in made] == [(2, 0), (3, 1)]
+    listed = ckpt("list", stream.table, "--json").json
+    assert [(one["epoch"], one["batch_id"]) for one in listed if one["kind"] == "epoch"] == [
+        (0, 0),
+        (1, 1),
+        (2, 0),
+        (3, 1),
+    ]
+    shown = ckpt("show", stream.table).out.splitlines()
+    assert [line.split() for line in shown[1:3]] == [["epoch", "3"], ["batch", "1"]]
+    ids = [str(one.checkpoint_id) for one in made]
+    told = ckpt("diff", stream.table, *ids).out
+    assert "epochs       2 -> 3 (+1)\nbatches      0 -> 1\n" in told
+    assert ckpt("diff", stream.table, *ids, "--json").json["batches"] == [0, 1]

@@ -330,6 +330,8 @@ def _delete_fifth(golden: Golden) -> None:
         earlier_runs=fifth.earlier_runs,
         instance_id=fifth.instance_id,
         query=fifth.query,
+        share=fifth.share,
+        assignment_version=fifth.assignment_version,
         encryption_key_id=fifth.encryption_key_id,
         deleted_sha256=golden.manifests[5][1],
     )

@@ -374,7 +374,8 @@ def test_operator_names_that_no_store_could_hold_are_refused(operator: str) -> N
     with pytest.raises(RefusedError):
         point.save_snapshot(attempt, operator, 0, b"data")
     inline = CheckpointManifest(checkpoint_id=0, epoch=1, operators={operator: OperatorSnapshotEntry()})
-    for bad in (inline, replace(CheckpointManifest.new(0, 1), sink_names=(operator,))):
+    sink = replace(CheckpointManifest.new(0, 1), sink_names=(operator,))
+    for bad in (inline, sink, replace(CheckpointManifest.new(0, 1), share=operator)):
         with pytest.raises(RefusedError):
             point.save_manifest(bad, attempt)
     assert history.keys("checkpoints/") == history.keys("manifests/") == []

@@ -11,8 +11,8 @@ import pytest
 from pyspark_checkpoint.capture.commit_log import find_commit
 from pyspark_checkpoint.errors import RefusedError, SettingsError
 from pyspark_checkpoint.restorer.repartition import repartition_point
+from pyspark_checkpoint.spark_files.divergence import only_split
 from pyspark_checkpoint.spark_files.logs import OffsetLog
-from pyspark_checkpoint.spark_files.repartition_batches import only_split
 from pyspark_checkpoint.spark_files.requirements import PARTITIONS
 from pyspark_checkpoint.spark_files.restore_points import RestorePoint
 from tests.support.made_stream import MadeStream, totals_after

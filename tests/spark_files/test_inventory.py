@@ -27,6 +27,7 @@ from pyspark_checkpoint.spark_files.logs import (
     decode_offset_log,
     decode_operator_metadata,
     decode_rocksdb_zip,
+    is_keyless,
     relocate_operator_metadata,
 )
 from pyspark_checkpoint.spark_files.names import (
@@ -38,7 +39,6 @@ from pyspark_checkpoint.spark_files.names import (
     parse_shared_file,
     parse_state_file,
 )
-from pyspark_checkpoint.spark_files.state_schema import is_keyless
 from pyspark_checkpoint.spark_files.versions import FileFacts, doubtful_bases, plan_chain, written_together
 
 UID = "413fd584-b650-4804-b078-b1bf2a22d45d"

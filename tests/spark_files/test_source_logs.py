@@ -8,7 +8,16 @@ from hypothesis import strategies as st
 
 from pyspark_checkpoint.errors import FormatError, RefusedError
 from pyspark_checkpoint.spark_files.logs import OffsetLog, decode_offset_log
-from pyspark_checkpoint.spark_files.source_logs import plan_source_logs, source_log_files
+from pyspark_checkpoint.spark_files.source_logs import plan_source_logs
+
+
+def offsets_of(*values: str | None, names: tuple[str, ...] = ()) -> OffsetLog:
+    return OffsetLog(0, 0, {}, values, names)
+
+
+def source_log_files(paths: tuple[str, ...], offset: str) -> tuple[str, ...]:
+    """What is kept of the log of a query's only source."""
+    return plan_source_logs({"only": paths}, offsets_of(offset, names=("only",)))
 
 
 def test_a_file_sources_log_is_cut_to_the_offset() -> None:
@@ -30,10 +39,6 @@ def test_other_sources_keep_all_their_files() -> None:
     assert source_log_files(("sources/0/0",), '{"topic":{"0":12}}') == ("sources/0/0",)
 
 
-def offsets_of(*values: str | None, names: tuple[str, ...] = ()) -> OffsetLog:
-    return OffsetLog(0, 0, {}, values, names)
-
-
 def test_a_file_source_that_had_no_offset_yet_keeps_nothing() -> None:
     """Its log would tell a restored query that files were seen which were not."""
     logs_ = {"0": ("sources/0/0",), "1": ("sources/1/0", "sources/1/1")}
@@ -51,7 +56,7 @@ def test_a_source_read_twice_has_one_log_and_two_offsets() -> None:
     two = {"0": ("sources/0/0", "sources/0/1"), "1": ("sources/1/0", "sources/1/1")}
     assert plan_source_logs(two, offsets_of(a, a, b)) == ("sources/0/0", "sources/1/0", "sources/1/1")
     assert plan_source_logs(two, offsets_of(a, a)) == ("sources/0/0", "sources/1/0")
-    with pytest.raises(RefusedError, match="cannot be told"):
+    with pytest.raises(RefusedError, match="cannot match source offsets"):
         plan_source_logs({"2": ("sources/2/0",)}, offsets_of(a, a, b))
 
 
@@ -82,7 +87,7 @@ def test_a_log_that_may_be_a_file_sources_is_never_left_uncut() -> None:
     both = {"0": log_of(0, *range(6)), "1": log_of(1, *range(6))}
     cut = (*log_of(0, *range(4)), *log_of(1, *range(4)))
     for newest in (None, offsets_of(NEXT, NEXT, OTHER)):
-        with pytest.raises(RefusedError, match="cannot be told"):
+        with pytest.raises(RefusedError, match="cannot match source offsets"):
             plan_source_logs(both, places, newest)
     # Later on they stand at different offsets: they are two.
     assert plan_source_logs(both, places, offsets_of(NEXT, FILE, OTHER)) == cut
@@ -99,15 +104,15 @@ def test_file_sources_without_an_offset_yet_are_told_from_others() -> None:
     none_yet, later = offsets_of(None, None, OTHER), offsets_of(FILE, FILE, OTHER)
     kafka = {"0": log_of(0, *range(4)), "1": log_of(1, 0)}
     assert plan_source_logs(kafka, none_yet, later) == log_of(1, 0)
-    with pytest.raises(RefusedError, match="cannot be told"):
+    with pytest.raises(RefusedError, match="cannot match source offsets"):
         plan_source_logs({**kafka, "1": log_of(1, *range(4))}, none_yet, later)
 
 
 def test_logs_that_fit_no_reading_of_the_plan_are_refused() -> None:
     """A file source with an offset has a log; and a query has one number of sources for ever."""
-    with pytest.raises(RefusedError, match="cannot be told"):
+    with pytest.raises(RefusedError, match="cannot match source offsets"):
         plan_source_logs({"1": log_of(1, 0)}, offsets_of(FILE, OTHER))
-    with pytest.raises(RefusedError, match="cannot be told"):
+    with pytest.raises(RefusedError, match="cannot match source offsets"):
         plan_source_logs({"0": log_of(0, *range(6))}, offsets_of(FILE), offsets_of(FILE, FILE))
 
 

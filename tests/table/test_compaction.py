@@ -7,12 +7,12 @@ import pytest
 from pyspark_checkpoint.errors import FormatError
 from pyspark_checkpoint.table.compaction import (
     SETTLED_BYTES,
+    CompactionPlan,
     Link,
-    RollPlan,
-    has_turn,
+    is_compaction_due,
     level_name,
     parse_level,
-    plan_roll,
+    plan_compaction,
     tail_start,
 )
 
@@ -30,7 +30,7 @@ class Played:
         self.changed = self.written = self.longest = self.largest = 0
 
     def play(self, epoch: int) -> bool:
-        plan = plan_roll(
+        plan = plan_compaction(
             self.chain,
             keyed=self.keyed,
             partition=self.partition,
@@ -68,7 +68,7 @@ def test_rolling_whenever_deltas_are_many_would_not_be_cheap() -> None:
     """The same play with a full snapshot at each turn: this is what the levels are for."""
     written = changed = 0
     for epoch in range(5_000):
-        written += 100 + (1_000_000 if has_turn(0, epoch, 10) else 0)
+        written += 100 + (1_000_000 if is_compaction_due(0, epoch, 10) else 0)
         changed += 100
     assert written > 500 * changed
 
@@ -91,9 +91,11 @@ def test_without_keys_a_join_is_bounded_by_what_its_rows_take_in_memory(ratio: i
 def test_a_delta_that_is_too_large_to_join_does_not_keep_others_from_being_joined() -> None:
     """It is settled at once; the small ones after it are joined among themselves."""
     chain = [Link(1, True, 0, 2 * SETTLED_BYTES), *[Link(1, True, 0, 10)] * 5]
-    assert plan_roll(chain, keyed=False, partition=0, epoch=10, max_deltas=10) == RollPlan(1, 6, 1)
+    assert plan_compaction(chain, keyed=False, partition=0, epoch=10, max_deltas=10) == CompactionPlan(
+        1, 6, 1
+    )
     chain = [*[Link(1, True, 0, 10)] * 5, Link(1, True, 0, 2 * SETTLED_BYTES)]
-    assert plan_roll(chain, keyed=False, partition=0, epoch=10, max_deltas=10) is None
+    assert plan_compaction(chain, keyed=False, partition=0, epoch=10, max_deltas=10) is None
 
 
 def test_no_epoch_pays_for_all_partitions() -> None:
@@ -106,21 +108,27 @@ def test_no_epoch_pays_for_all_partitions() -> None:
 def test_deltas_that_outweigh_the_snapshot_become_the_snapshot() -> None:
     """And lighter ones are merged among themselves."""
     heavy = [Link(100, False), Link(60, True), Link(60, True)]
-    assert plan_roll(heavy, keyed=True, partition=0, epoch=10, max_deltas=10) == RollPlan(0, 3, None)
+    assert plan_compaction(heavy, keyed=True, partition=0, epoch=10, max_deltas=10) == CompactionPlan(
+        0, 3, None
+    )
     light = [Link(100, False), Link(6, True), Link(6, True)]
-    assert plan_roll(light, keyed=True, partition=0, epoch=10, max_deltas=10) == RollPlan(1, 3, 1)
+    assert plan_compaction(light, keyed=True, partition=0, epoch=10, max_deltas=10) == CompactionPlan(
+        1, 3, 1
+    )
 
 
 def test_a_full_level_goes_up_together() -> None:
     """Nine deltas of level 1 and the new ones make one of level 2."""
     chain = [Link(10**6, False), *[Link(10, True, 1)] * 9, Link(1, True), Link(1, True)]
-    assert plan_roll(chain, keyed=True, partition=0, epoch=10, max_deltas=10) == RollPlan(1, 12, 2)
+    assert plan_compaction(chain, keyed=True, partition=0, epoch=10, max_deltas=10) == CompactionPlan(
+        1, 12, 2
+    )
 
 
 def test_out_of_turn_and_without_deltas_nothing_is_rewritten() -> None:
     """Reading a chain that needs nothing costs nothing."""
-    assert plan_roll([Link(1, True)] * 9, keyed=True, partition=0, epoch=11, max_deltas=10) is None
-    assert plan_roll([Link(1, False)], keyed=True, partition=0, epoch=10, max_deltas=10) is None
+    assert plan_compaction([Link(1, True)] * 9, keyed=True, partition=0, epoch=11, max_deltas=10) is None
+    assert plan_compaction([Link(1, False)], keyed=True, partition=0, epoch=10, max_deltas=10) is None
 
 
 @pytest.mark.parametrize("keyed", [True, False])
@@ -132,7 +140,7 @@ def test_a_plan_with_max_deltas_of_one_comes_to_an_end(keyed: bool) -> None:
         played.play(epoch)
     assert played.longest <= 10
     chain = [Link(100, False), Link(1, True), Link(1, True)]
-    assert plan_roll(chain, keyed=True, partition=0, epoch=0, max_deltas=1) == RollPlan(1, 3, 1)
+    assert plan_compaction(chain, keyed=True, partition=0, epoch=0, max_deltas=1) == CompactionPlan(1, 3, 1)
 
 
 def test_levels_are_told_by_names() -> None:

@@ -14,7 +14,6 @@ from pyspark_checkpoint.table.vnode import (
     check_layout,
     default_vnodes,
     parse_vnodes,
-    partitions_with,
     sources_of,
     vnodes_of,
 )
@@ -74,11 +73,6 @@ def test_partitions_must_divide_the_vnodes() -> None:
     with pytest.raises(SettingsError, match="choose one of 2, 4, 8") as caught:
         check_layout(7, 256)
     assert "7 partitions do not divide" in str(caught.value)
-
-
-def test_partitions_with_prunes() -> None:
-    """Only partitions that own a wanted vnode are read."""
-    assert partitions_with([0, 4, 9], 4) == (0, 1)
 
 
 def test_parse_vnodes_reads_ranges() -> None:

@@ -72,7 +72,7 @@ def test_a_restart_does_not_change_the_pipeline_hash(lab: Lab) -> None:
         newest = newest_of(url, run.query)
         assert newest.source_offsets["source-0"].metadata["description"].startswith("FileStreamSource")
         commit = json.loads((location / f"commits/{newest.epoch}").read_text().split("\n")[1])
-        assert newest.watermark == commit["nextBatchWatermarkMs"] > 0
+        assert newest.next_watermark_ms == commit["nextBatchWatermarkMs"] > 0
         hashes.append((newest.epoch, newest.pipeline_hash))
     assert hashes[0] == hashes[1]
 
