@@ -9,7 +9,7 @@ from typing import Any
 import pyarrow as pa
 from pyspark.sql.datasource import DataSourceReader, Filter, InputPartition
 
-from pyspark_checkpoint.errors import FormatError, RefusedError, SettingsError
+from pyspark_checkpoint.errors import FormatError, RefusedError, SettingsError, UnknownVersion
 from pyspark_checkpoint.format.artifact import ArtifactRef
 from pyspark_checkpoint.history.artifact_reader import ArtifactReader
 from pyspark_checkpoint.history.store_cipher import DataKeyCipher
@@ -124,10 +124,11 @@ def read_split(shared: SharedOptions, split: TableSplit) -> pa.Table:
     try:
         rows = ChainReader(artifacts, split.table).rows(split.chain)
     except FormatError as error:
-        error.hint = error.hint or (
-            "if the table has moved on by more epochs than the option retain keeps since this query began, "
-            "they were pruned: read a savepoint, or keep more. Otherwise run ckpt verify"
-        )
+        if not isinstance(error, UnknownVersion):
+            error.hint = (
+                "if the table has moved on by more epochs than the option retain keeps since this query "
+                "began, they were pruned: read a savepoint, or keep more. Otherwise run ckpt verify"
+            )
         raise
     return rows if split.vnodes is None else rows_of_vnodes(rows, split.table, split.vnodes)
 
