@@ -16,7 +16,7 @@ ALGORITHM = "AES-256-GCM"
 
 @dataclass(frozen=True, slots=True)
 class WrappedKey:
-    """A data key that only its master key opens. ``counter`` rises each time it is wrapped anew."""
+    """A data key that only its master key opens. ``counter`` rises each time it is rewrapped."""
 
     data_key_id: str
     store_id: str

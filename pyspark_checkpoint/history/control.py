@@ -69,7 +69,7 @@ def find_control(store: ObjectStore, *, store_id: str | None = None) -> ControlS
     if store_id is not None and control.store_id != store_id:
         raise FormatError(
             f"_control belongs to store {control.store_id}, this run began with store {store_id}",
-            hint="somebody replaced the store; stop all its queries and look",
+            hint="the store was replaced; stop all its queries, and restore _control from a copy",
         )
     return ControlState(control, stored.version, stored.data)
 
@@ -83,7 +83,7 @@ def read_control(store: ObjectStore, *, store_id: str | None = None) -> ControlS
 
 
 def has_changed_since(store: ObjectStore, seen: Control) -> bool:
-    """Whether somebody pruned, deleted, pinned or swept since ``seen`` was read.
+    """Whether anything was pruned, deleted, pinned or swept since ``seen`` was read.
 
     Then what is missing may have been removed on purpose, and is not yet damage: look again.
     """

@@ -8,7 +8,7 @@ history, not the URL, and encrypted artifacts are bound to it. What holds at the
 * Its history must be the source's. A target that another query wrote, or whose own run has gone on by
   itself (a failover), is refused and left as it is.
 * It keeps what the source has pruned, until it is pruned itself, and what it has pruned stays away.
-  One that fell so far behind that the source no longer has its next number begins anew at the
+  One that fell so far behind that the source no longer has its next number starts over at the
   source's floor.
 * Checkpoints that are chosen one by one become pins below the highest of them, which becomes the head.
 """
@@ -97,7 +97,7 @@ class CopyPlan:
     store_id: str
     floor: int
     rebase: bool
-    """Whether the target, which fell behind the source's floor, begins anew at ``floor``."""
+    """Whether the target, which fell behind the source's floor, starts over at ``floor``."""
     manifests: tuple[int, ...]
     """Numbers to publish at the head, ascending, without a gap."""
     below: tuple[int, ...]

@@ -87,7 +87,7 @@ def _remove_batch(store: ObjectStore, live: LiveSet, numbers: Sequence[int]) -> 
             continue
         if summary is not None:
             found.append(number)
-            named |= only_named_by_dead(summary, live)
+            named |= summary.paths - live.paths
             lists.extend(summary.settled)
             records.extend(side_records(store, summary))
     manifests = [manifest_key(number) for number in found]
@@ -96,11 +96,6 @@ def _remove_batch(store: ObjectStore, live: LiveSet, numbers: Sequence[int]) -> 
         if keys:
             store.delete(keys)
     return Removal(tuple(found), removed + len(records) + len(manifests))
-
-
-def only_named_by_dead(summary: ManifestSummary, live: LiveSet) -> frozenset[str]:
-    """The objects that a dead checkpoint names and no live one does, but perhaps a list of it."""
-    return summary.paths - live.paths
 
 
 def remove_unnamed(store: ObjectStore, named: Set[str], lists: Iterable[ListRef], live: LiveSet) -> int:
@@ -190,7 +185,7 @@ def delete_checkpoint(store: ObjectStore, number: int, clock: Clock, *, mac: Mac
     except LiveSetChanged:
         pass
     raise Unavailable(
-        f"checkpoint {number} is deleted for readers, but somebody else is pruning",
+        f"checkpoint {number} is deleted for readers, but another prune is running",
         hint="the next prune deletes its objects; or repeat this",
     )
 

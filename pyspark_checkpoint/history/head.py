@@ -184,7 +184,7 @@ def _find_floor(store: ObjectStore, state: ControlState) -> _Rung | None:
 def _missing_floor(number: int) -> FormatError:
     return FormatError(
         f"{manifest_key(number)}, the oldest checkpoint, is missing",
-        hint="somebody deleted objects of the store by hand; run ckpt verify",
+        hint="objects of the store were deleted by hand; run ckpt verify",
     )
 
 

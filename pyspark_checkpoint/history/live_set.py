@@ -93,7 +93,7 @@ def read_live_set(store: ObjectStore, control: Control, *, cache: SummaryCache |
 def settle_live_set(
     store: ObjectStore, control: Control, *, cache: SummaryCache | None = None
 ) -> LiveSet | None:
-    """Read the live set and make sure that it was complete; None if somebody else deletes meanwhile.
+    """Read the live set and make sure that it was complete; None if another prune or deletion runs.
 
     A missing manifest is damage only if the control record has not changed since.
     """

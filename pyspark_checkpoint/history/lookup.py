@@ -6,7 +6,7 @@ pin's. Something else may lie there: a late write of a writer that was pruned aw
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
 
 from pyspark_checkpoint.errors import FormatError, IntegrityError, NoCheckpoint, SettingsError
@@ -104,7 +104,7 @@ def was_removed_since(store: ObjectStore, where: HeadLocation, number: int) -> b
 
 
 def _refuse_damage(store: ObjectStore, where: HeadLocation, number: int, data: bytes | None) -> None:
-    """Absent, or another one than was pinned: damage, unless somebody gave the checkpoint up meanwhile."""
+    """Absent, or another one than was pinned: damage, unless it was pruned or deleted meanwhile."""
     if was_removed_since(store, where, number):
         return
     if data is None:
@@ -114,19 +114,19 @@ def _refuse_damage(store: ObjectStore, where: HeadLocation, number: int, data: b
 
 def find_number_by_epoch(store: ObjectStore, epoch: int) -> int | None:
     """The newest checkpoint of ``epoch``; after a rollback that is the one of the new lineage."""
-    where = locate_head(store)
-    if where is None:
-        return None
-    return next((found.number for found in iter_newest_first(store, where) if found.epoch == epoch), None)
+    return _find_newest(store, lambda found: found.epoch == epoch)
 
 
 def find_number_by_time(store: ObjectStore, timestamp_ms: int) -> int | None:
     """The newest checkpoint that was made at or before ``timestamp_ms``."""
+    return _find_newest(store, lambda found: found.timestamp_ms <= timestamp_ms)
+
+
+def _find_newest(store: ObjectStore, matches: Callable[[ManifestSummary], bool]) -> int | None:
     where = locate_head(store)
     if where is None:
         return None
-    newest = iter_newest_first(store, where)
-    return next((found.number for found in newest if found.timestamp_ms <= timestamp_ms), None)
+    return next((found.number for found in iter_newest_first(store, where) if matches(found)), None)
 
 
 def find_number_by_savepoint(store: ObjectStore, name: str) -> int | None:

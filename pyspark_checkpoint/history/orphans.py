@@ -79,13 +79,13 @@ def scan_orphans(store: ObjectStore, clock: Clock, *, grace_ms: int = GRACE_MS) 
     if live is not None:
         live = _with_settled(store, live)
     if live is None:
-        return OrphanPlan(stopped="somebody else is pruning; try again later")
+        return OrphanPlan(stopped="another prune is running; try again later")
     given_up = read_given_up(store, (info.key for info in listed), above=live.head_number)
     return plan_orphans(listed, live, clock.now_ms() - grace_ms, given_up)
 
 
 def _with_settled(store: ObjectStore, live: LiveSet) -> LiveSet | None:
-    """The live set with all that its lists name; None if somebody else deletes meanwhile."""
+    """The live set with all that its lists name; None if another prune or deletion runs."""
     try:
         below = paths_below(store, live.lists)
     except FormatError:

@@ -135,7 +135,7 @@ def _walk_back(
     select: Selector | None,
     max_concurrent_reads: int,
 ) -> tuple[CheckpointManifest, tuple[ValidationResult, ...]] | None:
-    """The newest good checkpoint and what was passed over; None if somebody pruned under our eyes."""
+    """The newest good checkpoint and what was passed over; None if it was pruned meanwhile."""
     skipped: list[ValidationResult] = []
     if where.lost is not None:
         problem = lost_problem(where.lost, where.number)

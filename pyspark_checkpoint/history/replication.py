@@ -56,7 +56,12 @@ from pyspark_checkpoint.format.pack import (
     read_pack_index,
 )
 from pyspark_checkpoint.format.records import Control, decode_latest, encode_control
-from pyspark_checkpoint.history.control import find_control, find_control_or_new, swap_control
+from pyspark_checkpoint.history.control import (
+    find_control,
+    find_control_or_new,
+    has_changed_since,
+    swap_control,
+)
 from pyspark_checkpoint.history.copy_plan import (
     CopiedCheckpoint,
     CopyPlan,
@@ -277,8 +282,7 @@ def source_lacks(source: ObjectStore, seen: Control, key: str) -> Exception:
 
 def moved_or(source: ObjectStore, seen: Control, damage: FormatError) -> Exception:
     """What looks like damage is none if the control record has changed since ``seen``: look again then."""
-    now = find_control(source, store_id=seen.store_id)
-    return SourceMoved() if now is not None and now.control.counter != seen.counter else damage
+    return SourceMoved() if has_changed_since(source, seen) else damage
 
 
 def execute_copy(
@@ -332,13 +336,13 @@ class _Copy:
                 return False
             state = find_control(self.target)
         if state is None or state.control.store_id != plan.store_id:
-            raise InUse("somebody else began to write to the target", hint="copy to an empty URL")
+            raise InUse("another writer has begun to write to the target", hint="copy to an empty URL")
         return True
 
     def raise_floor(self) -> None:
         """Bring the target's floor up to the plan's.
 
-        A target that begins anew shows no checkpoint from here until the next manifest is there: an
+        A target that starts over shows no checkpoint from here until the next manifest is there: an
         error for a moment, rather than a history with a gap.
         """
         floor = self.plan.floor

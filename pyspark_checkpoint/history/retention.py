@@ -29,7 +29,7 @@ from pyspark_checkpoint.history.live_set import (
 )
 from pyspark_checkpoint.store.base import ObjectStore
 
-_OVERTAKEN = "somebody else is pruning, and goes on"
+_OVERTAKEN = "another prune is running, and finishes this"
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,4 +1,4 @@
-"""Going back on purpose: the content of an earlier checkpoint becomes the newest one.
+"""Rollback: the content of an earlier checkpoint becomes the newest one.
 
 The target is pinned first, so that no pruner takes it while the new manifest is on its way. Every run
 that was writing is fenced at its next commit, because the rollback is a run of its own.
@@ -46,7 +46,7 @@ def rollback(
     """Commit the content of checkpoint ``target`` again, as the newest one, and return that manifest.
 
     Refused if the target is deleted, or below the floor and not pinned. A query that still runs may
-    commit meanwhile, and be faster: then it is gone back from its new head. ``StaleAttempt`` if that was
+    commit meanwhile, and be faster: then its new head is rolled back. ``StaleAttempt`` if that was
     so ``CLAIM_ROUNDS`` times: stop the query first.
     """
     run = Run(
@@ -58,7 +58,7 @@ def rollback(
         except StaleAttempt:
             continue
     raise StaleAttempt(
-        f"gave up going back to checkpoint {target} after {CLAIM_ROUNDS} commits of other runs",
+        f"gave up rolling back to checkpoint {target} after {CLAIM_ROUNDS} commits of other runs",
         hint="stop the query, and repeat it",
     )
 
@@ -66,7 +66,7 @@ def rollback(
 def _roll_back(store: ObjectStore, run: Run, target: int, clock: Clock) -> CheckpointManifest:
     head = _find_parent(run)
     if head is None:
-        raise NoCheckpoint(f"{store.url} has no checkpoint to go back to", hint="check the URL")
+        raise NoCheckpoint(f"{store.url} has no checkpoint to roll back to", hint="check the URL")
     attempt = run.attempt()
     name = rollback_pin_name(attempt.number, attempt.uuid)
     pin_target(store, name, target, clock)
@@ -98,7 +98,7 @@ def pin_target(store: ObjectStore, name: str, target: int, clock: Clock) -> None
 def read_pinned_target(
     store: ObjectStore, name: str, target: int, number: int, mac: Mac | None
 ) -> LoadedManifest:
-    """The target's manifest. A pin is dropped once its number is taken: then somebody was faster."""
+    """The target's manifest. A pin is dropped once its number is taken: then another run has it."""
     loaded = find_manifest(store, target, mac=mac)
     if loaded is not None:
         return loaded
@@ -108,7 +108,7 @@ def read_pinned_target(
 
 
 def _find_parent(run: Run) -> Head | None:
-    """The head; if it is damaged, what stands for it, because going back is the way out of that."""
+    """The head; if it is damaged, a stand-in, because a rollback is the way out of that."""
     try:
         return run.refresh()
     except FormatError:

@@ -218,7 +218,7 @@ class Run:
     ) -> CheckpointManifest:
         """Send the manifest. Rule 4: whatever becomes of it, nothing that was staged is deleted here.
 
-        It may still land, or be named by an heir. What nobody comes to name is found by
+        It may still land, or be named by the run that took over. What nobody comes to name is found by
         ``cleanup_orphans`` once the number is taken.
         """
         head, nonce = self._head, self.clock.nonce()
@@ -303,7 +303,7 @@ class Run:
 
         Also known by the head itself, which names the runs before it: a process of this run that
         remembers nothing, or does not know what became of its commit, must not take the store back from
-        the run's heir.
+        the run that took over.
         """
         if head is None:
             return

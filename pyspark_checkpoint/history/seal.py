@@ -135,7 +135,7 @@ def _warn_of(what: str, parent: CheckpointManifest, child: CheckpointManifest, e
 
 
 class _Earlier:
-    """A checkpoint and what it says again, read as far back as an answer needs."""
+    """A checkpoint and those that it repeats, read as far back as an answer needs."""
 
     def __init__(self, store: ObjectStore, parent: CheckpointManifest, mac: Mac | None) -> None:
         self._store = store

@@ -138,10 +138,10 @@ def read_status(
 def origins(
     store: ObjectStore, manifest: CheckpointManifest, *, mac: Mac | None = None, limit: int = _MAX_ORIGINS
 ) -> Iterator[CheckpointManifest]:
-    """The checkpoint, then the one that it says again, if it is a claim or a rollback, and so on.
+    """The checkpoint, then the one that it repeats, if it is a claim or a rollback, and so on.
 
-    Records are carried over after the create; between the two a crash may have come, and whoever says
-    the same once more looks for them further back.
+    Records are carried over after the create; between the two a crash may have come, and whoever
+    repeats it once more looks for them further back.
     """
     for _ in range(limit):
         yield manifest

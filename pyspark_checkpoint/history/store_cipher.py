@@ -207,7 +207,7 @@ def check_wrapped_key(record: WrappedKey, store_id: str, data_key_id: str) -> Wr
     if record.data_key_id != data_key_id or record.store_id != store_id:
         raise FormatError(
             f"{data_key_key(data_key_id)} is the record of another data key or store",
-            hint="somebody moved it; restore the object from a copy of the store",
+            hint="it was moved here; restore the object from a copy of the store",
         )
     return record
 
@@ -268,7 +268,7 @@ def choose_cipher(
 
 
 def read_with(cipher: StoreCipher | None) -> Mac:
-    """What somebody who has keys reads manifests with: nothing that says it is encrypted goes unproved."""
+    """What a holder of keys reads manifests with: nothing that says it is encrypted goes unproved."""
     return plain_only if cipher is None else cipher.mac
 
 

@@ -19,7 +19,13 @@ from pyspark.sql.datasource import (
     IsNull,
 )
 
-from pyspark_checkpoint.errors import FormatError, Incompatible, NoCheckpoint, SettingsError
+from pyspark_checkpoint.errors import (
+    FormatError,
+    Incompatible,
+    NoCheckpoint,
+    SettingsError,
+    UnknownVersion,
+)
 from pyspark_checkpoint.format.artifact import ArtifactRef
 from pyspark_checkpoint.format.manifest import CheckpointManifest, OperatorSnapshotEntry
 from pyspark_checkpoint.format.manifest_parts import TableMode
@@ -236,10 +242,11 @@ def read_split(shared: SharedOptions, split: TableSplit) -> pa.Table:
     try:
         rows = split.reader(shared).rows(split.chain)
     except FormatError as error:
-        error.hint = (
-            "if the table has moved on by more epochs than the option retain keeps since this query began, "
-            "they were pruned: read a savepoint, or keep more. Otherwise run ckpt verify"
-        )
+        if not isinstance(error, UnknownVersion):
+            error.hint = (
+                "if the table has moved on by more epochs than the option retain keeps since this query "
+                "began, they were pruned: read a savepoint, or keep more. Otherwise run ckpt verify"
+            )
         raise
     return rows if split.vnodes is None else rows_of_vnodes(rows, split.table, split.vnodes)
 

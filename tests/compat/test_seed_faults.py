@@ -38,7 +38,7 @@ def draft(store: CheckpointStore, epoch: int, text: bytes) -> CheckpointManifest
     return CheckpointManifest(checkpoint_id=0, epoch=epoch, operators=operators)
 
 
-def test_who_loses_a_number_has_not_touched_the_winners_bytes() -> None:
+def test_the_loser_of_a_number_has_not_touched_the_winners_bytes() -> None:
     """Fault 4: both stage the same partition for the same number before either knows who has it."""
     inner = MemoryStore(clock=ManualClock())
     one = CheckpointStore(inner, clock=ManualClock("one"))

@@ -215,7 +215,7 @@ def test_a_tombstone_is_authenticated_or_not_written() -> None:
     assert list(opened(history, key_ring=RING).verify()) == []
 
 
-def test_a_prune_without_keys_leaves_a_crashed_deletion_to_somebody_who_has_them() -> None:
+def test_a_prune_without_keys_leaves_a_crashed_deletion_to_a_holder_of_keys() -> None:
     """It prunes all the same: that needs no key."""
     history, _ = encrypted(5)
     dying = FaultyStore(history.inner, fault_on("put", manifest_key(4), FaultKind.CRASH_BEFORE))

@@ -234,7 +234,7 @@ def test_forged_records_at_the_next_number_do_not_stop_a_claim() -> None:
     assert heir.claim() == claimed
 
 
-def test_who_has_no_keys_writes_no_record_of_an_encrypted_store() -> None:
+def test_a_writer_without_keys_writes_no_record_of_an_encrypted_store() -> None:
     """It would stand in the way of a genuine one for ever: records are created once."""
     history, _, made = with_sinks()
     before = history.keys()

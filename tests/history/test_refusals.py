@@ -126,7 +126,7 @@ DAMAGED_FROM_THE_START: dict[str, dict[str, Any]] = {
 
 
 @pytest.mark.parametrize("fields", [pytest.param(v, id=k) for k, v in UNREADABLE.items()])
-def test_a_commit_refuses_what_nobody_could_read_back(fields: dict[str, Any]) -> None:
+def test_a_commit_refuses_what_could_not_be_read_back(fields: dict[str, Any]) -> None:
     """``encode_manifest``: otherwise the head, once committed, is an error for every reader and writer."""
     history = History()
     store = opened(history)

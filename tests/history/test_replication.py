@@ -266,7 +266,7 @@ def test_the_target_keeps_what_the_source_has_pruned() -> None:
     assert findings(target) == []
 
 
-def test_a_target_that_fell_behind_the_sources_floor_begins_anew_without_a_gap() -> None:
+def test_a_target_that_fell_behind_the_sources_floor_starts_over_without_a_gap() -> None:
     """What it had stays only where it is pinned."""
     source, target = MemoryStore(), MemoryStore()
     run = make_history(source, 3)

@@ -150,7 +150,7 @@ def test_a_commit_whose_floor_check_got_no_answer_is_found_again() -> None:
     assert history.numbers() == [1, 2]
 
 
-def test_a_damaged_manifest_in_the_way_is_an_error_and_no_fence() -> None:
+def test_a_damaged_manifest_under_the_next_number_is_an_error_and_no_fence() -> None:
     """Who has the number cannot be told, so nothing is decided."""
     history, run = history_of(1)
     history.run("run-b").claim()
@@ -177,7 +177,7 @@ def test_a_claim_carries_the_seal_and_the_sinks_commits() -> None:
     }
 
 
-def test_a_claim_after_a_claim_names_the_same_again() -> None:
+def test_a_claim_after_a_claim_names_the_same_objects() -> None:
     """Runs that die at once leave claims; the epoch is still the one that was committed."""
     history, _ = history_of(2)
     for number in range(3, 8):

@@ -117,7 +117,7 @@ def test_a_rollback_carries_the_targets_seal_and_commits() -> None:
     assert read_status(history.inner, back, "out") is SinkCommitStatus.COMMITTED
 
 
-def test_going_back_is_the_way_out_of_a_damaged_head() -> None:
+def test_a_rollback_repairs_a_history_with_a_damaged_head() -> None:
     """Number and digest of the head are known, its generation is bounded; the history goes on."""
     history, _ = history_of(4)
     history.flip(manifest_key(4))

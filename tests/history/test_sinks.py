@@ -177,7 +177,7 @@ def test_a_sink_that_fails_again_is_recorded_without_its_text_and_the_others_go_
     assert store.recover_latest_validated().failed_sinks == ("b",)
 
 
-def test_a_sink_that_nobody_registered_is_an_error_before_any_is_driven() -> None:
+def test_an_unregistered_sink_is_an_error_before_any_is_driven() -> None:
     """Fault 8: reconciliation ran before any sink was registered, and found nothing to do."""
     _, store = prepared()
     with pytest.raises(RefusedError, match="'b'"):

@@ -154,7 +154,7 @@ def test_rule_3_a_taken_number_with_our_nonce_is_ours() -> None:
     assert commit(run, 2).checkpoint_id == 3
 
 
-def test_rule_3_whoever_loses_a_number_to_another_run_is_fenced(monkeypatch: Patch) -> None:
+def test_rule_3_a_run_that_loses_a_number_to_another_is_fenced(monkeypatch: Patch) -> None:
     """``publish.refuse_loser``: without it two runs go on in turns on one store."""
     history, first = history_of(2)
     second = history.run("run-b")
@@ -243,7 +243,7 @@ def test_rule_4_a_lost_answer_is_asked_for_again_with_the_same_bytes_and_nonce(k
     assert history.head() == made
 
 
-def test_rule_4_nobody_deletes_what_he_staged(monkeypatch: Patch) -> None:
+def test_rule_4_a_run_never_deletes_what_it_staged(monkeypatch: Patch) -> None:
     """``Run._publish``: a writer that cleans up after an unknown outcome destroys what lands later."""
 
     def late_landing() -> set[str]:

@@ -306,7 +306,7 @@ def test_rule_8_an_upload_that_its_run_has_given_up_is_an_orphan_before_its_numb
     assert not history.missing(made)
 
 
-def test_rule_8_a_record_of_what_is_given_up_cannot_name_what_lives() -> None:
+def test_rule_8_a_record_of_given_up_objects_cannot_name_live_ones() -> None:
     """``given_up``: of another number, damaged, or of a checkpoint that was committed: nothing goes."""
     history, run = history_of(3)
     alive = history.head().paths()

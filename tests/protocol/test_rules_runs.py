@@ -131,7 +131,7 @@ def test_rule_6_every_head_is_checked_before_it_is_claimed() -> None:
     assert history.head().run_id == "run-a"
 
 
-def test_rule_6_a_claim_that_nobody_answered_is_no_reason_to_be_fenced() -> None:
+def test_rule_6_an_unanswered_claim_is_no_reason_to_be_fenced() -> None:
     """It never landed, as the head proves; the old run went on, and is taken over by the next claim."""
     history, old = history_of(1)
     new = history.run("run-b", settle_seconds=0.5)
@@ -157,7 +157,7 @@ def test_rule_6_a_rollback_goes_back_from_what_the_running_query_has_just_commit
         commit(old, 5)
 
 
-def test_rule_6_who_cannot_prove_that_it_never_published_is_fenced() -> None:
+def test_rule_6_a_run_that_cannot_prove_that_it_never_published_is_fenced() -> None:
     """``rules.forgets_runs_since``: a head names 64 runs, and after more says nothing of this one."""
     history, _ = history_of(1)
     new = history.run("run-x", settle_seconds=0.5)
@@ -235,7 +235,7 @@ def test_rule_6_readers_never_claim() -> None:
 # --- rule 7 --------------------------------------------------------------------------------------
 
 
-def test_rule_7_the_heads_epoch_again_replaces_it() -> None:
+def test_rule_7_a_duplicate_of_the_heads_epoch_replaces_it() -> None:
     """``rules.choose_kind``: same query, same offsets: a new checkpoint of the same epoch."""
     history, run = history_of(3)
     again = commit(run, 2, "other rows")
@@ -244,7 +244,7 @@ def test_rule_7_the_heads_epoch_again_replaces_it() -> None:
     assert not history.missing(again)
 
 
-def test_rule_7_the_same_again_by_the_same_run_writes_nothing() -> None:
+def test_rule_7_a_duplicate_commit_of_the_same_run_writes_nothing() -> None:
     """``rules.says_the_same``: compared by digests, for the attempt has other names."""
     history, run = history_of(3)
     before = history.numbers()
@@ -255,7 +255,7 @@ def test_rule_7_the_same_again_by_the_same_run_writes_nothing() -> None:
     assert [verb for verb, key in calls if verb == "put" and not key.startswith("checkpoints/")] == []
 
 
-def test_rule_7_the_same_again_by_another_run_is_written() -> None:
+def test_rule_7_a_duplicate_commit_of_another_run_is_written() -> None:
     """Otherwise the old run would not be fenced."""
     history, old = history_of(3)
     made = commit(history.run("run-b"), 2)
