@@ -33,7 +33,7 @@ from pyspark_checkpoint.sink.batch_manifest import (
 )
 from pyspark_checkpoint.sink.batch_plan import SinkPlan, check_owner, other_owner, plan_sink
 from pyspark_checkpoint.sink.location_check import only_repartitioned_since
-from pyspark_checkpoint.sink.query import QueryFacts, read_offsets
+from pyspark_checkpoint.sink.query import WriterFacts, read_offsets
 from pyspark_checkpoint.sink.state_commit import commit_state
 from pyspark_checkpoint.sink.state_driver import choose_state, seal_before_claim
 from pyspark_checkpoint.sink.table_options import WriteOptions
@@ -151,7 +151,7 @@ def commit_batch(
     opened = open_for_writing(options.shared, store_id=batch.plan.store_id)
     query = query_info(batch.facts, batch=batch.plan.table.batch)
     run = open_run(options, opened, batch.facts, query)
-    catch_up(run, batch.plan.number - 1, batch.plan.parent_sha256)
+    catch_up(run, batch.plan.checkpoint_id - 1, batch.plan.parent_sha256)
 
     # 3. Whether this batch may follow on that head.
     _refuse_other_owner(run, query.id, options)
@@ -162,7 +162,7 @@ def commit_batch(
     choose_kind(draft, run.head)
 
     # 4. What the manifest names besides the rows becomes durable.
-    attempt = CheckpointId(batch.plan.number, SYSTEM_CLOCK.uuid7())
+    attempt = CheckpointId(batch.plan.checkpoint_id, SYSTEM_CLOCK.uuid7())
     if batch.plan.table.mode is TableMode.APPEND:
         draft = settle_parts(run.store, draft, batch.plan.table.operator, attempt, run.clock)
         entry = draft.operators[table.record.operator]
@@ -175,7 +175,7 @@ def commit_batch(
     return manifest
 
 
-def _complete_facts(batch: Batch, run_id: str | None) -> QueryFacts:
+def _complete_facts(batch: Batch, run_id: str | None) -> WriterFacts:
     """The facts with the run of a batch job, and with the offsets where only this process can read them."""
     facts = batch.facts if run_id is None else replace(batch.facts, run_id=run_id)
     if facts.offsets or batch.batch_id < 0 or not facts.checkpoint_location:
@@ -199,7 +199,11 @@ def _refuse_unseen(store: ObjectStore, batch: Batch) -> None:
         refs += [file.ref for file in part.state]
         for path in {ref.path for ref in refs if ref is not None and ref.path is not None}:
             attempt = parse_attempt_key(path)
-            if attempt is not None and attempt[0].number == batch.plan.number and not exists(store, path):
+            if (
+                attempt is not None
+                and attempt[0].number == batch.plan.checkpoint_id
+                and not exists(store, path)
+            ):
                 raise Unsupported(
                     f"the driver does not see {path}, which a task has written below {store.url}",
                     hint="on several machines the path must be on a disk that all of them share, or in an "

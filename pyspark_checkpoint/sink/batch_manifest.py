@@ -20,7 +20,7 @@ from pyspark_checkpoint.format.manifest_parts import Lineage
 from pyspark_checkpoint.format.settled import ListRef
 from pyspark_checkpoint.history.head import Head
 from pyspark_checkpoint.sink.batch_plan import BATCH_QUERY_ID, SinkPlan
-from pyspark_checkpoint.sink.query import QueryFacts
+from pyspark_checkpoint.sink.query import WriterFacts
 from pyspark_checkpoint.sink.state_task import BY_A_BATCH
 from pyspark_checkpoint.sink.task import DriverFacts, StagedPartition
 from pyspark_checkpoint.spark_files.logs import decode_offset_log
@@ -34,13 +34,13 @@ class Batch:
     """All messages of one batch, checked to belong together."""
 
     plan: SinkPlan
-    facts: QueryFacts
+    facts: WriterFacts
     epoch: int
     batch_id: int
     parts: tuple[StagedPartition, ...]
 
 
-def gather(messages: Sequence[object], known: QueryFacts) -> Batch:
+def gather(messages: Sequence[object], known: WriterFacts) -> Batch:
     """Join the messages of a batch with what is known of its query."""
     parts = tuple(m for m in messages if isinstance(m, StagedPartition))
     if len(parts) != sum(1 for m in messages if not isinstance(m, DriverFacts)):
@@ -79,7 +79,7 @@ def prepare_table(batch: Batch, head: Head | None, *, is_split: bool = False) ->
     if has_gap(batch, manifest) and not is_split:
         raise _gap(batch, manifest)
     return TablePart(
-        number=plan.number,
+        number=plan.checkpoint_id,
         entry=OperatorSnapshotEntry(
             _partitions(batch, manifest), TABLE_KIND, _base_settled(batch, manifest)
         ),
@@ -102,7 +102,7 @@ def describe_batch(batch: Batch, head: Head | None, path: str) -> BatchPart:
     )
 
 
-def query_info(facts: QueryFacts, *, batch: bool) -> QueryInfo:
+def query_info(facts: WriterFacts, *, batch: bool) -> QueryInfo:
     """Who writes, for the manifest."""
     return QueryInfo(
         id=BATCH_QUERY_ID if batch else facts.query_id,
@@ -113,7 +113,7 @@ def query_info(facts: QueryFacts, *, batch: bool) -> QueryInfo:
     )
 
 
-def is_of_last_batch(manifest: CheckpointManifest, facts: QueryFacts) -> bool:
+def is_of_last_batch(manifest: CheckpointManifest, facts: WriterFacts) -> bool:
     """Whether a checkpoint is of the batch before the one that is planned, by this very run.
 
     A run commits its batches in their order, each once: nothing of it can come after such a checkpoint.
@@ -177,7 +177,7 @@ def _lineage(batch: Batch, manifest: CheckpointManifest | None) -> Lineage:
     """Which epochs the batch's rows follow on."""
     parent = None if manifest is None else find_lineage(manifest)
     rows = [(part.task.partition, part.ref.sha256) for part in batch.parts if part.ref is not None]
-    return next_lineage(parent, batch.plan.number, batch.epoch, rows, replaces=batch.plan.replaces)
+    return next_lineage(parent, batch.plan.checkpoint_id, batch.epoch, rows, replaces=batch.plan.replaces)
 
 
 def _sources(batch: Batch, manifest: CheckpointManifest | None) -> tuple[SourcePositions, int | None]:

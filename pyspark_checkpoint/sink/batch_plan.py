@@ -41,7 +41,8 @@ class SinkPlan:
     table: TableInfo
     incoming: TableSchema
     """The columns that the query gives: the table's, and the operation column."""
-    number: int
+    checkpoint_id: int
+    """What the batch becomes."""
     parent_sha256: str
     parent_epoch: int
     """-1 for a new table."""
@@ -107,7 +108,7 @@ def plan_sink(
     return SinkPlan(
         table=table,
         incoming=schema,
-        number=1 if head is None else head.number + 1,
+        checkpoint_id=1 if head is None else head.number + 1,
         parent_sha256="" if head is None else head.sha256,
         parent_epoch=-1 if manifest is None else manifest.epoch,
         store_id=store_id,

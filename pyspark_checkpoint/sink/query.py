@@ -22,10 +22,11 @@ _URL = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*):(?://([^/]*))?(.*)", re.DOTALL)
 
 
 @dataclass(frozen=True, slots=True)
-class QueryFacts:
-    """Facts about a query; empty where nobody has said. ``by_jar``: the jar is on the class path."""
+class WriterFacts:
+    """Facts about the query that writes; empty where nobody has said."""
 
     by_jar: bool = False
+    """Whether the jar is on the class path."""
     query_id: str = ""
     run_id: str = ""
     query_name: str = ""
@@ -48,7 +49,7 @@ class QueryFacts:
     """Whether it is known that each task of the batch ran once: no retry, no speculation."""
 
 
-def facts_from_options(options: Mapping[str, str]) -> QueryFacts:
+def facts_from_options(options: Mapping[str, str]) -> WriterFacts:
     """Read the facts among the options of a data source."""
     lower = {name.lower(): str(value) for name, value in options.items()}
     found = {
@@ -64,9 +65,9 @@ def facts_from_options(options: Mapping[str, str]) -> QueryFacts:
     )
 
 
-def facts_from_fields(fields: Mapping[str, str]) -> QueryFacts:
+def facts_from_fields(fields: Mapping[str, str]) -> WriterFacts:
     """Read what the jar wrote down, in options or in its commit message."""
-    return QueryFacts(
+    return WriterFacts(
         by_jar=bool(fields.get("spark_version")),
         query_id=fields.get("query_id", ""),
         run_id=fields.get("run_id", ""),

@@ -95,7 +95,7 @@ def _already_there(
 def _upload(
     uploads: UploadPlan, run: Run, batch: Batch, location: CheckpointLocation
 ) -> tuple[dict[str, ArtifactRef], RequestCount]:
-    target = UploadTarget(run.store, batch.plan.number, batch.plan.store_id, run.cipher)
+    target = UploadTarget(run.store, batch.plan.checkpoint_id, batch.plan.store_id, run.cipher)
     inline = sum(ref.size_bytes for ref in uploads.reused.values() if ref.inline is not None)
     small = [item for item in uploads.here if not item.operator]
     state = [item for item in uploads.here if item.operator]

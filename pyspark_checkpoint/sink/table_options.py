@@ -13,7 +13,7 @@ from pathlib import Path
 
 from pyspark_checkpoint.errors import SettingsError
 from pyspark_checkpoint.format.keys import check_name
-from pyspark_checkpoint.sink.query import FACT_PREFIX, QueryFacts, facts_from_options
+from pyspark_checkpoint.sink.query import FACT_PREFIX, WriterFacts, facts_from_options
 from pyspark_checkpoint.store.options import is_store_option
 from pyspark_checkpoint.table.codec import Compression
 from pyspark_checkpoint.table.compaction import DEFAULT_MAX_DELTAS
@@ -55,7 +55,7 @@ class WriteOptions:
     """How a query writes its table. None means: what the table has recorded, or the default."""
 
     shared: SharedOptions
-    facts: QueryFacts
+    facts: WriterFacts
     keys: tuple[str, ...] = ()
     partitions: int | None = None
     vnodes: int | None = None

@@ -48,10 +48,10 @@ from pyspark_checkpoint.table.info import TableInfo
 from pyspark_checkpoint.table.schema import raw_arrow_schema
 from pyspark_checkpoint.table.vnode import parse_vnodes, vnodes_of
 
-ROWS_PER_BATCH = 65_536
+ROWS_PER_ARROW_BATCH = 65_536
 BYTES_PER_SPLIT = 64 * 1024 * 1024
 DECODED_BYTES_PER_SPLIT = 256 * 1024 * 1024
-MAX_KEYS = 10_000
+MAX_FILTERED_KEYS = 10_000
 """Filters that leave more keys over than this prune nothing."""
 
 
@@ -260,7 +260,7 @@ def as_batches(rows: pa.Table, schema: pa.Schema) -> list[pa.RecordBatch]:
                 f"column {field.name} has nulls by now, and had none when this query was made",
                 hint="load the table again, or start the stream again",
             )
-    batches: list[pa.RecordBatch] = rows.to_batches(max_chunksize=ROWS_PER_BATCH)
+    batches: list[pa.RecordBatch] = rows.to_batches(max_chunksize=ROWS_PER_ARROW_BATCH)
     return batches
 
 
@@ -272,7 +272,7 @@ def wanted_keys(filters: Sequence[Filter], table: TableInfo) -> pa.Table | None:
         if values is None:
             return None
         choices.append(values)
-    if math.prod(map(len, choices)) > MAX_KEYS:
+    if math.prod(map(len, choices)) > MAX_FILTERED_KEYS:
         return None
     schema = table.schema.arrow()
     rows = list(itertools.product(*choices))

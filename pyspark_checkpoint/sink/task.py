@@ -26,7 +26,7 @@ from pyspark_checkpoint.history.artifact_reader import ArtifactReader
 from pyspark_checkpoint.history.staging import Staged, StagedItem, stage
 from pyspark_checkpoint.sink.batch_plan import SinkPlan
 from pyspark_checkpoint.sink.chain import Chain, ChainReader, plan_chain_compaction
-from pyspark_checkpoint.sink.query import QueryFacts, TaskFacts, facts_from_fields
+from pyspark_checkpoint.sink.query import TaskFacts, WriterFacts, facts_from_fields
 from pyspark_checkpoint.sink.state_task import (
     CollectedState,
     CoveredFile,
@@ -84,7 +84,7 @@ class StagedPartition(WriterCommitMessage):
 class DriverFacts(WriterCommitMessage):
     """What only the JVM's driver knows."""
 
-    facts: QueryFacts
+    facts: WriterFacts
 
 
 def query_facts(text: str) -> DriverFacts:
@@ -257,7 +257,7 @@ class SinkTask:
         plan = self._plan
         if plan.state is None:
             return CollectedState()
-        target = UploadTarget(self._store, plan.number, plan.store_id, plan.cipher)
+        target = UploadTarget(self._store, plan.checkpoint_id, plan.store_id, plan.cipher)
         share = plan.state.share_of(self._task.partition)
         return collect_state(share, self._task, target, self._epoch - self._task.batch_id)
 
@@ -266,7 +266,7 @@ class SinkTask:
             return Staged()
         return stage(
             self._store,
-            CheckpointId(self._plan.number, self._clock.uuid7()),
+            CheckpointId(self._plan.checkpoint_id, self._clock.uuid7()),
             items,
             store_id=self._plan.store_id,
             cipher=self._plan.cipher,

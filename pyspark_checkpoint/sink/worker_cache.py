@@ -23,7 +23,7 @@ from pyspark_checkpoint.history.live_set import SummaryCache
 from pyspark_checkpoint.history.manifest_reader import find_manifest
 from pyspark_checkpoint.history.run import Run
 from pyspark_checkpoint.history.store_cipher import StoreCipher, choose_cipher, read_with
-from pyspark_checkpoint.sink.query import QueryFacts
+from pyspark_checkpoint.sink.query import WriterFacts
 from pyspark_checkpoint.sink.table_options import SharedOptions, WriteOptions
 from pyspark_checkpoint.spark_files.location import CheckpointLocation, LocationSpec
 from pyspark_checkpoint.spark_files.log_reader import LocationLogs
@@ -31,30 +31,30 @@ from pyspark_checkpoint.store.base import ObjectStore
 from pyspark_checkpoint.store.open import open_object_store, parse_store_settings
 from pyspark_checkpoint.store.probe import require_conditional_writes
 
-T = TypeVar("T")
+_T = TypeVar("_T")
 _MAX_CACHED = 64
 _MAX_CLIMB = 8
 _Key = tuple[object, ...]
 
 
-class ProcessCache(Generic[T]):
+class ProcessCache(Generic[_T]):
     """Values by key, of this process only: what a parent process had before a fork is left alone."""
 
     def __init__(self) -> None:
-        self._values: dict[_Key, T] = {}
+        self._values: dict[_Key, _T] = {}
 
-    def get(self, key: _Key, make: Callable[[], T]) -> T:
+    def get(self, key: _Key, make: Callable[[], _T]) -> _T:
         """The value of ``key``, made if this process has none."""
         full = (os.getpid(), *key)
         if full not in self._values:
             self.put(key, make())
         return self._values[full]
 
-    def find(self, key: _Key) -> T | None:
+    def find(self, key: _Key) -> _T | None:
         """The value of ``key``, None if this process has none."""
         return self._values.get((os.getpid(), *key))
 
-    def put(self, key: _Key, value: T) -> None:
+    def put(self, key: _Key, value: _T) -> None:
         """Remember a value; the oldest one goes if there are too many."""
         full = (os.getpid(), *key)
         if full not in self._values and len(self._values) >= _MAX_CACHED:
@@ -65,7 +65,7 @@ class ProcessCache(Generic[T]):
         """Forget a value."""
         self._values.pop((os.getpid(), *key), None)
 
-    def values(self) -> list[T]:
+    def values(self) -> list[_T]:
         """All values."""
         return list(self._values.values())
 
@@ -236,7 +236,7 @@ def _find_planning_head(shared: SharedOptions, opened: OpenTable, is_last: IsLas
     return head
 
 
-def open_run(options: WriteOptions, opened: OpenTable, facts: QueryFacts, query: QueryInfo) -> Run:
+def open_run(options: WriteOptions, opened: OpenTable, facts: WriterFacts, query: QueryInfo) -> Run:
     """The run in this process; one that was taken over is fenced."""
 
     def new_run() -> Run:

@@ -11,7 +11,7 @@ import pytest
 from pyspark_checkpoint.format.manifest import CheckpointManifest
 from pyspark_checkpoint.format.manifest_parts import StateRecord
 from pyspark_checkpoint.sink.batch_manifest import Batch, gather
-from pyspark_checkpoint.sink.query import QueryFacts
+from pyspark_checkpoint.sink.query import WriterFacts
 from pyspark_checkpoint.sink.state_driver import may_combine
 from pyspark_checkpoint.sink.state_task import StatePlan
 from pyspark_checkpoint.sink.worker_cache import CACHE, LastCommit
@@ -172,7 +172,7 @@ def put(stream: MadeStream, prefix: str, files: dict[str, bytes]) -> None:
 def batch_of(stream: MadeStream, number: int) -> Batch:
     """The messages of a batch whose state is there."""
     messages = stream.query.write(stream.query.plan(), number, rows_from([(1, 1)]))
-    return gather(messages, QueryFacts(run_id=stream.query.run_id, once=True))
+    return gather(messages, WriterFacts(run_id=stream.query.run_id, once=True))
 
 
 def test_each_condition_of_not_listing_is_needed(tmp_path: Path) -> None:

@@ -9,7 +9,7 @@ import pytest
 from pyspark_checkpoint.format.manifest import ManifestKind
 from pyspark_checkpoint.sink import batch_commit as sink_commit
 from pyspark_checkpoint.sink.batch_manifest import is_of_last_batch
-from pyspark_checkpoint.sink.query import QueryFacts
+from pyspark_checkpoint.sink.query import WriterFacts
 from pyspark_checkpoint.sink.worker_cache import CACHE, store_key
 from pyspark_checkpoint.store.base import Body, Stored, Version
 from tests.sink.test_state_reading import Asked
@@ -146,15 +146,15 @@ def test_only_the_last_batch_of_this_run_is_known_to_be_the_last(tmp_path: Path)
     manifest = stream.history().load_latest()
     assert manifest is not None
     run_id = stream.query.run_id
-    assert is_of_last_batch(manifest, QueryFacts(run_id=run_id, batch=2))
-    assert not is_of_last_batch(manifest, QueryFacts(run_id=run_id, batch=1)), "it runs again"
-    assert not is_of_last_batch(manifest, QueryFacts(run_id=run_id, batch=3))
-    assert not is_of_last_batch(manifest, QueryFacts(run_id=run_id)), "nobody has said which it is"
-    assert not is_of_last_batch(manifest, QueryFacts(run_id="another", batch=2))
+    assert is_of_last_batch(manifest, WriterFacts(run_id=run_id, batch=2))
+    assert not is_of_last_batch(manifest, WriterFacts(run_id=run_id, batch=1)), "it runs again"
+    assert not is_of_last_batch(manifest, WriterFacts(run_id=run_id, batch=3))
+    assert not is_of_last_batch(manifest, WriterFacts(run_id=run_id)), "nobody has said which it is"
+    assert not is_of_last_batch(manifest, WriterFacts(run_id="another", batch=2))
     stream.start()
     with pytest.raises(Killed):
         stream.batch(stop_after="state")
     claim = stream.history().load_latest()
     assert claim is not None
     assert claim.kind is ManifestKind.CLAIM
-    assert not is_of_last_batch(claim, QueryFacts(run_id=stream.query.run_id, batch=2))
+    assert not is_of_last_batch(claim, WriterFacts(run_id=stream.query.run_id, batch=2))
