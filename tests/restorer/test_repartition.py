@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
+import pickle
 from pathlib import Path
 from typing import Any
 
 import pytest
+from pyspark import cloudpickle
 
-from pyspark_checkpoint.errors import RefusedError, Unavailable
+from pyspark_checkpoint.errors import FormatError, RefusedError, Unavailable
 from pyspark_checkpoint.history.checkpoint_store import CheckpointStore
 from pyspark_checkpoint.restorer import execute as restoring
 from pyspark_checkpoint.restorer.api import restore
 from pyspark_checkpoint.restorer.plan import RESTORE_MARKER
 from pyspark_checkpoint.spark import jvm as gateway
 from pyspark_checkpoint.spark_files.location import LocationSpec
+from tests.restorer.test_restore_rules import damage
 from tests.support.made_location import MadeLocation, capture, contents, needed
 
 PROVIDER = "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
@@ -169,3 +172,60 @@ def test_short_azure_urls_become_sparks() -> None:
     other = "box@shop.dfs.core.chinacloudapi.cn/a"
     assert LocationSpec(f"azure://{other}").spark_url == f"abfss://{other}"
     assert LocationSpec(f"abfs://{other}").spark_url == f"abfs://{other}"
+
+
+class FakeCluster:
+    """Runs the tasks of a job in this process, with what a worker gets: the bytes of the function."""
+
+    def __init__(self, lost: str = "") -> None:
+        self.sparkContext = self
+        self.jobs: list[str] = []
+        self._lost = lost
+        self._groups: list[Any] = []
+        self._work: Any = None
+
+    def setJobDescription(self, text: str) -> None:
+        self.jobs.append(text)
+
+    def parallelize(self, groups: list[Any], slices: int) -> FakeCluster:
+        assert len(groups) == slices
+        self._groups = pickle.loads(pickle.dumps(groups))
+        return self
+
+    def map(self, work: Any) -> FakeCluster:
+        self._work = pickle.loads(cloudpickle.dumps(work))  # type: ignore[no-untyped-call]
+        return self
+
+    def collect(self) -> list[Any]:
+        answers = [pickle.loads(pickle.dumps(self._work(group))) for group in self._groups]
+        if self._lost:
+            Path(self._lost).unlink()
+        return answers
+
+
+@pytest.mark.parametrize("problem", ["", "damage", "another disk"])
+def test_large_state_is_written_and_verified_by_tasks(
+    made: MadeLocation, url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, problem: str
+) -> None:
+    """Damage that a task finds is told as damage; what it has written elsewhere is noticed."""
+    monkeypatch.setattr(restoring, "SPREAD_BYTES", 1)
+    monkeypatch.setattr(restoring, "GROUP_BYTES", 1)
+    checkpoint = capture(made, url, 3)[-1]
+    fresh = tmp_path / "fresh"
+    cluster = FakeCluster(str(fresh / "state/0/0/4.delta") if problem == "another disk" else "")
+
+    def go() -> object:
+        return restore(url, str(fresh), checkpoint.checkpoint_id, spark=cluster)  # type: ignore[arg-type]
+
+    if problem == "damage":
+        damage(url, checkpoint, "flip")
+        with pytest.raises(FormatError):
+            go()
+    elif problem:
+        with pytest.raises(RefusedError, match="it is not here"):
+            go()
+    else:
+        go()
+        assert contents(fresh) == needed(made, 3)
+    assert cluster.jobs == ["checkpoint restore"]
+    assert (fresh / RESTORE_MARKER).exists() is bool(problem)
