@@ -132,11 +132,11 @@ def test_diff_compares_the_rows_of_state(ckpt: Shell, counted: str) -> None:
     assert found["counts"] == {"added": 1, "changed": 1}
 
 
-def test_restore_splits_the_state(ckpt: Shell, counted_in_rocksdb: str, tmp_path: Path) -> None:
+def test_restore_repartitions_the_state(ckpt: Shell, counted_in_rocksdb: str, tmp_path: Path) -> None:
     """By Spark; preflight then says that the location has so many partitions."""
     fresh = tmp_path / "fresh"
     typed = ("restore", counted_in_rocksdb, "--to", fresh, "--partitions", "3")
-    assert ckpt(*typed, "--dry-run", "--json").json["splits"] is True
+    assert ckpt(*typed, "--dry-run", "--json").json["repartitions"] is True
     assert not fresh.exists()
     done = ckpt(*typed)
     assert done.status == 0, done.err
