@@ -24,7 +24,7 @@ from pyspark_checkpoint.registry.queries import check_named_location, plain_opti
 from pyspark_checkpoint.spark_files.divergence import decisive_files, parsed_files
 from pyspark_checkpoint.spark_files.location import CheckpointLocation, FileGone, LocationSpec
 from pyspark_checkpoint.spark_files.logs import decode_commit_log, decode_query_id
-from pyspark_checkpoint.spark_files.names import METADATA
+from pyspark_checkpoint.spark_files.names import METADATA, commits_file, offsets_file
 from pyspark_checkpoint.spark_files.restore_points import check_commit
 from pyspark_checkpoint.spark_files.state_artifacts import state_owners, state_refs
 
@@ -35,7 +35,7 @@ _MAX_STARTS = 50
 
 def commit_name(record: StateRecord) -> str:
     """The file by which Spark marks the record's batch as done."""
-    return f"commits/{record.batch_id}"
+    return commits_file(record.batch_id)
 
 
 def find_commit(history: CheckpointStore, manifest: CheckpointManifest) -> bytes | None:
@@ -212,7 +212,7 @@ def _other_location(
     """Why a location is not the one that a checkpoint was made from; None if it is."""
     if decode_query_id(location.read(METADATA)) != manifest.query.id:
         return "the location is of another query"
-    name = f"offsets/{record.batch_id}"
+    name = offsets_file(record.batch_id)
     ref = _find_file(manifest, name)
     if ref is None or history.reader().read(ref) != location.read(name):
         return f"{name} is another one"

@@ -21,6 +21,7 @@ from pyspark_checkpoint.history.checkpoint_store import CheckpointStore
 from pyspark_checkpoint.history.lookup import find_checkpoint
 from pyspark_checkpoint.spark_files.location import CheckpointLocation, FileGone
 from pyspark_checkpoint.spark_files.logs import OffsetLog, decode_offset_log
+from pyspark_checkpoint.spark_files.names import COMMITS, OFFSETS, offsets_file
 from pyspark_checkpoint.spark_files.positions import SourcePositions
 
 FAIL, WARN, RESTORE = STALE_CHOICES = ("fail", "warn", "restore")
@@ -39,7 +40,7 @@ class LocationStatus:
     @staticmethod
     def of(location: CheckpointLocation) -> LocationStatus:
         """Look at a location."""
-        return LocationStatus(location, location.listing("offsets/", "commits/").newest_committed)
+        return LocationStatus(location, location.listing(OFFSETS, COMMITS).newest_committed)
 
     def find_problem(self, head: CheckpointManifest | None, run_id: str) -> str | None:
         """Why the run must not go on from here; None if it may. ``head`` is its history's newest."""
@@ -98,7 +99,7 @@ class LocationStatus:
 
     def _offsets(self, batch: int) -> OffsetLog | None:
         """An offset log; None if Spark has purged it since."""
-        name = f"offsets/{batch}"
+        name = offsets_file(batch)
         try:
             return decode_offset_log(self.location.read(name), name)
         except FileGone:

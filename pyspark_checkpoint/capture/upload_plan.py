@@ -12,6 +12,7 @@ from pyspark_checkpoint.format.artifact import ArtifactRef
 from pyspark_checkpoint.format.keys import parse_attempt_key
 from pyspark_checkpoint.format.manifest import CheckpointManifest
 from pyspark_checkpoint.spark_files.inventory import CapturedFile, CapturePlan
+from pyspark_checkpoint.spark_files.names import state_directory
 from pyspark_checkpoint.spark_files.state_artifacts import STATE_KIND, parse_operator_key
 from pyspark_checkpoint.spark_files.versions import FileFacts
 
@@ -61,7 +62,9 @@ def artifacts_by_path(manifest: CheckpointManifest) -> dict[str, ArtifactRef]:
             continue
         number = parse_operator_key(key)
         for part in operator.partitions:
-            found |= {f"state/{number}/{part.partition_id}/{ref.name}": ref for ref in part.artifacts}
+            found |= {
+                f"{state_directory(number, part.partition_id)}{ref.name}": ref for ref in part.artifacts
+            }
     return found
 
 
@@ -109,7 +112,7 @@ def _is_same(file: CapturedFile, ref: ArtifactRef, known: KnownFile | None) -> b
 def _items(plan: CapturePlan) -> Iterator[UploadItem]:
     for operator in plan.operators:
         for partition, files in operator.partitions.items():
-            prefix = f"state/{operator.operator}/{partition}/"
+            prefix = state_directory(operator.operator, partition)
             for file in files:
                 yield UploadItem(file, operator.name, partition, file.path.removeprefix(prefix))
     for file in plan.files:

@@ -33,7 +33,7 @@ def whole(value: Any, name: str, low: int = 0, high: int = MAX_INT64) -> int:
     return value
 
 
-def signed(value: Any, name: str) -> int:
+def signed_number(value: Any, name: str) -> int:
     """A whole number of 64 bits, which may be negative."""
     return whole(value, name, -MAX_INT64 - 1)
 

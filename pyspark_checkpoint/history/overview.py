@@ -16,7 +16,7 @@ from typing import Any
 
 from pyspark_checkpoint.errors import FormatError
 from pyspark_checkpoint.format.envelope import Mac, check_version, decode_sealed, sha256_hex
-from pyspark_checkpoint.format.fields import optional, short_text, signed, whole
+from pyspark_checkpoint.format.fields import optional, short_text, signed_number, whole
 from pyspark_checkpoint.format.keys import manifest_key, parse_attempt_key
 from pyspark_checkpoint.format.manifest import CheckpointManifest, ManifestKind, QueryInfo, RequestCount
 from pyspark_checkpoint.format.manifest_codec import manifest_fields
@@ -146,8 +146,8 @@ def entry_from_fields(fields: Mapping[str, Any], names: Sequence[str] = ()) -> E
         query=QueryInfo(**fields["query"]),
         requests=RequestCount(puts=1) if repeats else RequestCount(**fields["requests"]),
         staged_ms=None if repeats else _staged_ms(fields),
-        batch_watermark_ms=optional(signed, fields["batch_watermark_ms"], "batch_watermark_ms"),
-        next_watermark_ms=optional(signed, fields["next_watermark_ms"], "next_watermark_ms"),
+        batch_watermark_ms=optional(signed_number, fields["batch_watermark_ms"], "batch_watermark_ms"),
+        next_watermark_ms=optional(signed_number, fields["next_watermark_ms"], "next_watermark_ms"),
         rollback_of=optional(whole, fields["rollback_of"], "rollback_of"),
     )
 

@@ -30,6 +30,7 @@ from pyspark_checkpoint.format.records import (
 )
 from pyspark_checkpoint.history.lookup import find_checkpoint
 from pyspark_checkpoint.history.manifest_reader import DAMAGE_HINT, create_object, find_record
+from pyspark_checkpoint.spark_files.names import commits_file
 from pyspark_checkpoint.store.base import ObjectStore
 
 _LOG = logging.getLogger(__name__)
@@ -106,7 +107,7 @@ def is_committed_by_spark(manifest: CheckpointManifest, sink: str) -> bool:
     """
     if manifest.sink_epochs.get(sink, -1) < manifest.epoch:
         return False
-    return any(ref.name == f"commits/{manifest.epoch}" for ref in manifest.files)
+    return any(ref.name == commits_file(manifest.epoch) for ref in manifest.files)
 
 
 def read_status(

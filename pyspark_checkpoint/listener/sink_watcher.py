@@ -17,6 +17,7 @@ from pyspark_checkpoint.errors import CheckpointError, Denied, SettingsError
 from pyspark_checkpoint.format.manifest import CheckpointManifest, ManifestKind
 from pyspark_checkpoint.history.checkpoint_store import CheckpointStore
 from pyspark_checkpoint.spark_files.location import CheckpointLocation
+from pyspark_checkpoint.spark_files.names import OFFSETS
 
 _LOG = logging.getLogger(__name__)
 _BY_A_BATCH = (ManifestKind.EPOCH, ManifestKind.REPLACEMENT)
@@ -88,7 +89,7 @@ class TableQuery:
     def _seal_if_idle(self, newest: CheckpointManifest, batch: int) -> None:
         """Seal when no next batch has begun, or when nothing has changed since the last call."""
         is_same, self._seen = self._seen == newest.checkpoint_id, newest.checkpoint_id
-        if not is_same and max(self._location.listing("offsets/").offsets, default=-1) > batch:
+        if not is_same and max(self._location.listing(OFFSETS).offsets, default=-1) > batch:
             return
         try:
             seal_head(self._table, self._location)

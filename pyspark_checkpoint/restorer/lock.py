@@ -24,7 +24,7 @@ from pyspark_checkpoint.format.envelope import sha256_hex
 from pyspark_checkpoint.restorer.file_writer import is_left_over
 from pyspark_checkpoint.restorer.plan import IN_USE, RESTORE_MARKER, RestorePlan, check_fresh
 from pyspark_checkpoint.spark_files.location import CheckpointLocation
-from pyspark_checkpoint.spark_files.names import parse_log
+from pyspark_checkpoint.spark_files.names import STATE, parse_log
 from pyspark_checkpoint.store.base import Version
 
 IsLost = Callable[[int], bool]
@@ -194,7 +194,7 @@ def used_since() -> InUse:
 
 def is_state(path: str) -> bool:
     """Whether a file of a location is state, and no log."""
-    return path.startswith("state/")
+    return path.startswith(STATE)
 
 
 def newest_batch(paths: Iterable[str]) -> int:

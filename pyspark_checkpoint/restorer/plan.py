@@ -16,12 +16,23 @@ from pyspark_checkpoint.format.keys import CONTROL_KEY
 from pyspark_checkpoint.format.manifest import CheckpointManifest
 from pyspark_checkpoint.format.manifest_parts import StateRecord
 from pyspark_checkpoint.spark_files.logs import decode_commit_log
-from pyspark_checkpoint.spark_files.names import METADATA, is_operator_setup, is_source_schema, parse_log
+from pyspark_checkpoint.spark_files.names import (
+    COMMITS,
+    METADATA,
+    OFFSETS,
+    SOURCES,
+    STATE,
+    commits_file,
+    is_operator_setup,
+    is_source_schema,
+    offsets_file,
+    parse_log,
+)
 from pyspark_checkpoint.spark_files.restore_points import RestorePoint, select_state
 from pyspark_checkpoint.spark_files.state_artifacts import check_location_path, state_artifacts
 
 RESTORE_MARKER = "_ckpt_restoring.json"
-IN_USE = (METADATA, "offsets/", "commits/", "state/", "sources/")
+IN_USE = (METADATA, OFFSETS, COMMITS, STATE, SOURCES)
 _VERIFY = "run ckpt verify; another checkpoint of this history may be whole"
 _FRESH = "restore into a fresh location; nothing was written"
 
@@ -160,7 +171,7 @@ def _files_of_point(
     point: RestorePoint,
     commit: bytes | None,
 ) -> list[RestoredFile]:
-    name = f"commits/{record.batch_id}"
+    name = commits_file(record.batch_id)
     log = None if commit is None else decode_commit_log(commit, name)
     state = [file.path for file in files if file.stage is Stage.STATE]
     wanted = select_state(record, state, point, log)
@@ -177,11 +188,11 @@ def _check_files(
     if len(set(paths)) != len(paths):
         raise FormatError(f"checkpoint {manifest.checkpoint_id} names a file twice", hint=_VERIFY)
     committed = batch_id if point is RestorePoint.AFTER else batch_id - 1
-    needed = {METADATA, f"offsets/{batch_id}"}
+    needed = {METADATA, offsets_file(batch_id)}
     if batch_id > 0:
-        needed.add(f"offsets/{batch_id - 1}")
+        needed.add(offsets_file(batch_id - 1))
     if committed >= 0:
-        needed.add(f"commits/{committed}")
+        needed.add(commits_file(committed))
     missing = needed - set(paths)
     if missing:
         raise Incompatible(
@@ -218,7 +229,7 @@ def _loose_files(manifest: CheckpointManifest, *, is_clone: bool) -> Iterator[Re
             yield RestoredFile(path, ref, Stage.METADATA, rewrite)
         elif (log := parse_log(path)) is not None:
             yield RestoredFile(path, ref, Stage.OFFSETS if log[0] == "offsets" else Stage.COMMITS)
-        elif path.startswith("sources/") or is_source_schema(path):
+        elif path.startswith(SOURCES) or is_source_schema(path):
             yield RestoredFile(path, ref, Stage.SOURCES)
         elif is_operator_setup(path):
             rewrite = Rewrite.SCHEMA_PATHS if "/_metadata/v2/" in path else Rewrite.NOTHING

@@ -10,7 +10,7 @@ from pyspark_checkpoint.restorer.plan import RESTORE_MARKER
 from pyspark_checkpoint.spark_files.listing import CheckpointListing
 from pyspark_checkpoint.spark_files.location import CheckpointLocation, LocationSpec
 from pyspark_checkpoint.spark_files.logs import decode_offset_log, decode_operator_metadata
-from pyspark_checkpoint.spark_files.names import setup_batch
+from pyspark_checkpoint.spark_files.names import offsets_file, setup_batch
 from pyspark_checkpoint.spark_files.requirements import (
     Offered,
     PreflightFinding,
@@ -81,7 +81,7 @@ def recorded_in_location(location: CheckpointLocation, listing: CheckpointListin
             "the location has no offset log: no query has run there",
             hint="check the path; a query that begins anew needs no preflight",
         )
-    name = f"offsets/{max(listing.offsets)}"
+    name = offsets_file(max(listing.offsets))
     offsets = decode_offset_log(location.read(name), name)
     return Recorded(offsets.conf, len(offsets.offsets), _operators(location, listing))
 

@@ -24,6 +24,7 @@ from pyspark_checkpoint.restorer.plan import RestoredFile
 from pyspark_checkpoint.restorer.preflight import recorded_in_manifest
 from pyspark_checkpoint.spark_files.inventory import NODES_HINT
 from pyspark_checkpoint.spark_files.location import LocationSpec
+from pyspark_checkpoint.spark_files.names import STATE
 from pyspark_checkpoint.spark_files.requirements import PARTITIONS
 from pyspark_checkpoint.spark_files.restore_points import RestorePoint
 from pyspark_checkpoint.store.open import open_object_store
@@ -165,7 +166,7 @@ def _write_in_tasks(
         if isinstance(answer, FormatError):
             raise answer
         yield answer
-    found = {info.key: info.size_bytes for info in location.open().store.list("state/")}
+    found = {info.key: info.size_bytes for info in location.open().store.list(STATE)}
     for file in (file for group in sent for file in group):
         if found.get(file.path) != file.ref.size_bytes:  # executors may have written to disks of their own
             raise Unsupported(f"an executor has written {file.path}, and it is not here", hint=NODES_HINT)

@@ -24,6 +24,7 @@ from pyspark_checkpoint.sink.query import WriterFacts
 from pyspark_checkpoint.sink.state_task import BY_A_BATCH
 from pyspark_checkpoint.sink.task import DriverFacts, StagedPartition
 from pyspark_checkpoint.spark_files.logs import decode_offset_log
+from pyspark_checkpoint.spark_files.names import offsets_file
 from pyspark_checkpoint.spark_files.positions import SourcePositions
 from pyspark_checkpoint.table.info import TABLE_KIND
 from pyspark_checkpoint.table.lineage import find_lineage, next_lineage
@@ -192,7 +193,7 @@ def _sources(batch: Batch, manifest: CheckpointManifest | None) -> tuple[SourceP
             return recorded, manifest.batch_watermark_ms
     if not batch.facts.offsets:
         return SourcePositions(), None
-    log = decode_offset_log(batch.facts.offsets.encode("utf-8"), f"offsets/{batch.batch_id}")
+    log = decode_offset_log(batch.facts.offsets.encode("utf-8"), offsets_file(batch.batch_id))
     return SourcePositions.of_log(log), log.watermark_ms
 
 

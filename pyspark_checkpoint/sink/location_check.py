@@ -23,6 +23,7 @@ from pyspark_checkpoint.spark_files.divergence import (
 from pyspark_checkpoint.spark_files.location import FileGone
 from pyspark_checkpoint.spark_files.log_reader import LocationLogs
 from pyspark_checkpoint.spark_files.logs import decode_offset_log
+from pyspark_checkpoint.spark_files.names import offsets_file
 from pyspark_checkpoint.spark_files.positions import SourcePositions
 from pyspark_checkpoint.spark_files.state_artifacts import state_owners
 from pyspark_checkpoint.spark_files.state_record import declared_operators
@@ -56,7 +57,7 @@ def refuse_other_offsets(run: Run, batch: Batch, head: StatePlan, logs: Location
     lost or duplicated. For a stateless query nothing else shows it."""
     if head.record is None or head.head_run == run.run_id or run.head is None:
         return
-    name = f"offsets/{batch.batch_id - 1}"
+    name = offsets_file(batch.batch_id - 1)
     ref = next((ref for ref in run.head.manifest.files if ref.name == name), None)
     if ref is None:
         return

@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from pyspark_checkpoint.errors import Unsupported
+from pyspark_checkpoint.spark_files.names import offsets_file
 
 FACT_PREFIX = "__ckpt."
 _QUERY_ID = "sql.streaming.queryId"
@@ -123,7 +124,7 @@ def read_offsets(checkpoint_location: str, batch_id: int) -> str:
     if root is None:
         return ""
     try:
-        return (root / "offsets" / str(batch_id)).read_text("utf-8")
+        return (root / offsets_file(batch_id)).read_text("utf-8")
     except OSError:
         # Another machine's disk: the epoch is then known by query id and number alone.
         return ""

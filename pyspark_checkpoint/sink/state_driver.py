@@ -53,11 +53,14 @@ from pyspark_checkpoint.spark_files.logs import (
 )
 from pyspark_checkpoint.spark_files.names import (
     METADATA,
+    SOURCES,
     StateFile,
     StateFileKind,
     StoreId,
+    commits_file,
     is_operator_setup,
     is_source_schema,
+    offsets_file,
     parse_shared_file,
 )
 from pyspark_checkpoint.spark_files.requirements import PARTITIONS
@@ -65,7 +68,6 @@ from pyspark_checkpoint.spark_files.state_record import check_committable, plan_
 from pyspark_checkpoint.spark_files.versions import FileFacts, StateChain
 
 _LOG = logging.getLogger(__name__)
-_SOURCES = "sources/"
 
 
 def choose_state(
@@ -189,7 +191,7 @@ def read_state(
 
     ``files`` are the head's small files, by path.
     """
-    last = files.get(f"offsets/{batch.batch_id - 1}")
+    last = files.get(offsets_file(batch.batch_id - 1))
     if before is not None and last is not None and may_combine(batch, head, before):
         reading = _combine(batch, opened, head, last, before)
         if reading is not None:
@@ -276,14 +278,14 @@ def _combine(
     """
     here, number = opened.location, batch.batch_id
     seen = {file.path: file.facts for part in batch.parts for file in part.state}
-    last, this = f"commits/{number - 1}", f"offsets/{number}"
+    last, this = commits_file(number - 1), offsets_file(number)
     read = {last: here.read(last), this: batch.facts.offsets.encode("utf-8") or here.read(this)}
-    earlier = f"offsets/{number - 1}"
+    earlier = offsets_file(number - 1)
     known = {**before.files, earlier: KnownFile(FileFacts(offsets.size_bytes, 0), offsets)}
     lasting = (path for path in before.files if _is_lasting(path))
     facts = {path: known[path].facts for path in (*lasting, earlier)}
     facts |= {path: FileFacts(len(data), 0) for path, data in read.items()}
-    facts |= here.listing(_SOURCES).facts
+    facts |= here.listing(SOURCES).facts
     look = _Look(
         RememberingLocation(here, read),
         sort_listing(facts | seen),
@@ -354,6 +356,6 @@ def _read(batch: Batch, opened: OpenLocation, head: StatePlan, look: _Look) -> S
 
 
 def _offsets(batch: Batch, location: CheckpointLocation) -> OffsetLog:
-    name = f"offsets/{batch.batch_id}"
+    name = offsets_file(batch.batch_id)
     data = batch.facts.offsets.encode("utf-8") or location.read(name)
     return decode_offset_log(data, name)

@@ -32,11 +32,13 @@ from pyspark_checkpoint.spark_files.location import CheckpointLocation, FileGone
 from pyspark_checkpoint.spark_files.log_reader import LocationLogs
 from pyspark_checkpoint.spark_files.logs import CommitLog, OperatorInfo
 from pyspark_checkpoint.spark_files.names import (
+    STATE,
     StateFile,
     StateFileKind,
     StoreId,
     parse_state_file,
     partition_of,
+    state_directory,
 )
 from pyspark_checkpoint.spark_files.state_artifacts import state_operators, state_refs
 from pyspark_checkpoint.spark_files.state_record import (
@@ -96,15 +98,15 @@ class StatePlan:
     def prefixes(self, task: int, run_id: str) -> tuple[str, ...]:
         """Where the files are that a task looks at; everything while the operators are not known."""
         if self.record is None or not self.record.stores:
-            return ("state/",)
+            return (STATE,)
         partitions: dict[int, int] = {}
         for store in self.record.stores:
             partitions[store.operator] = max(partitions.get(store.operator, 0), store.partitions)
         described = () if self.operators(run_id) is not None else sorted(partitions)
         return (
-            *(f"state/{operator}/_metadata/" for operator in described),
+            *(state_directory(operator, "_metadata") for operator in described),
             *(
-                f"state/{operator}/{partition}/"
+                state_directory(operator, partition)
                 for operator, count in sorted(partitions.items())
                 for partition in range(count)
                 if self.task_of(partition) == task
@@ -273,7 +275,7 @@ def plan_present(
     try:
         return plan_operators(chains, listing, shared, operators, first_epoch=first_epoch)
     except RefusedError as error:
-        raise FileGone(error.message) from error
+        raise FileGone(error.message, hint=error.hint) from error
 
 
 def commits_before(

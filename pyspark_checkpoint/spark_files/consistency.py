@@ -8,7 +8,7 @@ from pyspark_checkpoint.errors import CheckpointError
 from pyspark_checkpoint.format.manifest import CheckpointManifest
 from pyspark_checkpoint.format.manifest_parts import StateRecord
 from pyspark_checkpoint.spark_files.logs import decode_offset_log
-from pyspark_checkpoint.spark_files.names import METADATA, parse_log
+from pyspark_checkpoint.spark_files.names import METADATA, commits_file, offsets_file, parse_log
 from pyspark_checkpoint.spark_files.positions import SourcePositions
 from pyspark_checkpoint.spark_files.restore_points import check_state
 from pyspark_checkpoint.spark_files.state_artifacts import state_refs
@@ -45,9 +45,9 @@ def _check_epoch(manifest: CheckpointManifest, record: StateRecord) -> Iterator[
 def _check_logs(manifest: CheckpointManifest, record: StateRecord) -> Iterator[str]:
     planned = () if manifest.planned is None else manifest.planned.files
     names = {ref.name for ref in manifest.files} - set(planned)
-    needed = {METADATA, f"offsets/{record.batch_id}"}
+    needed = {METADATA, offsets_file(record.batch_id)}
     if record.batch_id > 0:
-        needed |= {f"offsets/{record.batch_id - 1}", f"commits/{record.batch_id - 1}"}
+        needed |= {offsets_file(record.batch_id - 1), commits_file(record.batch_id - 1)}
     for name in sorted(needed - names):
         yield f"{name} is not among its files"
     for name in sorted(names):
@@ -58,7 +58,7 @@ def _check_logs(manifest: CheckpointManifest, record: StateRecord) -> Iterator[s
 
 def _check_offsets(manifest: CheckpointManifest, record: StateRecord) -> Iterator[str]:
     """Compare Spark's log with the manifest's own offsets, where the log is inline and plain."""
-    name = f"offsets/{record.batch_id}"
+    name = offsets_file(record.batch_id)
     for ref in manifest.files:
         if ref.name != name or ref.inline is None or ref.data_key_id is not None:
             continue

@@ -14,7 +14,14 @@ from dataclasses import dataclass
 from pyspark_checkpoint.errors import RefusedError
 from pyspark_checkpoint.spark_files.listing import CheckpointListing, check_capturable
 from pyspark_checkpoint.spark_files.logs import CommitLog, OffsetLog, OperatorInfo, StoreInfo
-from pyspark_checkpoint.spark_files.names import METADATA, StateFile, StateFileKind, StoreId
+from pyspark_checkpoint.spark_files.names import (
+    METADATA,
+    StateFile,
+    StateFileKind,
+    StoreId,
+    commits_file,
+    offsets_file,
+)
 from pyspark_checkpoint.spark_files.source_logs import plan_source_logs
 from pyspark_checkpoint.spark_files.state_artifacts import operator_key
 from pyspark_checkpoint.spark_files.versions import FileFacts, StateChain, plan_chain
@@ -196,10 +203,10 @@ def plan_small_files(
     paths = [METADATA, *listing.setup_of(batch), *listing.source_schemas]
     paths += plan_source_logs(listing.sources, offsets, newest_offsets)
     if batch > 0:
-        paths.append(f"offsets/{batch - 1}")
-        paths += [] if is_committed else [f"commits/{batch - 1}"]
-    paths.append(f"offsets/{batch}")
-    paths += [f"commits/{batch}"] if is_committed else []
+        paths.append(offsets_file(batch - 1))
+        paths += [] if is_committed else [commits_file(batch - 1)]
+    paths.append(offsets_file(batch))
+    paths += [commits_file(batch)] if is_committed else []
     of_epoch = batch if epoch is None else epoch
     return tuple(CapturedFile(path, facts_of(listing, path), of_epoch) for path in paths)
 
@@ -241,7 +248,7 @@ def check_coverage(
     if unknown:
         raise RefusedError(
             f"operator {unknown[0]} has state files, but nothing says what it is",
-            hint="state/*/_metadata is missing, and what the operator needs is not known without it",
+            hint="its _metadata is missing, and what the operator needs is not known without it",
         )
     for info in operators.values():
         for store in info.stores:

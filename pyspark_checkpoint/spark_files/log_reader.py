@@ -23,7 +23,15 @@ from pyspark_checkpoint.spark_files.logs import (
     decode_rocksdb_zip,
     is_keyless,
 )
-from pyspark_checkpoint.spark_files.names import StateFile, StateFileKind, setup_batch
+from pyspark_checkpoint.spark_files.names import (
+    STATE,
+    StateFile,
+    StateFileKind,
+    commits_file,
+    offsets_file,
+    setup_batch,
+    state_directory,
+)
 from pyspark_checkpoint.spark_files.versions import FileFacts, StateChain, doubtful_bases, written_together
 
 SINGLE_PARTITION = ("globalLimit",)
@@ -112,7 +120,7 @@ class LocationLogs:
         """What the operators say of themselves: of each the newest description up to ``epoch``."""
         newest: dict[str, str] = {}
         for path in sorted(listing.setup_of(epoch), key=setup_batch):
-            operator, _, rest = path.removeprefix("state/").partition("/_metadata/")
+            operator, _, rest = path.removeprefix(STATE).partition("/_metadata/")
             if rest == "metadata" or rest.startswith("v2/"):
                 newest[operator] = path
         read = self._read_setup
@@ -126,7 +134,7 @@ class LocationLogs:
 
     def offsets(self, batch: int) -> OffsetLog:
         """``offsets/N``."""
-        name = f"offsets/{batch}"
+        name = offsets_file(batch)
         return decode_offset_log(self._location.read(name), name)
 
     def commits(self, listing: CheckpointListing, epoch: int) -> dict[int, CommitLog]:
@@ -136,7 +144,7 @@ class LocationLogs:
             batch for batch in listing.commits if batch == epoch or (has_ids and batch < epoch)
         )
         if epoch in listing.commits and epoch not in found:
-            raise FileGone(f"commits/{epoch} is gone from the checkpoint location", hint=GONE_HINT)
+            raise FileGone(f"{commits_file(epoch)} is gone from the checkpoint location", hint=GONE_HINT)
         return found
 
     def read_commits(self, batches: Iterable[int]) -> dict[int, CommitLog]:
@@ -145,7 +153,7 @@ class LocationLogs:
         for batch in batches:
             log = self._commits.get(batch)
             if log is None:
-                name = f"commits/{batch}"
+                name = commits_file(batch)
                 try:
                     log = decode_commit_log(self._location.read(name), name)
                 except FileGone:
@@ -171,13 +179,13 @@ class LocationLogs:
 
     def _completed(self, info: OperatorInfo, listing: CheckpointListing) -> OperatorInfo:
         for path in info.schema_paths:
-            name = f"state/{path.rpartition('/state/')[2]}"
+            name = f"{STATE}{path.rpartition('/state/')[2]}"
             if name not in listing.facts:
                 raise RefusedError(
                     f"{name}, which operator {info.operator} needs, is not there",
                     hint="restore the location with ckpt restore: Spark itself cannot start from it",
                 )
-        schema = f"state/{info.operator}/0/_metadata/schema"
+        schema = f"{state_directory(info.operator, 0)}_metadata/schema"
         if info.name in SINGLE_PARTITION:
             return replace(info, is_single=True)
         if schema in listing.facts and is_keyless(self._read_setup(schema, listing), schema):

@@ -1,4 +1,4 @@
-"""The names of files in a Spark checkpoint directory, parsed; paths are relative to the directory.
+"""The names of files in a Spark checkpoint directory, built and parsed; paths are relative to it.
 
 Spark 4.1 to 4.3. A state store is one (operator, partition, store name); the store named ``default``
 has no directory of its own. Format version 2 puts a unique id of the writing attempt into the name.
@@ -12,6 +12,8 @@ from dataclasses import dataclass
 
 DEFAULT_STORE = "default"
 METADATA = "metadata"
+OFFSETS, COMMITS, STATE, SOURCES = "offsets/", "commits/", "state/", "sources/"
+"""The directories of a checkpoint location."""
 
 _UID = r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}"
 _STORE = re.compile(r"state/(\d+)/(\d+)/(?:([^/_][^/]*)/)?([^/]+)\Z")
@@ -25,6 +27,21 @@ _SOURCE = re.compile(r"sources/([^/]+)/(.+)\Z")
 _SPARKS_OWN = ("state", "offsets", "commits", "sources")
 _SOURCE_SCHEMA = re.compile(r"(?:[^/]+/){0,8}(?:_schema_log_[^/]+|_schemas)(?:/[^/]+){0,8}\Z")
 _SETUP_BATCH = re.compile(r"state/\d+/(?:_metadata/v2/(\d+)|_stateSchema/[^/]+/(\d+)_[^/]+)\Z")
+
+
+def offsets_file(batch_id: int) -> str:
+    """The entry of the offset log by which Spark plans a batch."""
+    return f"{OFFSETS}{batch_id}"
+
+
+def commits_file(batch_id: int) -> str:
+    """The entry of the commit log by which Spark marks a batch as done."""
+    return f"{COMMITS}{batch_id}"
+
+
+def state_directory(operator: int, partition: int | str) -> str:
+    """Where the files of one partition of an operator are, with a slash at its end."""
+    return f"{STATE}{operator}/{partition}/"
 
 
 class StateFileKind(enum.Enum):

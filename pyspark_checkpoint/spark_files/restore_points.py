@@ -9,7 +9,13 @@ from pyspark_checkpoint.errors import RefusedError
 from pyspark_checkpoint.format.manifest_parts import StateRecord
 from pyspark_checkpoint.spark_files.inventory import unique_ids_of
 from pyspark_checkpoint.spark_files.logs import CommitLog
-from pyspark_checkpoint.spark_files.names import StateFile, StoreId, parse_shared_file, parse_state_file
+from pyspark_checkpoint.spark_files.names import (
+    StateFile,
+    StoreId,
+    commits_file,
+    parse_shared_file,
+    parse_state_file,
+)
 from pyspark_checkpoint.spark_files.state_record import (
     absent_owners,
     declared_operators,
@@ -79,7 +85,7 @@ def check_commit(record: StateRecord, paths: Iterable[str], commit: CommitLog) -
     try:
         select_state(record, paths, RestorePoint.AFTER, commit)
     except RefusedError as error:
-        return f"commits/{record.batch_id} speaks of other state: {error.message}"
+        return f"{commits_file(record.batch_id)} speaks of other state: {error.message}"
     return None
 
 

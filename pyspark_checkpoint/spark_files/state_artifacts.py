@@ -13,6 +13,7 @@ from pyspark_checkpoint.errors import FormatError
 from pyspark_checkpoint.format.artifact import ArtifactRef
 from pyspark_checkpoint.format.fields import DAMAGED
 from pyspark_checkpoint.format.manifest import CheckpointManifest
+from pyspark_checkpoint.spark_files.names import state_directory
 
 STATE_KIND = "spark-state"
 """The kind of an operator whose partitions hold files of Spark's state stores."""
@@ -50,7 +51,7 @@ def state_artifacts(manifest: CheckpointManifest) -> Iterator[StateArtifact]:
         number = parse_operator_key(key)
         for part in operator.partitions:
             for ref in part.artifacts:
-                path = check_location_path(f"state/{number}/{part.partition_id}/{ref.name}", ref)
+                path = check_location_path(f"{state_directory(number, part.partition_id)}{ref.name}", ref)
                 yield StateArtifact(path, ref, key, part.partition_id)
 
 

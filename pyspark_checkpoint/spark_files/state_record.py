@@ -22,7 +22,14 @@ from pyspark_checkpoint.spark_files.inventory import (
 )
 from pyspark_checkpoint.spark_files.listing import CheckpointListing
 from pyspark_checkpoint.spark_files.logs import CommitLog, OperatorInfo, StoreInfo
-from pyspark_checkpoint.spark_files.names import METADATA, StateFile, StateFileKind, StoreId
+from pyspark_checkpoint.spark_files.names import (
+    METADATA,
+    StateFile,
+    StateFileKind,
+    StoreId,
+    commits_file,
+    offsets_file,
+)
 from pyspark_checkpoint.spark_files.versions import FileFacts, StateChain, plan_chain
 
 SettledIds = Mapping[StoreId, Mapping[int, str]]
@@ -156,9 +163,9 @@ def ids_before(
 
 def check_committable(listing: CheckpointListing, batch: int) -> None:
     """Refuse a batch whose logs are not there; with asynchronous progress tracking they are not."""
-    needed = [METADATA, f"offsets/{batch}"]
+    needed = [METADATA, offsets_file(batch)]
     if batch > 0:
-        needed += [f"offsets/{batch - 1}", f"commits/{batch - 1}"]
+        needed += [offsets_file(batch - 1), commits_file(batch - 1)]
     for path in needed:
         if path not in listing.facts:
             raise RefusedError(

@@ -45,7 +45,7 @@ class Fault:
 
 
 @dataclass(frozen=True, slots=True)
-class Call:
+class StoreCall:
     """One call of a store, in the order in which they came."""
 
     index: int
@@ -53,10 +53,10 @@ class Call:
     key: str
 
 
-FaultPlan = Callable[[Call], Fault | None]
+FaultPlan = Callable[[StoreCall], Fault | None]
 
 
-def no_faults(call: Call) -> Fault | None:  # noqa: ARG001
+def no_faults(call: StoreCall) -> Fault | None:  # noqa: ARG001
     """Let every call through; for a run that only counts."""
     return None
 
@@ -70,7 +70,7 @@ def fault_on(verb: str, key_part: str, kind: FaultKind, *, times: int = 1) -> Fa
     """Plan faults on the first ``times`` calls of ``verb`` whose key contains ``key_part``."""
     lock, left = threading.Lock(), [times]
 
-    def plan(call: Call) -> Fault | None:
+    def plan(call: StoreCall) -> Fault | None:
         if call.verb != verb or key_part not in call.key:
             return None
         with lock:
@@ -88,7 +88,7 @@ class FaultyStore(ObjectStore):
     ) -> None:
         self.url = store.url
         self.inner = store
-        self.calls: list[Call] = []
+        self.calls: list[StoreCall] = []
         self.crashed = False
         self._plan = plan
         self._clock = clock
@@ -150,7 +150,7 @@ class FaultyStore(ObjectStore):
         with self._lock:
             if self.crashed:
                 raise SimulatedCrash(f"{verb} {key} after the crash")
-            call = Call(len(self.calls), verb, key)
+            call = StoreCall(len(self.calls), verb, key)
             self.calls.append(call)
             fault = self._plan(call)
         if fault is None:
@@ -163,7 +163,7 @@ class FaultyStore(ObjectStore):
             raise _lost(call)
         return result
 
-    def _before(self, fault: Fault, call: Call) -> None:
+    def _before(self, fault: Fault, call: StoreCall) -> None:
         if fault.kind is FaultKind.CRASH_BEFORE:
             self._crash(call)
         if fault.kind is FaultKind.UNAVAILABLE:
@@ -177,12 +177,12 @@ class FaultyStore(ObjectStore):
         if fault.kind is FaultKind.DELAY:
             self._clock.sleep(fault.seconds)
 
-    def _crash(self, call: Call) -> None:
+    def _crash(self, call: StoreCall) -> None:
         self.crashed = True
         raise SimulatedCrash(f"at call {call.index}: {call.verb} {call.key}")
 
 
-def _lost(call: Call) -> Exception:
+def _lost(call: StoreCall) -> Exception:
     """A read that got no answer may simply be repeated; a write may have landed."""
     kind = OutcomeUnknown if call.verb in ("put", "delete", "copy") else Unavailable
     return kind(f"injected: no answer to {call.verb}", key=call.key)

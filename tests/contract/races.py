@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from pyspark_checkpoint.testing.faulty_store import Call, Fault, FaultKind, FaultPlan
+from pyspark_checkpoint.testing.faulty_store import Fault, FaultKind, FaultPlan, StoreCall
 from tests.support.history_kit import History
 
 Patch = pytest.MonkeyPatch
@@ -14,7 +14,7 @@ def once(history: History, verb: str, key_part: str, action) -> list[str]:  # ty
     """Let ``action`` happen right before the first call of ``verb`` on ``key_part``: a perfect race."""
     done: list[str] = []
 
-    def plan(call: Call) -> Fault | None:
+    def plan(call: StoreCall) -> Fault | None:
         if not done and call.verb == verb and key_part in call.key:
             done.append(call.key)
             action()
@@ -28,7 +28,7 @@ def lost_for_good(key: str) -> FaultPlan:
     """The first put of ``key`` lands without an answer; no later one gets through."""
     seen: list[int] = []
 
-    def plan(call: Call) -> Fault | None:
+    def plan(call: StoreCall) -> Fault | None:
         if (call.verb, call.key) != ("put", key):
             return None
         seen.append(call.index)

@@ -45,7 +45,7 @@ from pyspark_checkpoint.history.control import rollback_pin_name
 from pyspark_checkpoint.history.head import find_head
 from pyspark_checkpoint.history.savepoint import pin_checkpoint
 from pyspark_checkpoint.history.staging import StagedItem
-from pyspark_checkpoint.testing.faulty_store import Call, Fault, FaultKind, fault_on
+from pyspark_checkpoint.testing.faulty_store import Fault, FaultKind, StoreCall, fault_on
 from tests.support.history_kit import History, commit, history_of
 
 UUID = "018bcfe5-6800-7000-8000-000000000001"
@@ -198,7 +198,7 @@ def test_a_first_commit_between_two_looks_is_found() -> None:
     writer.refresh()
     done: list[int] = []
 
-    def plan(call: Call) -> Fault | None:
+    def plan(call: StoreCall) -> Fault | None:
         if call.verb == "list" and not done:
             done.append(1)
             other = History(inner=history.inner, clock=history.clock).run("run-b")

@@ -15,7 +15,7 @@ from pyspark_checkpoint.history.checkpoint_store import CheckpointStore
 from pyspark_checkpoint.history.rollback import rollback
 from pyspark_checkpoint.history.seal import create_seal, find_seal
 from pyspark_checkpoint.history.sink_status import read_status, record_status
-from pyspark_checkpoint.testing.faulty_store import Call, Fault, FaultKind, SimulatedCrash
+from pyspark_checkpoint.testing.faulty_store import Fault, FaultKind, SimulatedCrash, StoreCall
 from tests.support.history_kit import History, commit, history_of
 
 COMMITTED, FAILED, PENDING = SinkCommitStatus.COMMITTED, SinkCommitStatus.FAILED, SinkCommitStatus.PENDING
@@ -34,7 +34,7 @@ def crash_at(history: History, action: Callable[[], object], index: int) -> bool
     """Whether the process died at call ``index``, counted from the manifest's create on."""
     seen = [-1]
 
-    def plan(call: Call) -> Fault | None:
+    def plan(call: StoreCall) -> Fault | None:
         if call.verb == "put" and call.key.startswith("manifests/manifest-0000000003.json"):
             seen[0] = 0
         elif seen[0] >= 0:
@@ -78,7 +78,7 @@ def test_a_rollback_that_cannot_carry_drops_its_pin() -> None:
     """The manifest is there, so that the pin protects nothing any more."""
     history = sealed_history()
 
-    def plan(call: Call) -> Fault | None:
+    def plan(call: StoreCall) -> Fault | None:
         sealing = call.verb == "put" and call.key == seal_key(3)
         return Fault(FaultKind.UNAVAILABLE) if sealing else None
 

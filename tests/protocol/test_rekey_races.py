@@ -17,7 +17,7 @@ from pyspark_checkpoint.history.checkpoint_store import CheckpointStore
 from pyspark_checkpoint.history.rekey import rekey
 from pyspark_checkpoint.history.staging import StagedItem
 from pyspark_checkpoint.store.memory import MemoryStore
-from pyspark_checkpoint.testing.faulty_store import Call, Fault, FaultKind, SimulatedCrash, fault_at
+from pyspark_checkpoint.testing.faulty_store import Fault, FaultKind, SimulatedCrash, StoreCall, fault_at
 from pyspark_checkpoint.testing.manual_clock import ManualClock
 from tests.support.history_kit import History
 
@@ -72,7 +72,7 @@ def before_call(history: History, index: int, action: Callable[[], object]) -> N
     """Let ``action`` happen right before the call of that index, once."""
     first = len(history.store.calls)
 
-    def plan(call: Call) -> Fault | None:
+    def plan(call: StoreCall) -> Fault | None:
         if call.index == first + index:
             action()
         return None
@@ -115,7 +115,7 @@ def test_a_key_made_after_the_listing_is_rewrapped_by_the_same_rekey() -> None:
     history, _ = begun()
     seen: list[str] = []
 
-    def plan(call: Call) -> Fault | None:
+    def plan(call: StoreCall) -> Fault | None:
         if call.verb == "put" and not seen:
             seen.append(call.key)
             save(CheckpointStore(history.inner, clock=history.clock, key_ring=OLD), 2)

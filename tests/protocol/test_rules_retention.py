@@ -34,7 +34,7 @@ from pyspark_checkpoint.history.savepoint import add_savepoint, remove_savepoint
 from pyspark_checkpoint.history.settle import paths_below
 from pyspark_checkpoint.history.staging import put_artifact
 from pyspark_checkpoint.history.verify import verify_store
-from pyspark_checkpoint.testing.faulty_store import Call, Fault, FaultKind
+from pyspark_checkpoint.testing.faulty_store import Fault, FaultKind, StoreCall
 from tests.contract.races import Patch, once, quiet_prune
 from tests.support.history_kit import OPERATOR, History, commit, draft_of, history_of, stage_one
 
@@ -232,7 +232,7 @@ def test_rule_8_a_crashed_prune_is_finished_by_the_next(verb: str) -> None:
         history, _ = history_of(6)
         seen = [0]
 
-        def plan(call: Call, seen: list[int] = seen, index: int = index) -> Fault | None:
+        def plan(call: StoreCall, seen: list[int] = seen, index: int = index) -> Fault | None:
             seen[0] += call.verb == verb
             return Fault(FaultKind.CRASH_AFTER) if call.verb == verb and seen[0] == index + 1 else None
 

@@ -22,7 +22,7 @@ from pyspark_checkpoint.history.head import Head
 from pyspark_checkpoint.history.lookup import find_checkpoint
 from pyspark_checkpoint.history.rollback import rollback
 from pyspark_checkpoint.history.run import CLAIM_ROUNDS, Run
-from pyspark_checkpoint.testing.faulty_store import Call, Fault, FaultKind, fault_on, no_faults
+from pyspark_checkpoint.testing.faulty_store import Fault, FaultKind, StoreCall, fault_on, no_faults
 from tests.contract.races import Patch, lost_for_good, once
 from tests.support.history_kit import History, commit, history_of
 
@@ -68,7 +68,7 @@ def goes_on(history: History, old: Run, times: int = 1) -> list[int]:
     done: list[int] = []
     old.store = history.inner
 
-    def plan(call: Call) -> Fault | None:
+    def plan(call: StoreCall) -> Fault | None:
         if len(done) < times and call.verb == "put" and parse_manifest_key(call.key) is not None:
             done.append(commit(old, history.head().epoch + 1).checkpoint_id)
         return None

@@ -32,11 +32,11 @@ from pyspark_checkpoint.store.probe import (
     require_conditional_writes,
 )
 from pyspark_checkpoint.testing.faulty_store import (
-    Call,
     Fault,
     FaultKind,
     FaultyStore,
     SimulatedCrash,
+    StoreCall,
     fault_at,
     fault_on,
 )
@@ -140,7 +140,7 @@ def test_calls_are_recorded_in_order() -> None:
         ("delete", "a"),
         ("delete", "b"),
     ]
-    assert store.calls[3] == Call(3, "head", "a")
+    assert store.calls[3] == StoreCall(3, "head", "a")
 
 
 @pytest.mark.parametrize(

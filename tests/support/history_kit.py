@@ -21,7 +21,7 @@ from pyspark_checkpoint.history.head import find_head
 from pyspark_checkpoint.history.retention import PruneResult, RetentionPolicy, prune_history
 from pyspark_checkpoint.history.run import Run
 from pyspark_checkpoint.store.memory import MemoryStore
-from pyspark_checkpoint.testing.faulty_store import Call, Fault, FaultPlan, FaultyStore, no_faults
+from pyspark_checkpoint.testing.faulty_store import Fault, FaultPlan, FaultyStore, StoreCall, no_faults
 from pyspark_checkpoint.testing.manual_clock import ManualClock
 
 OPERATOR = "agg"
@@ -39,7 +39,7 @@ class History:
         self.inner = self.inner or MemoryStore(clock=self.clock)
         self.store = FaultyStore(self.inner, self._planned, clock=self.clock)
 
-    def _planned(self, call: Call) -> Fault | None:
+    def _planned(self, call: StoreCall) -> Fault | None:
         return self.plan(call)
 
     def run(self, run_id: str, **settings: object) -> Run:
