@@ -277,7 +277,8 @@ def test_all_cells_are_kept_as_data_with_phases_verbs_and_lag() -> None:
 def test_of_what_other_benchmarks_print_the_verdicts_are_shown() -> None:
     text = "a long table\nratio 0.91, aim at most 1.10: met\nanother, aim at most 2: not run\n"
     page = render(Runs((run("others", Transcript("python -m benchmarks.bench_x", text)),)))
-    assert "- `python -m benchmarks.bench_x`\n  - ratio 0.91, aim at most 1.10: met\n\n" in page
+    assert "- `python -m benchmarks.bench_x`\n  - ratio 0.91, aim at most 1.10: met\n" in page
+    assert "another, aim at most 2: not run" in page and "a long table" not in page
 
 
 def test_the_page_in_the_repository_is_what_the_saved_rows_say() -> None:
