@@ -22,7 +22,7 @@ ROUNDS ?= 20
 BENCH ?=
 BENCH_PARTS := side-by-side file-manager listener-cost purging two-drivers restore growth by-hand cold-start
 
-.PHONY: help setup check format test unit test-integration test-crash test-spark test-spark-quick demo jar wheel simulate soak bench bench-quick bench-report $(BENCH_PARTS:%=bench-%) bench-stores bench-commit bench-sink bench-coordinated bench-capture clean
+.PHONY: help setup check format test unit test-integration test-crash test-ecosystem test-spark test-spark-quick demo jar wheel simulate soak bench bench-quick bench-report $(BENCH_PARTS:%=bench-%) bench-stores bench-commit bench-sink bench-coordinated bench-capture clean
 
 help: ## List the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sort | awk -F ':.*## ' '{printf "  %-20s %s\n", $$1, $$2}'
@@ -85,6 +85,9 @@ test-integration: setup jar ## Every other test with Spark or a server
 
 test-crash: setup jar ## Drivers killed, two drivers on one location, executors lost
 	@$(LANES_RUN) crash
+
+test-ecosystem: $(STAMP) ## Real Delta, Iceberg and file outputs on the Spark that has their connectors
+	$(PYTEST) tests/ecosystem
 
 test-spark: $(STAMP) ## Spark's own streaming suites under our file manager, and four of them under the plugin
 	@$(PY) -m tests.spark_suites

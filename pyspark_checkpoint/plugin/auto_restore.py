@@ -185,6 +185,7 @@ def _restore(settings: PluginSettings, found: Candidate) -> RestoreReport:
             found.location,
             at,
             rollback_sink=True,
+            sink=settings.sink,
             automatic=True,
             options=settings.options,
             location_options=_location_options(settings, found.location),

@@ -29,6 +29,7 @@ def configure(
     poll_seconds: float | None = None,
     retain: int | None = None,
     stale: str | None = None,
+    sink: str | None = None,
     stop_when_fenced: bool | None = None,
     start_timeout_seconds: float | None = None,
     stop_timeout_seconds: float | None = None,
@@ -54,6 +55,8 @@ def configure(
         poll_seconds: How often to look for batches whose events were dropped.
         retain: How many epochs of a query are kept at least, besides savepoints.
         stale: ``fail``, ``warn`` or ``restore``: a query whose location is behind its history.
+        sink: ``fail`` or ``warn``: an automatic restore whose query writes to files, Delta or Iceberg that
+            have later batches already.
         stop_when_fenced: Whether a query is stopped when another driver has taken its history over.
         start_timeout_seconds: How long the start of a query waits for the look at its history.
         stop_timeout_seconds: How long the end of the application waits for the last checkpoints.

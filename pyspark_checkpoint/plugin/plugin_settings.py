@@ -14,6 +14,7 @@ from fnmatch import fnmatchcase
 from pyspark_checkpoint.capture.location_status import STALE_CHOICES
 from pyspark_checkpoint.errors import SettingsError
 from pyspark_checkpoint.listener.worker import INTERVAL_SECONDS
+from pyspark_checkpoint.outputs.ask import FAIL, OUTPUT_CHOICES
 from pyspark_checkpoint.store.options import HIDDEN, KNOWN, is_store_option
 
 PREFIX = "spark.ckpt."
@@ -55,6 +56,13 @@ SETTINGS = (
     Setting("retain", "retain", "20", "epochs kept at least; savepoints are kept beside them"),
     Setting(
         "stale", "stale", "fail", "fail, warn or restore: a query whose location is behind its history"
+    ),
+    Setting(
+        "sink",
+        "sink",
+        "fail",
+        "fail or warn: an automatic restore whose query writes to files, Delta or Iceberg that have later "
+        "batches already",
     ),
     Setting("stopWhenFenced", "stop_when_fenced", "false", "stop a query whose history was taken over"),
     Setting(
@@ -110,6 +118,7 @@ class PluginSettings:
     poll_seconds: float = 10.0
     retain: int = 20
     stale: str = "fail"
+    sink: str = FAIL
     stop_when_fenced: bool = False
     options: Mapping[str, str] = field(default_factory=dict, repr=False)
     hadoop: Mapping[str, str] = field(default_factory=dict, repr=False)
@@ -135,6 +144,9 @@ def parse_plugin_settings(confs: Mapping[str, str], app: str) -> PluginSettings:
     stale = values.get("stale", "fail").lower()
     if stale not in STALE_CHOICES:
         raise SettingsError(f"{PREFIX}stale is {stale!r}", hint=f"choose one of {', '.join(STALE_CHOICES)}")
+    sink = values.get("sink", FAIL).lower()
+    if sink not in OUTPUT_CHOICES:
+        raise SettingsError(f"{PREFIX}sink is {sink!r}", hint=f"choose one of {', '.join(OUTPUT_CHOICES)}")
     _check_secrets(confs)
     patterns = tuple(part.strip() for part in values.get("queries", "*").split(",") if part.strip())
     if not patterns:
@@ -148,6 +160,7 @@ def parse_plugin_settings(confs: Mapping[str, str], app: str) -> PluginSettings:
         poll_seconds=_number(values, "pollSeconds", 10.0, 0.1),
         retain=int(_number(values, "retain", 20, 1)),
         stale=stale,
+        sink=sink,
         stop_when_fenced=_flag(values, "stopWhenFenced"),
         options=_store_options(confs),
         hadoop={name: value for name, value in confs.items() if name.startswith(_HADOOP)},

@@ -27,6 +27,7 @@ from pyspark_checkpoint.history.checkpoint_store import CheckpointStore
 from pyspark_checkpoint.history.head import Head
 from pyspark_checkpoint.history.lookup import LATEST, choose_number
 from pyspark_checkpoint.history.savepoint import Savepoint
+from pyspark_checkpoint.outputs.ask import FAIL, OutputQuestion
 from pyspark_checkpoint.outputs.ckpt_sink import LinkedSink
 from pyspark_checkpoint.registry.queries import plain_options, resolve_root
 from pyspark_checkpoint.restorer.execute import Progress, Restore, RestoreReport, Spread
@@ -56,6 +57,8 @@ class RestoreRequest:
     point: RestorePoint | None = None
     clone: bool = False
     rollback_sink: bool = False
+    sink: str = FAIL
+    sink_location: str | None = None
     partitions: int | None = None
     automatic: bool = False
     """Nobody chose this restore. An interrupted one of its kind gives way to it if its checkpoint is older,
@@ -69,6 +72,7 @@ class RestoreRequest:
             raise SettingsError(
                 "at, epoch and timestamp_ms each choose a checkpoint", hint="give one of them"
             )
+        self.output_question()
         if self.partitions is not None and self.partitions < 1:
             raise SettingsError(f"partitions is {self.partitions}", hint="at least one is needed")
 
@@ -76,6 +80,11 @@ class RestoreRequest:
     def is_latest(self) -> bool:
         """Whether the newest one that is whole is meant."""
         return self.at == LATEST and self.epoch is None and self.timestamp_ms is None
+
+    def output_question(self) -> OutputQuestion:
+        """How the query's outputs are asked how far they are."""
+        options = self.options if self.sink_options is None else self.sink_options
+        return OutputQuestion(self.url, self.sink, self.sink_location, options)
 
     def history_url(self) -> str:
         """The URL of the query's own history."""
@@ -131,6 +140,8 @@ def restore(
     point: str | None = None,
     clone: bool = False,
     rollback_sink: bool = False,
+    sink: str = FAIL,
+    sink_location: str | None = None,
     partitions: int | None = None,
     spark: SparkSession | None = None,
     options: Mapping[str, str] | None = None,
@@ -157,6 +168,9 @@ def restore(
         clone: Give the location a new query id, and leave the history and the query's table as they are.
         rollback_sink: Roll the query's ckpt-sink table back to the checkpoint's epoch, as a recorded
             rollback, if it is further. Otherwise a table at another epoch is refused.
+        sink: What happens if a file sink, a Delta table or an Iceberg table already has later batches of
+            the query, which it would drop by their numbers: ``fail`` or ``warn``.
+        sink_location: Where that output is, if it was moved or is known only by the name of a table.
         partitions: Repartition the state to so many, by Spark (4.2 or newer, state in RocksDB).
         spark: The session that repartitions (by default the active one), writes large state from its
             executors, and reaches locations on any file system of Hadoop. Without it none is needed.
@@ -171,7 +185,8 @@ def restore(
     Raises:
         NoCheckpoint: There is no such checkpoint, savepoint, epoch or query.
         InUse: A query or another restore uses the location.
-        Diverged: The query's table is at another epoch, or at this one from other batches.
+        Diverged: The query's table is at another epoch, or at this one from other batches; or another
+            output already has batches that the query would write again.
         Unsupported: State that Spark cannot repartition, or a location that it does not reach.
         FormatError: Stored bytes are damaged, and no older checkpoint was allowed or is whole.
         SettingsError: The URL, an option or an argument is not valid.
@@ -186,6 +201,8 @@ def restore(
         point=parse_point(point),
         clone=clone,
         rollback_sink=rollback_sink,
+        sink=sink,
+        sink_location=sink_location,
         partitions=partitions,
         options=options,
         location_options=location_options,
@@ -286,6 +303,8 @@ class _Prepared:
         query_id = _clone_id(location, manifest, clock) if request.clone else None
         files = plan_restore(manifest, query_id=query_id, point=point, commit=commit)
         plan = replace(files, partitions=partitions, table_target=target)
+        done = plan.batch_id if plan.point is RestorePoint.AFTER else plan.batch_id - 1
+        request.output_question().check(manifest, plan.query_id, done)
         return _Prepared(request, history, manifest, location, sink, commit, plan)
 
     def writer(self, spread: Spread | None = None) -> Restore:

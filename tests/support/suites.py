@@ -39,7 +39,12 @@ def _spark_suites(markers: str, seconds: Mapping[str, int]) -> tuple[Suite, ...]
 
 def _directories(name: str) -> tuple[str, ...]:
     if name == ELSEWHERE:
-        return ("tests", "--ignore=tests/integration", "--ignore=tests/contract")
+        return (
+            "tests",
+            "--ignore=tests/integration",
+            "--ignore=tests/contract",
+            "--ignore=tests/ecosystem",
+        )
     return (f"tests/{name}" if name == "contract" else f"tests/integration/{name}",)
 
 

@@ -17,6 +17,7 @@ from pyspark_checkpoint.cli.arguments import (
 from pyspark_checkpoint.cli.console import Console
 from pyspark_checkpoint.cli.histories import REFERENCE
 from pyspark_checkpoint.history.lookup import LATEST, parse_timestamp_ms
+from pyspark_checkpoint.outputs.ask import FAIL, OUTPUT_CHOICES
 from pyspark_checkpoint.restorer.api import RestoreRequest, dry_run, execute_restore
 from pyspark_checkpoint.restorer.plan import RestorePlan, parse_point
 from pyspark_checkpoint.spark_files.restore_points import RestorePoint
@@ -68,6 +69,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="roll the query's ckpt-sink table back to the same epoch",
     )
     parser.add_argument(
+        "--sink",
+        choices=OUTPUT_CHOICES,
+        default=FAIL,
+        help="if files, Delta or Iceberg have later batches, which they would drop: fail or warn",
+    )
+    parser.add_argument("--sink-location", metavar="PLACE", help="where that output is, if it was moved")
+    parser.add_argument(
         "--partitions",
         type=int,
         metavar="N",
@@ -92,6 +100,8 @@ def run(args: argparse.Namespace, console: Console) -> int:
         point=parse_point(args.point),
         clone=args.clone,
         rollback_sink=args.rollback_sink,
+        sink=args.sink,
+        sink_location=args.sink_location,
         partitions=args.partitions,
         options=address.options,
         location_options=parse_options(args.location_option) or None,

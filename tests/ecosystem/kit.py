@@ -1,0 +1,81 @@
+"""Spark 4.1.1 with Kafka, Delta and Iceberg, in processes of its own: what the tests start and compare."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).resolve().parents[2]
+HOME = ROOT / ".tools" / "ecosystem"
+PYTHON = HOME / "python" / "bin" / "python"
+RUN_SECONDS = 300
+
+
+def set_up() -> None:
+    """Fetch Spark 4.1.1 and the connectors, unless that is done already."""
+    subprocess.run([str(ROOT / "tools" / "setup_ecosystem.sh")], check=True, timeout=1800)
+
+
+def spark_jars() -> list[Path]:
+    """The connectors."""
+    return sorted((HOME / "spark-jars").glob("*.jar"))
+
+
+@dataclass(frozen=True)
+class Pipeline:
+    """A query from files of numbers to an output: its input, location and target below one directory."""
+
+    directory: Path
+    output: str
+    conf: Mapping[str, str] = field(default_factory=dict)
+    is_stateful: bool = False
+
+    @property
+    def location(self) -> Path:
+        """The query's checkpoint location."""
+        return self.directory / "location"
+
+    @property
+    def target(self) -> str:
+        """Where the rows go; for Iceberg below the warehouse of its catalog."""
+        if self.output == "iceberg":
+            return str(self.directory / "warehouse" / "db" / "numbers")
+        return str(self.directory / "target")
+
+    def add_input(self, batch: int, rows: int = 10) -> None:
+        """One more file, which is one more batch: ``rows`` numbers that no other file has."""
+        source = self.directory / "input"
+        source.mkdir(parents=True, exist_ok=True)
+        lines = "".join(f'{{"n": {batch * rows + at}}}\n' for at in range(rows))
+        part = source / f".{batch:05d}.json"
+        part.write_text(lines)
+        part.rename(source / f"{batch:05d}.json")
+
+    def run(self, **more: Any) -> dict[str, Any]:
+        """Process all input that is there, one file a batch, and say what the output then has."""
+        wanted = {
+            "directory": str(self.directory),
+            "output": self.output,
+            "conf": dict(self.conf),
+            "stateful": self.is_stateful,
+            "jars": [str(path) for path in spark_jars()],
+            **more,
+        }
+        environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+        done = subprocess.run(
+            [str(PYTHON), "-m", "tests.ecosystem.app", json.dumps(wanted)],
+            cwd=ROOT,
+            env=environment,
+            capture_output=True,
+            text=True,
+            timeout=RUN_SECONDS,
+            check=False,
+        )
+        assert done.returncode == 0, done.stderr[-6000:]
+        answer: dict[str, Any] = json.loads(done.stdout.strip().splitlines()[-1])
+        return answer

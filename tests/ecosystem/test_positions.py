@@ -1,0 +1,67 @@
+"""What real tables say of a query, read without Spark, against what the query did."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from pyspark_checkpoint.errors import Diverged
+from pyspark_checkpoint.outputs.delta_table import DeltaOutput
+from pyspark_checkpoint.outputs.file_sink import FileSinkOutput
+from pyspark_checkpoint.outputs.iceberg_table import IcebergOutput
+from pyspark_checkpoint.outputs.output import Output, check_position
+from pyspark_checkpoint.store.open import open_object_store
+from tests.ecosystem.kit import Pipeline, set_up
+
+pytestmark = pytest.mark.spark
+OUTPUTS: dict[str, type[FileSinkOutput | DeltaOutput | IcebergOutput]] = {
+    "file": FileSinkOutput,
+    "delta": DeltaOutput,
+    "iceberg": IcebergOutput,
+}
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _parts() -> None:
+    set_up()
+
+
+def asked(pipeline: Pipeline) -> Output:
+    """The output of a pipeline, as a restore asks it."""
+    return OUTPUTS[pipeline.output](pipeline.target, open_object_store(pipeline.target))
+
+
+@pytest.mark.parametrize("output", sorted(OUTPUTS))
+def test_an_output_says_the_newest_batch_that_it_has(output: str, tmp_path: Path) -> None:
+    """Past a compaction of the file sink's log and a checkpoint of Delta's."""
+    pipeline = Pipeline(tmp_path, output)
+    for batch in range(13):
+        pipeline.add_input(batch)
+    done = pipeline.run()
+    assert done["numbers"] == list(range(130))
+    found = asked(pipeline).position(done["query_id"])
+    assert found.batch_id == done["batch"] == 12
+    assert found.is_known
+    check_position(asked(pipeline), done["query_id"], 12)
+    with pytest.raises(Diverged, match="batches 10 to 12"):
+        check_position(asked(pipeline), done["query_id"], 9)
+
+
+@pytest.mark.parametrize("output", sorted(OUTPUTS))
+def test_a_location_that_goes_back_alone_loses_rows_in_silence(output: str, tmp_path: Path) -> None:
+    """The fault itself, made by hand: every output drops batches by their numbers. So it must be asked."""
+    pipeline = Pipeline(tmp_path, output)
+    for batch in range(6):
+        pipeline.add_input(batch)
+    done = pipeline.run()
+    for log in ("offsets", "commits", "sources/0"):
+        for path in (pipeline.location / log).iterdir():
+            if int(path.name.strip(".").split(".")[0]) > 2:
+                path.unlink()
+    pipeline.add_input(6)
+    again = pipeline.run(files_per_trigger=100)
+    assert again["query_id"] == done["query_id"]
+    assert set(again["numbers"]) == set(range(60)), "the rows of the seventh file are nowhere"
+    with pytest.raises(Diverged, match="drop"):
+        check_position(asked(pipeline), done["query_id"], 2)
