@@ -1,0 +1,1 @@
+"""Tests with real parts: Spark, servers, processes. One directory a feature."""
