@@ -10,6 +10,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from tests.support.servers.hadoop import build_jar
+
 ROOT = Path(__file__).resolve().parents[2]
 HOME = ROOT / ".tools" / "ecosystem"
 PYTHON = HOME / "python" / "bin" / "python"
@@ -63,7 +65,7 @@ class Pipeline:
             "output": self.output,
             "conf": dict(self.conf),
             "stateful": self.is_stateful,
-            "jars": [str(path) for path in spark_jars()],
+            "jars": [str(path) for path in (*spark_jars(), build_jar())],
             **more,
         }
         environment = {**os.environ, "PYTHONPATH": str(ROOT)}

@@ -6,7 +6,9 @@ from pathlib import Path
 
 import pytest
 
+from pyspark_checkpoint import restore
 from pyspark_checkpoint.errors import Diverged
+from pyspark_checkpoint.history.checkpoint_store import CheckpointStore
 from pyspark_checkpoint.outputs.delta_table import DeltaOutput
 from pyspark_checkpoint.outputs.file_sink import FileSinkOutput
 from pyspark_checkpoint.outputs.iceberg_table import IcebergOutput
@@ -65,3 +67,21 @@ def test_a_location_that_goes_back_alone_loses_rows_in_silence(output: str, tmp_
     assert set(again["numbers"]) == set(range(60)), "the rows of the seventh file are nowhere"
     with pytest.raises(Diverged, match="drop"):
         check_position(asked(pipeline), done["query_id"], 2)
+
+
+@pytest.mark.parametrize("output", ["delta", "file"])
+def test_a_restore_is_refused_while_the_output_is_ahead(output: str, tmp_path: Path) -> None:
+    """Captured by the listener from what Spark says of its sink; refused by the restore from the table."""
+    pipeline, url = Pipeline(tmp_path, output), str(tmp_path / "checkpoints")
+    for batch in range(3):
+        pipeline.add_input(batch)
+    done = pipeline.run(checkpoint_url=url)
+    newest = CheckpointStore.open(f"{url}/{done['query_id']}").load_latest()
+    assert newest is not None
+    assert (newest.batch_id, newest.sinks[0].kind) == (2, output)
+    pipeline.add_input(3)
+    pipeline.run()
+    with pytest.raises(Diverged, match="drop batch 3"):
+        restore(url, str(tmp_path / "fresh"), query="numbers")
+    assert not (tmp_path / "fresh").exists()
+    assert restore(url, str(tmp_path / "fresh"), query="numbers", sink="warn").batch_id == 2
