@@ -85,6 +85,7 @@ import os, subprocess, sys
 disk = sys.argv[1]
 subprocess.run(["mount", "-t", "tmpfs", "-o", "size=256k", "tmpfs", disk], check=True)
 from pyspark_checkpoint.errors import StoreError
+from pyspark_checkpoint.sink.worker_cache import CACHE
 from tests.support.sink_kit import Query, read_pairs
 table = disk + "/table"
 query = Query(table, options={"maxDeltas": "2", "retrySeconds": "1"})
