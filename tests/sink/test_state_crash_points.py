@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import random
 import tempfile
 from contextlib import suppress
@@ -112,7 +113,9 @@ def check_different(lives: list[Life], kind: str, seed: int) -> None:
 
 
 KINDS, SEEDS = st.sampled_from(["v1", "v2", "zips"]), st.integers(0, 1000)
-few = settings(max_examples=12, deadline=None, suppress_health_check=list(HealthCheck))
+DAILY = int(os.environ.get("SEEDS", "0")) >= 10_000
+"""Whether all of them are tried, as ``make test-integration`` does."""
+few = settings(max_examples=12 if DAILY else 5, deadline=None, suppress_health_check=list(HealthCheck))
 many = settings(max_examples=300, deadline=None, suppress_health_check=list(HealthCheck))
 
 

@@ -18,7 +18,12 @@ DAILY_SCHEDULES = {"SEEDS": "10000"}
 """The commit protocol under this many random schedules; ``make unit`` has a tenth of them."""
 ELSEWHERE = "elsewhere"
 """Tests with a server that stand beside the fast ones of their package."""
-SCHEDULES = ("tests/protocol/simulation/test_schedules.py", "tests/sink/test_settled.py")
+SCHEDULES = (
+    "tests/protocol/simulation/test_schedules.py",
+    "tests/protocol/test_crash_every_step.py",
+    "tests/sink/test_settled.py",
+    "tests/sink/test_state_crash_points.py",
+)
 
 
 @dataclass(frozen=True)
