@@ -19,7 +19,7 @@ from pyspark_checkpoint.spark_files.location import LocationSpec
 from pyspark_checkpoint.store.local.local_store import LocalStore
 from tests.support.drivers.driver import ROOT
 from tests.support.made_location import MadeLocation, capture, contents, needed
-from tests.support.mounts import IN_NAMESPACE, has_namespaces
+from tests.support.mounts import IN_NAMESPACE, need_namespaces
 
 replace_location = LocationRestorer().replace_location
 
@@ -118,10 +118,10 @@ def test_a_rename_that_cannot_be_undone_says_where_the_location_is(
 
 
 @pytest.mark.process
-@pytest.mark.skipif(not has_namespaces(), reason="needs mount namespaces (unshare)")
 @pytest.mark.parametrize("mount", ["tmpfs", "bind"])
 def test_a_mount_point_is_refused_with_an_error_of_ours(tmp_path: Path, mount: str) -> None:
     """A file system of its own is told before anything is restored; a bind mount only by the rename."""
+    need_namespaces()
     script = (
         "import sys; from pathlib import Path; "
         "from tests.restorer.test_replace_stale import replace_mounted; replace_mounted(Path(sys.argv[1]))"

@@ -36,7 +36,7 @@ from tests.integration.listener.lab import Lab
 from tests.support.drivers.driver import ROOT
 from tests.support.drivers.queries import HDFS
 from tests.support.made_location import contents
-from tests.support.mounts import IN_NAMESPACE, has_namespaces
+from tests.support.mounts import IN_NAMESPACE, need_namespaces
 from tests.support.waiting import wait_until
 
 
@@ -321,9 +321,9 @@ def test_a_capture_slower_than_sparks_purge_says_what_to_set_and_leaves_nothing(
 
 
 @pytest.mark.spark
-@pytest.mark.skipif(not has_namespaces(), reason="needs mount namespaces (unshare)")
 def test_a_stale_location_that_is_a_mount_point_stops_its_query(tmp_path: Path) -> None:
     """It cannot be renamed, as a volume of Kubernetes that is mounted right there: nothing runs from it."""
+    need_namespaces()
     (tmp_path / "location").mkdir()
     done = subprocess.run(
         [

@@ -16,6 +16,7 @@ from pyspark.sql import DataFrame
 
 from pyspark_checkpoint import open_object_store
 from tests.integration.sink.lab import Lab, rows_of
+from tests.support.mounts import need_namespaces
 from tests.support.servers.launch import S3Server
 from tests.support.servers.proxy import Fault, FaultProxy, Rule
 
@@ -114,6 +115,7 @@ print("WHOLE")
 @pytest.mark.process
 def test_a_full_disk_is_an_error_and_the_table_stays_whole(tmp_path: Path) -> None:
     """What was committed stays readable; with room again, the query goes on from its next start."""
+    need_namespaces()
     disk = tmp_path / "disk"
     disk.mkdir()
     done = subprocess.run(
