@@ -13,10 +13,11 @@ from __future__ import annotations
 
 import abc
 import enum
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import ClassVar
 
-from pyspark_checkpoint.errors import Diverged
+from pyspark_checkpoint.errors import Diverged, Unsupported
 
 
 class OutputKind(enum.Enum):
@@ -47,8 +48,51 @@ class OutputPosition:
     is_known: bool = True
 
 
+@dataclass(frozen=True, slots=True)
+class RollBackPlan:
+    """How an output goes back to the batch at which its query goes on. A dry run prints it.
+
+    Attributes:
+        kind: What the output is.
+        target: Where it is, without credentials.
+        query_id: The query whose batches go.
+        batch_id: The newest batch of the query that stays; -1: none of them does.
+        from_version: What the output itself calls its present state.
+        to_version: What it calls the state to which it goes back.
+        dropped: What goes, a line each, such as the batch and version of each commit, newest first.
+        others: Commits that somebody else made since, a line each. They would go too, so that a plan with
+            any is not carried out unless the caller was told to.
+        details: What the adapter needs to carry the plan out, by names of its own.
+    """
+
+    kind: OutputKind
+    target: str
+    query_id: str
+    batch_id: int
+    from_version: str
+    to_version: str
+    dropped: tuple[str, ...] = ()
+    others: tuple[str, ...] = ()
+    details: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class OutputPin:
+    """What keeps an output's state for a savepoint.
+
+    Attributes:
+        version: What the output calls that state.
+        is_kept: Whether it is kept until it is unpinned; otherwise the output's own clean-up removes it.
+        until: Until when it can be had if it is not kept, in words.
+    """
+
+    version: str
+    is_kept: bool
+    until: str = ""
+
+
 class Output(abc.ABC):
-    """An output that can be asked how far it is. Asking changes nothing."""
+    """An output that can be asked how far it is and can go back. Asking and planning change nothing."""
 
     kind: ClassVar[OutputKind]
     runs_skipped_batches: ClassVar[bool]
@@ -66,6 +110,45 @@ class Output(abc.ABC):
             StoreError: The output cannot be reached.
             FormatError: Its own records cannot be read.
         """
+
+    def plan_roll_back(self, query_id: str, batch_id: int) -> RollBackPlan | None:
+        """Plan how the output drops what it has of a query after ``batch_id``.
+
+        Returns:
+            The plan; None if the output has nothing after ``batch_id`` and nothing half done.
+
+        Raises:
+            Diverged: It no longer has the state of that batch; the hint names the ways that are left.
+            Unsupported: This kind of table cannot go back from here; the hint names the way that can.
+            StoreError: The output cannot be reached.
+            FormatError: Its own records cannot be read.
+        """
+        raise self._cannot_go_back(query_id, batch_id)
+
+    def roll_back(self, plan: RollBackPlan) -> None:
+        """Carry a plan out. Killed anywhere, planning and carrying out again finishes it.
+
+        Raises:
+            StaleAttempt: Somebody committed to the output since it was planned. Nothing was changed.
+            StoreError: The output cannot be reached.
+        """
+        raise self._cannot_go_back(plan.query_id, plan.batch_id)
+
+    def pin(self, name: str, query_id: str, batch_id: int) -> OutputPin | None:  # noqa: ARG002
+        """Keep the state of a batch for the savepoint ``name``; None if the output cannot.
+
+        Repeating it changes nothing.
+        """
+        return None
+
+    def unpin(self, name: str) -> None:  # noqa: B027 - an output that pins nothing has nothing to do
+        """Let go of what ``pin`` keeps under the name. One that is not there is no error."""
+
+    def _cannot_go_back(self, query_id: str, batch_id: int) -> Unsupported:
+        return Unsupported(
+            f"the {self} cannot go back to batch {batch_id} of query {query_id}",
+            hint="let the query write to another target, or restore the newest checkpoint",
+        )
 
     def __str__(self) -> str:
         return f"{self.kind.value} output {self.target}"
