@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import islice
 
 import numpy as np
 import pyarrow as pa
@@ -56,18 +57,32 @@ class ChainReader:
         self._table = table
         self._schema = table.schema.arrow()
 
-    def parts(self, chain: Chain) -> list[pa.Table]:
+    def parts(self, *chains: Chain) -> list[pa.Table]:
         """The rows of each artifact, as they were written."""
-        wanted = [WantedArtifact(ref, self._table.operator, chain.partition) for ref in chain.refs]
-        data = self._reader.read_many(wanted)
-        return [
-            decode_rows(body, ref.path or "an inline artifact", ref.decoded_bytes)
-            for body, ref in zip(data, chain.refs, strict=True)
-        ]
+        return [part for parts in self._parts_of(chains) for part in parts]
 
     def rows(self, chain: Chain) -> pa.Table:
         """The rows of the partition, as the whole chain gives them."""
-        parts = self.parts(chain)
+        return next(self.rows_of([chain]))
+
+    def rows_of(self, chains: Sequence[Chain]) -> Iterator[pa.Table]:
+        """The rows of several partitions, one after the other; their stored bytes are read together."""
+        return (self._applied(parts) for parts in self._parts_of(chains))
+
+    def _parts_of(self, chains: Sequence[Chain]) -> Iterator[list[pa.Table]]:
+        wanted = [
+            WantedArtifact(ref, self._table.operator, chain.partition)
+            for chain in chains
+            for ref in chain.refs
+        ]
+        stored = zip(wanted, self._reader.read_many(wanted), strict=True)
+        for chain in chains:
+            yield [
+                decode_rows(data, want.ref.path or "an inline artifact", want.ref.decoded_bytes)
+                for want, data in islice(stored, len(chain.refs))
+            ]
+
+    def _applied(self, parts: Sequence[pa.Table]) -> pa.Table:
         if self._table.mode is not TableMode.UPSERT:
             tables = [conform(part, self._schema) for part in parts]
             return pa.concat_tables(tables) if tables else self._schema.empty_table()

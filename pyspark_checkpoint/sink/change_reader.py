@@ -56,7 +56,7 @@ _KEPT_ENTRIES = 8
 
 @dataclass
 class ChangeSplit(InputPartition):
-    """What one task reads: what one epoch did to one partition, or all rows to begin with."""
+    """What one task reads: what one epoch did to some partitions, or all rows to begin with."""
 
     split: TableSplit
     epoch: int
@@ -124,15 +124,16 @@ class ChangeReader(DataSourceStreamReader):
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """The rows of one split, each with what happened to it and when."""
         if not isinstance(partition, ChangeSplit):
-            return iter(())
+            return
         split, shared = partition.split, self._options.shared
         if partition.whole:
-            rows = read_split(shared, split)
+            tables = read_split(shared, split)
         else:
-            rows = pa.concat_tables(split.reader(shared).parts(split.chain), promote_options="default")
+            tables = iter(split.reader(shared).parts(*split.chains))
         replaces = split.table.replaces and not partition.whole
-        rows = with_change_columns(rows, split.table, partition.epoch, replaces=replaces)
-        return iter(as_batches(rows, raw_arrow_schema(self._schema)))
+        for table in tables:
+            rows = with_change_columns(table, split.table, partition.epoch, replaces=replaces)
+            yield from as_batches(rows, raw_arrow_schema(self._schema))
 
     def commit(self, end: dict[str, Any]) -> None:
         """Nothing to do: the store keeps epochs by its own rule."""
@@ -190,11 +191,12 @@ class ChangeReader(DataSourceStreamReader):
 
 
 def epoch_splits(found: FoundTable, epoch: int) -> Iterator[ChangeSplit]:
-    """What an epoch itself wrote, per partition: never what was compacted beside it."""
-    for chain in found.newest_chains():
-        own = tuple(ref for ref in chain.refs if ref.epoch == epoch and not ref.name)
-        if own:
-            yield ChangeSplit(found.split(Chain(chain.partition, own)), epoch, False)
+    """What an epoch itself wrote: never what was compacted beside it."""
+    written = (
+        Chain(chain.partition, tuple(ref for ref in chain.refs if ref.epoch == epoch and not ref.name))
+        for chain in found.newest_chains()
+    )
+    return (ChangeSplit(split, epoch, False) for split in found.splits(own for own in written if own.refs))
 
 
 def with_change_columns(rows: pa.Table, table: TableInfo, epoch: int, *, replaces: bool) -> pa.Table:

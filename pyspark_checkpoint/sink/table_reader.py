@@ -51,22 +51,25 @@ from pyspark_checkpoint.table.vnode import parse_vnodes, vnodes_of
 ROWS_PER_ARROW_BATCH = 65_536
 BYTES_PER_SPLIT = 64 * 1024 * 1024
 DECODED_BYTES_PER_SPLIT = 256 * 1024 * 1024
+JOINED_BYTES = 4 * 1024 * 1024
+JOINED_DECODED_BYTES = 32 * 1024 * 1024
+"""Up to these sizes one task reads several partitions: a task costs more than their rows."""
 MAX_FILTERED_KEYS = 10_000
 """Filters that leave more keys over than this prune nothing."""
 
 
 @dataclass
 class TableSplit(InputPartition):
-    """What one task reads: a part of the table, and what it needs to open it."""
+    """What one task reads: parts of the table, and what it needs to open them."""
 
-    chain: Chain
+    chains: tuple[Chain, ...]
     table: TableInfo
     store_id: str
     cipher: DataKeyCipher | None
     vnodes: tuple[int, ...] | None
 
     def reader(self, shared: SharedOptions) -> ChainReader:
-        """What reads the chain."""
+        """What reads the chains."""
         artifacts = ArtifactReader(open_store(shared), store_id=self.store_id, cipher=self.cipher)
         return ChainReader(artifacts, self.table)
 
@@ -93,12 +96,18 @@ class FoundTable:
         """The same without what is settled, which is never of the manifest's own epoch."""
         return _chains(self.manifest.operators.get(self.table.operator))
 
-    def split(self, chain: Chain, vnodes: tuple[int, ...] | None = None) -> TableSplit:
-        """A chain as a task reads it, with the data keys of its artifacts and no others."""
+    def splits(
+        self, chains: Iterable[Chain], vnodes: tuple[int, ...] | None = None
+    ) -> Iterator[TableSplit]:
+        """Chains as tasks read them, small ones together; each with the data keys of its artifacts alone.
+
+        ``vnodes`` are those whose rows are wanted, None if all are.
+        """
         opened = self.opened
-        ids = {ref.data_key_id for ref in chain.refs if ref.data_key_id}
-        cipher = None if opened.cipher is None else opened.cipher.task_cipher(sorted(ids))
-        return TableSplit(chain, self.table, opened.store_id, cipher, vnodes)
+        for group in _joined(chains):
+            ids = {ref.data_key_id for chain in group for ref in chain.refs if ref.data_key_id}
+            cipher = None if opened.cipher is None else opened.cipher.task_cipher(sorted(ids))
+            yield TableSplit(group, self.table, opened.store_id, cipher, vnodes)
 
 
 def _chains(entry: OperatorSnapshotEntry | None) -> list[Chain]:
@@ -175,10 +184,9 @@ class TableReader(DataSourceReader):
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """The rows of one split."""
-        if not isinstance(partition, TableSplit):
-            return iter(())
-        rows = read_split(self._options.shared, partition)
-        return iter(as_batches(rows, raw_arrow_schema(self._schema)))
+        if isinstance(partition, TableSplit):
+            for rows in read_split(self._options.shared, partition):
+                yield from as_batches(rows, raw_arrow_schema(self._schema))
 
     def _wanted_vnodes(self, table: TableInfo) -> tuple[int, ...] | None:
         wanted = None
@@ -207,16 +215,30 @@ class FilteringTableReader(TableReader):
 
 def table_splits(found: FoundTable, wanted: tuple[int, ...] | None) -> Iterator[TableSplit]:
     """Cut a table for reading; ``wanted`` are the vnodes to read, None for all."""
-    table = found.table
-    for chain in found.chains():
-        vnodes = None
-        if wanted is not None:
-            owned = [vnode for vnode in wanted if vnode % table.partitions == chain.partition]
-            if not owned:
-                continue
-            vnodes = None if len(owned) == table.vnodes // table.partitions else tuple(owned)
-        for piece in _pieces(chain, table):
-            yield found.split(piece, vnodes)
+    table, chains = found.table, found.chains()
+    if wanted is not None:
+        owners = {vnode % table.partitions for vnode in wanted}
+        chains = [chain for chain in chains if chain.partition in owners]
+        if len(wanted) == table.vnodes:
+            wanted = None
+    return found.splits((piece for chain in chains for piece in _pieces(chain, table)), wanted)
+
+
+def _joined(chains: Iterable[Chain]) -> Iterator[tuple[Chain, ...]]:
+    """Group chains, in their order, so that small ones share a task."""
+    group: list[Chain] = []
+    stored = decoded = 0
+    for chain in chains:
+        stored += sum(ref.size_bytes for ref in chain.refs)
+        decoded += sum(ref.decoded_bytes for ref in chain.refs)
+        if group and (stored > JOINED_BYTES or decoded > JOINED_DECODED_BYTES):
+            yield tuple(group)
+            group = []
+            stored = sum(ref.size_bytes for ref in chain.refs)
+            decoded = sum(ref.decoded_bytes for ref in chain.refs)
+        group.append(chain)
+    if group:
+        yield tuple(group)
 
 
 def _pieces(chain: Chain, table: TableInfo) -> Iterator[Chain]:
@@ -237,10 +259,11 @@ def _pieces(chain: Chain, table: TableInfo) -> Iterator[Chain]:
         yield Chain(chain.partition, tuple(piece))
 
 
-def read_split(shared: SharedOptions, split: TableSplit) -> pa.Table:
-    """The rows of one split, in the table's schema."""
+def read_split(shared: SharedOptions, split: TableSplit) -> Iterator[pa.Table]:
+    """The rows of one split, in the table's schema, one chain after the other."""
     try:
-        rows = split.reader(shared).rows(split.chain)
+        for rows in split.reader(shared).rows_of(split.chains):
+            yield rows if split.vnodes is None else rows_of_vnodes(rows, split.table, split.vnodes)
     except FormatError as error:
         if not isinstance(error, UnknownVersion):
             error.hint = (
@@ -248,7 +271,6 @@ def read_split(shared: SharedOptions, split: TableSplit) -> pa.Table:
                 "began, they were pruned: read a savepoint, or keep more. Otherwise run ckpt verify"
             )
         raise
-    return rows if split.vnodes is None else rows_of_vnodes(rows, split.table, split.vnodes)
 
 
 def as_batches(rows: pa.Table, schema: pa.Schema) -> list[pa.RecordBatch]:
