@@ -227,7 +227,7 @@ class QueryCapture:
         return _Reading(self._with_planned(plan, listing), captured, logs.opened(chains, listing))
 
     def _with_planned(self, plan: CapturePlan, listing: CheckpointListing) -> CapturePlan:
-        """The plan, with the batch that Spark runs now: a restored query then runs it with the same offsets.
+        """The plan, with the batch that Spark runs now, so that a restored query repeats it.
 
         The checkpoint is whole without it, so that nothing of it is waited for.
         """

@@ -156,7 +156,7 @@ class Restore:
 
         Also what is left of a restore that this one had replaced before it was interrupted itself.
         The location was fresh, and nobody else may use it while it is marked. A repartition is one batch,
-        and never follows one that is planned: more is of a query which ran all the same, and is not touched.
+        and never comes with a planned one: more is of a query which ran all the same, and not touched.
         """
         ours = {file.path for file in self.plan.files}
         found = [info.key for info in self._location.store.list() if not info.key.endswith(".tmp")]
