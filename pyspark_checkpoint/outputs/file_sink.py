@@ -155,7 +155,8 @@ class FileSinkOutput(Output):
             for info in listed
             if info.key.startswith(_PINS)
         }
-        mark = self._own(_MARK) if any(info.key == _MARK for info in listed) else {"batch": -1}
+        has_mark = any(info.key == _MARK for info in listed)
+        mark = (self._own(_MARK) if has_mark else None) or {"batch": -1}
         return _Log.of(
             [info.key for info in listed],
             sha256_hex(orjson.dumps([[info.key, info.version.token] for info in listed])),
