@@ -322,10 +322,13 @@ class _Prepared:
         sink = LinkedSink(manifest, request.url, request.options, request.sink_options)
         target = None if request.clone else sink.plan(may_roll_back=request.rolls_tables_back)
         query_id = _clone_id(location, manifest, clock) if request.clone else None
-        files = plan_restore(manifest, query_id=query_id, point=point, commit=commit)
+        files = plan_restore(
+            manifest, query_id=query_id, point=point, commit=commit, with_planned=partitions is None
+        )
         resumption = Resumption(
             files.query_id,
             files.done_batch,
+            is_planned=files.planned_batch is not None,
             is_stateful=any(entry.kind == STATE_KIND for entry in manifest.operators.values()),
             state_format=1 if manifest.query.conf.get(FORMAT, "1") == "1" else 2,
             goes_back=not request.is_latest,
