@@ -11,21 +11,32 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from pyspark_checkpoint.errors import CheckpointError, Diverged, StaleAttempt, Unsupported
+from pyspark_checkpoint.errors import CheckpointError, Diverged, SettingsError, StaleAttempt, Unsupported
 from pyspark_checkpoint.format.manifest import CheckpointManifest
 from pyspark_checkpoint.format.manifest_parts import SinkRecord
 from pyspark_checkpoint.history.manifest_diff import flatten_offsets
 from pyspark_checkpoint.outputs.decide import (
     FAIL,
+    OUTPUT_CHOICES,
     ROLLBACK,
     WARN,
     OutputVerdict,
     Resumption,
-    check_choice,
     decide,
 )
-from pyspark_checkpoint.outputs.open_output import can_be_asked, open_output
+from pyspark_checkpoint.outputs.delta_table import DeltaOutput
+from pyspark_checkpoint.outputs.file_sink import FileSinkOutput
+from pyspark_checkpoint.outputs.iceberg_table import IcebergOutput
 from pyspark_checkpoint.outputs.output import Output, OutputPosition, RollBackPlan
+from pyspark_checkpoint.registry.queries import check_named_table, plain_options
+from pyspark_checkpoint.store.open import open_object_store
+
+_OUTPUTS: Mapping[str, type[FileSinkOutput | DeltaOutput | IcebergOutput]] = {
+    "file": FileSinkOutput,
+    "delta": DeltaOutput,
+    "table": IcebergOutput,
+}
+"""By the kind that a manifest records. ``table``: a table of a catalog, as Iceberg describes itself."""
 
 _ROUNDS = 5
 _MAX_NAMED = 5
@@ -61,7 +72,10 @@ class OutputQuestion:
     drop_others: bool = False
 
     def __post_init__(self) -> None:
-        check_choice(self.choice)
+        if self.choice not in OUTPUT_CHOICES:
+            raise SettingsError(
+                f"sink is {self.choice!r}", hint=f"choose one of {', '.join(OUTPUT_CHOICES)}"
+            )
 
     def plan(self, sinks: Sequence[SinkRecord], resumption: Resumption, twice: str = "") -> OutputsPlan:
         """Ask every output of a query that is to go on. Changes nothing.
@@ -179,6 +193,27 @@ class OutputQuestion:
             hint="roll the output back with it (sink=rollback, --sink rollback, spark.ckpt.sink=rollback), "
             f"restore a checkpoint of batch {newest}, or write to another target",
         )
+
+
+def can_be_asked(sink: SinkRecord) -> bool:
+    """Whether there is an adapter for outputs of this kind."""
+    return sink.kind in _OUTPUTS
+
+
+def open_output(
+    sink: SinkRecord, typed_url: str, place: str | None, options: Mapping[str, str] | None
+) -> Output | None:
+    """The output of a sink, for which there is an adapter; None if nobody has said where it is.
+
+    ``typed_url`` led to the record: what it names elsewhere is not opened. ``place`` is where the output is
+    now, if that is not what the record says.
+    """
+    if place is None:
+        if not sink.target or sink.kind == "table":
+            return None
+        place = sink.target
+        check_named_table(place, typed_url, options)
+    return _OUTPUTS[sink.kind](place, open_object_store(place, plain_options(options)))
 
 
 def replayed_offsets(done: CheckpointManifest, newest: CheckpointManifest | None) -> str:

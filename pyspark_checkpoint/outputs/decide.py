@@ -12,7 +12,6 @@ from __future__ import annotations
 import enum
 from dataclasses import dataclass
 
-from pyspark_checkpoint.errors import SettingsError
 from pyspark_checkpoint.outputs.output import OutputPosition
 
 FAIL, ROLLBACK, WARN = OUTPUT_CHOICES = ("fail", "rollback", "warn")
@@ -58,13 +57,6 @@ class Resumption:
             return False
         keeps_state = self.has_next_state and self.state_format == 1
         return runs_skipped_batches or not self.is_stateful or keeps_state
-
-
-def check_choice(choice: str) -> str:
-    """Refuse what is none of the choices."""
-    if choice not in OUTPUT_CHOICES:
-        raise SettingsError(f"sink is {choice!r}", hint="choose fail, rollback or warn")
-    return choice
 
 
 def decide(

@@ -7,7 +7,6 @@ from itertools import product
 
 import pytest
 
-from pyspark_checkpoint.errors import SettingsError
 from pyspark_checkpoint.outputs.decide import (
     FAIL,
     OUTPUT_CHOICES,
@@ -15,7 +14,6 @@ from pyspark_checkpoint.outputs.decide import (
     WARN,
     OutputVerdict,
     Resumption,
-    check_choice,
     decide,
 )
 from pyspark_checkpoint.outputs.output import OutputPosition
@@ -101,9 +99,3 @@ def test_what_is_not_known_is_not_none() -> None:
         position = OutputPosition(None, is_known=False)
         found = decide(Resumption("q", DONE), position, runs_skipped_batches=True, choice=choice)
         assert found is OutputVerdict.UNKNOWN
-
-
-def test_another_choice_is_refused() -> None:
-    """Where it was typed."""
-    with pytest.raises(SettingsError, match="choose fail, rollback or warn"):
-        check_choice("never")
