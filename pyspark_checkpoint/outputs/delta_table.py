@@ -29,7 +29,6 @@ from urllib.parse import unquote
 
 import orjson
 
-from pyspark_checkpoint import __version__
 from pyspark_checkpoint.clock import SYSTEM_CLOCK, Clock
 from pyspark_checkpoint.errors import (
     AlreadyExists,
@@ -286,7 +285,7 @@ class DeltaOutput(Output):
             "readVersion": int(plan.from_version),
             "isolationLevel": "Serializable",
             "isBlindAppend": False,
-            "engineInfo": f"pyspark-checkpoint/{__version__}",
+            "engineInfo": "pyspark-checkpoint",
             "txnId": self._clock.uuid7(),
         }
         yield {"commitInfo": info}
