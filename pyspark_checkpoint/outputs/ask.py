@@ -34,9 +34,10 @@ from pyspark_checkpoint.store.open import open_object_store
 _OUTPUTS: Mapping[str, type[FileSinkOutput | DeltaOutput | IcebergOutput]] = {
     "file": FileSinkOutput,
     "delta": DeltaOutput,
+    "iceberg": IcebergOutput,
     "table": IcebergOutput,
 }
-"""By the kind that a manifest records. ``table``: a table of a catalog, as Iceberg describes itself."""
+"""By the kind that a manifest records. ``table``: a table of a catalog whose place nobody has said."""
 
 _ROUNDS = 5
 _MAX_NAMED = 5
@@ -209,9 +210,9 @@ def open_output(
     now, if that is not what the record says.
     """
     if place is None:
-        if not sink.target or sink.kind == "table":
+        place = sink.location or sink.target
+        if not place or sink.kind == "table":
             return None
-        place = sink.target
         check_named_table(place, typed_url, options)
     return _OUTPUTS[sink.kind](place, open_object_store(place, plain_options(options)))
 
