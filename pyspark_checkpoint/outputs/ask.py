@@ -27,9 +27,10 @@ FAIL, WARN = OUTPUT_CHOICES = ("fail", "warn")
 _OUTPUTS: Mapping[str, type[FileSinkOutput | DeltaOutput | IcebergOutput]] = {
     "file": FileSinkOutput,
     "delta": DeltaOutput,
+    "iceberg": IcebergOutput,
     "table": IcebergOutput,
 }
-"""By the kind that a manifest records. ``table``: a table of a catalog, as Iceberg describes itself."""
+"""By the kind that a manifest records. ``table``: a table of a catalog whose place nobody has said."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,8 +84,8 @@ class OutputQuestion:
     def _open(self, sink: SinkRecord) -> Output | None:
         place = self.place
         if place is None:
-            if not sink.target or sink.kind == "table":
+            place = sink.location or sink.target
+            if not place or sink.kind == "table":
                 return None
-            place = sink.target
             check_named_table(place, self.typed_url, self.options)
         return _OUTPUTS[sink.kind](place, open_object_store(place, plain_options(self.options)))
