@@ -28,6 +28,7 @@ from pyspark_checkpoint.inputs.table_sources import (
     ask_iceberg,
     missing_files,
 )
+from pyspark_checkpoint.outputs.delta_log import DeltaLog
 from pyspark_checkpoint.outputs.iceberg_table import IcebergOutput
 from pyspark_checkpoint.registry.queries import check_named_table, plain_options
 from pyspark_checkpoint.spark_files.positions import OFFSET
@@ -130,7 +131,7 @@ def _answer(
             return ask_changes(offset.fields, CheckpointStore.open(place, question.options))
         store = open_object_store(place, plain_options(question.options))
         if offset.kind is InputKind.DELTA:
-            return ask_delta(offset.fields, store)
+            return ask_delta(offset.fields, DeltaLog.of(store, place))
         return ask_iceberg(offset.fields, IcebergOutput(place, store))
     except SettingsError:
         raise

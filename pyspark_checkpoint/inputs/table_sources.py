@@ -6,23 +6,19 @@ snapshots, the retention of ckpt-sink. What a query has not read may be in the p
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Mapping
 from urllib.parse import unquote
 
-import orjson
-
-from pyspark_checkpoint.errors import FormatError, NotFound
+from pyspark_checkpoint.errors import NotFound
 from pyspark_checkpoint.history.checkpoint_store import CheckpointStore
 from pyspark_checkpoint.history.parallel import DEFAULT_CONCURRENCY, iter_bounded
 from pyspark_checkpoint.inputs.offset_reader import InputState
-from pyspark_checkpoint.outputs.delta_table import LOG
+from pyspark_checkpoint.outputs.delta_log import DeltaLog
 from pyspark_checkpoint.outputs.iceberg_table import IcebergOutput
 from pyspark_checkpoint.store.base import ObjectStore
 
 MAX_FILES = 1_000
 """So many data files are looked for, those that are read next first."""
-_COMMIT = re.compile(r"_delta_log/(\d{20})\.json\Z", re.ASCII)
 
 
 def decide_delta(version: int, commits: Iterable[int]) -> tuple[InputState, str]:
@@ -42,21 +38,20 @@ def decide_delta(version: int, commits: Iterable[int]) -> tuple[InputState, str]
     )
 
 
-def ask_delta(fields: Mapping[str, int], store: ObjectStore) -> tuple[InputState, str]:
+def ask_delta(fields: Mapping[str, int], log: DeltaLog) -> tuple[InputState, str]:
     """Look for the commits that a Delta source reads next, and for the files that they added.
 
     A source that is still within the table's first snapshot reads that snapshot's files too. Those are not
     looked for, and that is said.
     """
     version = max(fields["reservoirVersion"], 0)
-    commits = [int(found[1]) for info in store.list(LOG) if (found := _COMMIT.match(info.key))]
-    state, reason = decide_delta(version, commits)
+    state, reason = decide_delta(version, log.commits)
     if state is not InputState.KEPT:
         return state, reason
     if fields.get("isStartingVersion") or fields.get("isInitialSnapshot"):
         return InputState.UNKNOWN, f"{reason}; the query is still within the snapshot of version {version}"
-    files = _added(store, version, max(commits, default=-1), fields["index"])
-    gone = missing_files(store, files[:MAX_FILES])
+    files = _added(log, version, fields["index"])
+    gone = missing_files(log.store, files[:MAX_FILES])
     if gone is not None:
         return InputState.LOST, f"{reason}, but the data file {gone} is gone: VACUUM removed it"
     return state, reason if len(files) <= MAX_FILES else f"{reason}; {MAX_FILES} data files were looked for"
@@ -75,23 +70,18 @@ def missing_files(store: ObjectStore, names: Iterable[str]) -> str | None:
     return next(filter(None, iter_bounded(found, names, DEFAULT_CONCURRENCY)), None)
 
 
-def _added(store: ObjectStore, first: int, last: int, index: int) -> list[str]:
-    """The data files of these commits, in the order in which they are read, one more than are looked for.
+def _added(log: DeltaLog, first: int, index: int) -> list[str]:
+    """The data files of the commits from ``first`` on that are read after ``index``, in that order.
 
-    Files named by a whole URL belong to another table (a shallow clone) and are left out.
+    No more than those of the commit in which there are enough. Files named by a whole URL belong to another
+    table (a shallow clone) and are left out.
     """
     found = list[str]()
-    for version in range(first, last + 1):
-        lines = b"".join(store.stream(f"{LOG}{version:020d}.json")).split(b"\n")
-        try:
-            actions = [orjson.loads(line).get("add") for line in lines if b'"add"' in line]
-            added = [str(add["path"]) for add in actions if add and add.get("dataChange", True)]
-        except (orjson.JSONDecodeError, AttributeError, KeyError, TypeError):
-            raise FormatError(
-                f"commit {version} of a Delta table is not JSON", hint="repair the table first"
-            ) from None
-        unread = added[max(index + 1, 0) :] if version == first else added
-        found += [unquote(path) for path in unread if ":" not in path and not path.startswith("/")]
+    for version in range(first, log.newest + 1):
+        actions = [action for _, action in log.actions(version, {"add"}) if action.get("dataChange", True)]
+        unread = actions[max(index + 1, 0) :] if version == first else actions
+        paths = [str(action.get("path")) for action in unread]
+        found += [unquote(path) for path in paths if ":" not in path and not path.startswith("/")]
         if len(found) > MAX_FILES:
             break
     return found
