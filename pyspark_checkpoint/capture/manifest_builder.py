@@ -26,7 +26,7 @@ from pyspark_checkpoint.format.manifest import (
     QueryInfo,
     RequestCount,
 )
-from pyspark_checkpoint.format.manifest_parts import StateRecord, TableRecord
+from pyspark_checkpoint.format.manifest_parts import PlannedBatch, StateRecord, TableRecord
 from pyspark_checkpoint.spark_files.fingerprint import pipeline_hash
 from pyspark_checkpoint.spark_files.inventory import CapturePlan, OperatorFiles
 from pyspark_checkpoint.spark_files.logs import CommitLog, OffsetLog
@@ -89,6 +89,8 @@ class LocationPart:
     schemas: Mapping[str, str]
     requests: RequestCount
     location: str = ""
+    planned: PlannedBatch | None = None
+    """The batch that Spark has planned beyond this one; its files are among ``files``."""
     record: StateRecord | None = None
     """For state that is committed with a table's rows."""
 
@@ -146,6 +148,7 @@ def build_manifest(
         partition_count=_partition_count(location, table),
         table=None if table is None else table.record,
         state=None if location is None else location.record,
+        planned=None if location is None else location.planned,
         requests=cost,
     )
 
@@ -176,6 +179,7 @@ def draft_manifest(
         conf=logs.offsets.conf,
         schemas=logs.schemas,
         requests=requests,
+        planned=plan.planned,
     )
     return build_manifest(batch, location)
 

@@ -301,7 +301,9 @@ class _Prepared:
         sink = LinkedSink(manifest, request.url, request.options, request.sink_options)
         target = None if request.clone else sink.plan(may_roll_back=request.rollback_sink)
         query_id = _clone_id(location, manifest, clock) if request.clone else None
-        files = plan_restore(manifest, query_id=query_id, point=point, commit=commit)
+        files = plan_restore(
+            manifest, query_id=query_id, point=point, commit=commit, with_planned=partitions is None
+        )
         plan = replace(files, partitions=partitions, table_target=target)
         done = plan.batch_id if plan.point is RestorePoint.AFTER else plan.batch_id - 1
         request.output_question().check(manifest, plan.query_id, done)

@@ -23,7 +23,7 @@ from pyspark_checkpoint.restorer.lock import (
     acquire_lock,
     inspect_location,
     is_state,
-    newest_batch,
+    newest_step,
     used_since,
 )
 from pyspark_checkpoint.restorer.plan import IN_USE, RestoredFile, RestorePlan, Rewrite, Stage
@@ -107,7 +107,7 @@ class Restore:
             self._location.store.delete(lock.inspected.older)
         elif lock.inspected.resumes:
             self._remove_added(lock)
-        lock.forget_older(newest_batch(file.path for file in plan.files))
+        lock.forget_older(newest_step(file.path for file in plan.files))
         for stage, staged in groupby(plan.files, key=lambda file: file.stage):
             if stage >= Stage.METADATA:
                 self._writer.sync()  # what a log speaks of is on the disk before the log is
@@ -155,12 +155,13 @@ class Restore:
         """Remove what an interrupted repartition has added, whole or in part; its logs go last.
 
         Also what is left of a restore that this one had replaced before it was interrupted itself.
-        The location was fresh, and nobody else may use it while it is marked. A repartition is one batch:
-        more than that is of a query which ran all the same, and is not touched.
+        The location was fresh, and nobody else may use it while it is marked. A repartition is one batch,
+        and never comes with a planned one: more is of a query which ran all the same, and not touched.
         """
         ours = {file.path for file in self.plan.files}
         found = [info.key for info in self._location.store.list() if not info.key.endswith(".tmp")]
-        if newest_batch(found) > max(newest_batch(ours), lock.mark.newest_batch) + 1:
+        repartition = 2 if self.plan.planned_batch is None else 0
+        if newest_step(found) > max(newest_step(ours), lock.mark.newest_step) + repartition:
             raise used_since()
         added = [key for key in found if key.startswith(IN_USE) and key not in ours]
         for wanted in (True, False):
