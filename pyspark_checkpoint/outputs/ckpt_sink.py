@@ -126,7 +126,7 @@ class LinkedSink:
             message = f"at {_told(newest)}, the checkpoint at {self._batch}: {problem}"
         return Diverged(
             f"the query's table {self._url} is {message}",
-            hint="roll the table back with it (rollback_sink=True, --rollback-sink), or restore a clone "
+            hint="roll the table back with it (sink=rollback, --sink rollback), or restore a clone "
             "that writes to another table",
         )
 

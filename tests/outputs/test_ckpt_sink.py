@@ -56,12 +56,12 @@ def test_a_query_and_its_table_stay_at_one_epoch(
     table = save_rows(table_url, {epoch: epoch for epoch in range(3)})
     with pytest.raises(RefusedError, match="would be missing"):
         restore(url, str(tmp_path / "gap"), epoch=3)
-    with pytest.raises(RefusedError, match="rollback_sink"):
+    with pytest.raises(RefusedError, match="sink=rollback"):
         restore(url, str(tmp_path / "double"), epoch=1)
     assert not (tmp_path / "gap").exists()
     assert not (tmp_path / "double").exists()
     restore(url, str(tmp_path / "same"), epoch=2)
-    restore(url, str(tmp_path / "back"), epoch=1, rollback_sink=True)
+    restore(url, str(tmp_path / "back"), epoch=1, sink="rollback")
     newest = table.load_latest()
     assert newest is not None
     assert (newest.kind, newest.epoch) == (ManifestKind.ROLLBACK, 1)
@@ -74,7 +74,7 @@ def another_lineage(made: MadeLocation, url: str, table_url: str, tmp_path: Path
     first = capture(made, url, 0, 1, 2, 3, sink=sink)
     save_rows(table_url, {epoch: epoch for epoch in range(4)})
     savepoint(url, "first-lineage", at=first[2].checkpoint_id)
-    restore(url, str(tmp_path / "back"), epoch=1, rollback_sink=True)
+    restore(url, str(tmp_path / "back"), epoch=1, sink="rollback")
     other = MadeLocation(tmp_path / "other", seed=9).commit(0, 1, 2, 3)
     for batch in (2, 3):
         path = other.path / "offsets" / str(batch)
@@ -88,9 +88,9 @@ def test_a_table_goes_back_to_the_lineage_of_the_checkpoint(
 ) -> None:
     """An epoch number that the table has twice says nothing: rows of other batches would be duplicated."""
     another_lineage(made, url, table_url, tmp_path)
-    with pytest.raises(RefusedError, match="rollback_sink"):
+    with pytest.raises(RefusedError, match="sink=rollback"):
         restore(url, str(tmp_path / "again"), at="first-lineage")
-    restore(url, str(tmp_path / "again"), at="first-lineage", rollback_sink=True)
+    restore(url, str(tmp_path / "again"), at="first-lineage", sink="rollback")
     newest = CheckpointStore.open(table_url).load_latest()
     assert newest is not None
     assert (newest.kind, newest.epoch) == (ManifestKind.ROLLBACK, 2)
@@ -120,7 +120,7 @@ def test_a_lineage_that_the_table_does_not_keep_is_refused(
     table.prune(keep=2)
     before = table.list_ids()
     with pytest.raises(RefusedError, match="other batches"):
-        restore(url, str(tmp_path / "again"), at="first-lineage", rollback_sink=True)
+        restore(url, str(tmp_path / "again"), at="first-lineage", sink="rollback")
     assert table.list_ids() == before
     assert not (tmp_path / "again").exists()
     restore(url, str(tmp_path / "clone"), at="first-lineage", clone=True)
@@ -134,7 +134,7 @@ def test_a_table_that_was_taken_over_is_matched_by_batch(
     save_rows(table_url, dict.fromkeys(range(5), 9), query_id="")
     table = save_rows(table_url, {5 + batch: batch for batch in range(4)}, first_epoch=5)
     restore(url, str(tmp_path / "same"), epoch=3)
-    restore(url, str(tmp_path / "back"), epoch=1, rollback_sink=True)
+    restore(url, str(tmp_path / "back"), epoch=1, sink="rollback")
     newest = table.load_latest()
     assert newest is not None
     assert newest.epoch == 6
@@ -175,7 +175,7 @@ def test_a_table_that_is_not_proven_to_be_the_querys_is_not_rolled_back(
     table = CheckpointStore.open(table_url)
     before = table.list_ids()
     with pytest.raises(RefusedError, match="of which query") as caught:
-        restore(url, str(tmp_path / "back"), epoch=1, rollback_sink=True)
+        restore(url, str(tmp_path / "back"), epoch=1, sink="rollback")
     assert table.list_ids() == before
     assert not (tmp_path / "back").exists()
     assert caught.value.hint is not None
