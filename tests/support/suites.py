@@ -56,7 +56,7 @@ def _directories(name: str) -> tuple[str, ...]:
 _SIMULATION = "tests/protocol/simulation"
 _PROTOCOL = ("tests/contract", "tests/format", "tests/protocol")
 _FEATURES = tuple(
-    f"tests/{room}" for room in ("capture", "listener", "outputs", "registry", "restorer", "sink")
+    f"tests/{room}" for room in ("capture", "inputs", "listener", "outputs", "registry", "restorer", "sink")
 )
 SIMULATION = Suite("simulation", (_SIMULATION,), NO_PROCESS, 40)
 PROTOCOL = Suite("protocol", (*_PROTOCOL, f"--ignore={_SIMULATION}"), NO_PROCESS, 55)
