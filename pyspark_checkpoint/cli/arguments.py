@@ -69,6 +69,7 @@ def add_output(parser: argparse.ArgumentParser) -> None:
         action="store_true",
         help="roll an output back although somebody else has committed to it since",
     )
+    add_options(parser, "--conf", "start Spark with this conf, for the catalog of an Iceberg table")
 
 
 def add_dry_run(parser: argparse.ArgumentParser) -> None:

@@ -18,7 +18,7 @@ from __future__ import annotations
 
 import re
 import zlib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from typing import Any, Protocol
@@ -58,6 +58,10 @@ class IcebergTable(Protocol):
             OutcomeUnknown: The catalog did not say whether it was done. Looking again tells.
             StoreError: The catalog cannot be reached.
         """
+
+
+FindTable = Callable[[str], IcebergTable | None]
+"""Finds a table by its name with its catalog, or by its path; None, NotFound or Unsupported if not."""
 
 
 @dataclass(frozen=True, slots=True)

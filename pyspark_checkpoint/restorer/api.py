@@ -31,7 +31,9 @@ from pyspark_checkpoint.history.savepoint import Savepoint
 from pyspark_checkpoint.outputs.ask import OutputQuestion, replayed_offsets
 from pyspark_checkpoint.outputs.ckpt_sink import LinkedSink
 from pyspark_checkpoint.outputs.decide import FAIL, ROLLBACK, Resumption
+from pyspark_checkpoint.outputs.iceberg_table import FindTable
 from pyspark_checkpoint.outputs.output import RollBackPlan
+from pyspark_checkpoint.outputs.pyiceberg_table import find_pyiceberg_table
 from pyspark_checkpoint.registry.queries import plain_options, resolve_root
 from pyspark_checkpoint.restorer.execute import Progress, Restore, RestoreReport, Spread
 from pyspark_checkpoint.restorer.lock import find_interrupted
@@ -71,6 +73,8 @@ class RestoreRequest:
     options: Mapping[str, str] | None = field(default=None, repr=False)
     location_options: Mapping[str, str] | None = field(default=None, repr=False)
     sink_options: Mapping[str, str] | None = field(default=None, repr=False)
+    tables: FindTable = field(default=find_pyiceberg_table, repr=False)
+    """How an Iceberg table of a catalog is found: ``with_session`` has the catalogs of a session too."""
 
     def __post_init__(self) -> None:
         if sum((self.at != LATEST, self.epoch is not None, self.timestamp_ms is not None)) > 1:
@@ -94,7 +98,17 @@ class RestoreRequest:
     def output_question(self) -> OutputQuestion:
         """How the query's outputs are asked how far they are."""
         options = self.options if self.sink_options is None else self.sink_options
-        return OutputQuestion(self.url, self.sink, self.sink_location, options, self.drop_others)
+        return OutputQuestion(
+            self.url, self.sink, self.sink_location, options, self.drop_others, self.tables
+        )
+
+    def with_session(self, spark: SparkSession | None) -> RestoreRequest:
+        """The same request, by which an Iceberg table is found in the catalogs of a session, if any."""
+        if spark is None:
+            return self
+        from pyspark_checkpoint.spark.iceberg_catalog import session_tables  # noqa: PLC0415 - needs Spark
+
+        return replace(self, tables=session_tables(spark))
 
     @property
     def rolls_tables_back(self) -> bool:
@@ -189,7 +203,8 @@ def restore(
         drop_others: Whether an output may go back although somebody else has committed to it since.
         partitions: Repartition the state to so many, by Spark (4.2 or newer, state in RocksDB).
         spark: The session that repartitions (by default the active one), writes large state from its
-            executors, and reaches locations on any file system of Hadoop. Without it none is needed.
+            executors, reaches locations on any file system of Hadoop, and has the catalogs of Iceberg
+            tables. Without it none is needed.
         options: Options of the store, and ``encryptionKeyFile``.
         location_options: Options of the location's store, if they are others.
         sink_options: Options of the table's store, if they are others.
@@ -252,6 +267,7 @@ def execute_restore(
     clock: Clock = SYSTEM_CLOCK,
 ) -> RestoreReport:
     """Do what a request asks for. See ``restore``, and the steps at the top of this file."""
+    request = request.with_session(spark)
     url = request.history_url()
     history, spec = CheckpointStore.open(url, request.options), request.location()
     side = SparkSide.find(spark, must_repartition=request.partitions is not None)

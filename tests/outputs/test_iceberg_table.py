@@ -22,6 +22,8 @@ from pyspark_checkpoint.errors import (
     Unavailable,
     Unsupported,
 )
+from pyspark_checkpoint.format.manifest_parts import SinkRecord
+from pyspark_checkpoint.outputs.ask import open_output
 from pyspark_checkpoint.outputs.iceberg_table import EPOCH_ID, QUERY_ID, IcebergOutput, IcebergTable
 from pyspark_checkpoint.outputs.output import RollBackPlan
 from pyspark_checkpoint.outputs.pyiceberg_table import PyIcebergTable, find_pyiceberg_table
@@ -280,6 +282,32 @@ def test_a_catalog_that_cannot_be_reached_is_an_error_of_ours(
     with pytest.raises(Unavailable) as raised:
         find_pyiceberg_table("lake.db.numbers")
     assert "absent" not in str(raised.value), "a URI may hold a password"
+
+
+def test_a_checkpoints_output_is_found_in_a_catalog_before_its_files_are(lake: Lake) -> None:
+    """By the name in the record, or the one that the caller gives; a path that is given is for no catalog."""
+    lake.write(0)
+    place, url = f"{lake.home}/warehouse/db/numbers", str(lake.home / "checkpoints")
+    sink = SinkRecord("iceberg", "lake.db.numbers", OURS, 0, location=place)
+
+    def find(name: str) -> IcebergTable | None:
+        return PyIcebergTable(lake.catalog, NAME) if name == "lake.db.numbers" else None
+
+    def lacks(name: str) -> IcebergTable | None:
+        raise NotFound(f"no {name}")
+
+    for given in (None, place):
+        output = open_output(sink, url, given, None, find)
+        assert output is not None
+        assert output.position(OURS).batch_id == 0
+        unasked = open_output(sink, url, given, None, lacks)
+        assert unasked is not None
+        assert not unasked.position(OURS).is_known
+    assert open_output(sink, url, "other.db.numbers", None, find) is None
+    assert open_output(SinkRecord("table", "a.b"), url, None, None, find) is None
+    renamed = open_output(SinkRecord("table", "old.db.numbers"), url, "lake.db.numbers", None, find)
+    assert renamed is not None
+    assert renamed.position(OURS).batch_id == 0
 
 
 def test_the_newest_file_of_a_catalogs_table_is_not_taken_for_the_current_one(lake: Lake) -> None:

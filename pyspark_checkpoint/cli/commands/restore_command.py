@@ -103,14 +103,14 @@ def run(args: argparse.Namespace, console: Console) -> int:
         location_options=parse_options(args.location_option) or None,
         sink_options=parse_options(args.sink_option) or None,
     )
-    if args.dry_run:
-        return _show_plan(dry_run(request), args, console)
     with ExitStack() as stack:
         spark = None
-        if request.partitions is not None:
-            from pyspark_checkpoint.spark.local_session import local_session  # noqa: PLC0415
+        if args.conf or (request.partitions is not None and not args.dry_run):
+            from pyspark_checkpoint.spark.local_session import local_session, parse_confs  # noqa: PLC0415
 
-            spark = stack.enter_context(local_session())
+            spark = stack.enter_context(local_session(parse_confs(args.conf)))
+        if args.dry_run:
+            return _show_plan(dry_run(request.with_session(spark)), args, console)
         progress = stack.enter_context(console.bar("restore"))
         report = execute_restore(request, spark=spark, progress=progress)
     verb = "finished the interrupted restore of" if report.resumed else "restored"
