@@ -238,8 +238,10 @@ def dry_run(request: RestoreRequest) -> RestorePlan:
             raise NoCheckpoint(f"{history.store.url} has no checkpoint", hint=_LIST)
         number = report.chosen_id
     else:
-        number = _choose(history, request)
-    prepared = _Prepared.of(history, _read(history, number), request, request.location().open())
+        number = choose_checkpoint(history, request)
+    prepared = PreparedRestore.of(
+        history, read_checkpoint(history, number), request, request.location().open()
+    )
     resumes = prepared.writer().check().resumes
     return replace(prepared.plan, newest_id=max(history.list_ids()), resumes=resumes)
 
@@ -259,7 +261,7 @@ def execute_restore(
         spec = side.reach(spec)
     location, skipped = spec.open(), list[str]()
     for manifest in _candidates(history, request, skipped):
-        prepared = _Prepared.of(history, manifest, request, location, clock)
+        prepared = PreparedRestore.of(history, manifest, request, location, clock)
         plan = prepared.plan
         for note in plan.outputs.notes:
             _LOG.warning("%s", note)
@@ -293,7 +295,7 @@ def execute_restore(
 
 
 @dataclass(frozen=True, slots=True)
-class _Prepared:
+class PreparedRestore:
     """One checkpoint that may be restored, with what was found out about it."""
 
     request: RestoreRequest
@@ -312,7 +314,7 @@ class _Prepared:
         request: RestoreRequest,
         location: CheckpointLocation,
         clock: Clock = SYSTEM_CLOCK,
-    ) -> _Prepared:
+    ) -> PreparedRestore:
         """Ask the history, the table and the location, and plan. Refused is what cannot be done."""
         commit, point, partitions = find_commit(history, manifest), request.point, request.partitions
         if partitions is not None and needs_repartition(manifest, partitions, is_clone=request.clone):
@@ -337,7 +339,7 @@ class _Prepared:
             manifest.sinks, resumption, _find_replayed(history, manifest, request)
         )
         plan = replace(files, partitions=partitions, table_target=target, outputs=outputs)
-        return _Prepared(request, history, manifest, location, sink, commit, plan, resumption)
+        return PreparedRestore(request, history, manifest, location, sink, commit, plan, resumption)
 
     def writer(self, spread: Spread | None = None) -> Restore:
         """What writes it."""
@@ -367,11 +369,13 @@ class _Prepared:
         return self.request.output_question().roll_back(self.manifest.sinks, self.resumption, check)
 
 
-def _choose(history: CheckpointStore, request: RestoreRequest) -> int:
+def choose_checkpoint(history: CheckpointStore, request: RestoreRequest) -> int:
+    """The number of the checkpoint that a request means."""
     return choose_number(history.store, request.at, epoch=request.epoch, timestamp_ms=request.timestamp_ms)
 
 
-def _read(history: CheckpointStore, number: int) -> CheckpointManifest:
+def read_checkpoint(history: CheckpointStore, number: int) -> CheckpointManifest:
+    """A checkpoint that must be there."""
     manifest = history.load_by_id(number)
     if manifest is None:
         raise NoCheckpoint(f"{history.store.url} has no checkpoint {number}", hint=_LIST)
@@ -386,7 +390,7 @@ def _candidates(
     The bytes of each are verified while they are restored, so that nothing is read twice.
     """
     if not request.is_latest:
-        yield _read(history, _choose(history, request))
+        yield read_checkpoint(history, choose_checkpoint(history, request))
         return
     lost = history.find_lost()
     if lost is not None:

@@ -223,6 +223,27 @@ def acquire_lock(location: CheckpointLocation, mark: RestoreMark, is_lost: IsLos
     return RestoreLock(location, mark, inspected)
 
 
+def mark_in_use(location: CheckpointLocation, mark: RestoreMark) -> bool:
+    """Mark a location that a query has used, which is to go back: until then no query starts there.
+
+    Returns:
+        Whether it was marked now; False if it was already, by the same.
+    """
+    try:
+        location.store.put(RESTORE_MARKER, mark.encode(), if_absent=True)
+    except AlreadyExists:
+        found = _decode_or_refuse(location.store.get(RESTORE_MARKER))
+        if not found.is_same_restore(mark):
+            raise _interrupted(found) from None
+        return False
+    return True
+
+
+def unmark(location: CheckpointLocation) -> None:
+    """Take a mark away that nobody needs any more."""
+    location.store.delete([RESTORE_MARKER])
+
+
 def _take_over(
     location: CheckpointLocation, mark: RestoreMark, found: RestoreMark, version: Version
 ) -> RestoreMark:
