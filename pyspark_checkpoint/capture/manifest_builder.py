@@ -29,6 +29,7 @@ from pyspark_checkpoint.format.manifest import (
 from pyspark_checkpoint.format.manifest_parts import PlannedBatch, StateRecord, TableRecord
 from pyspark_checkpoint.spark_files.fingerprint import pipeline_hash
 from pyspark_checkpoint.spark_files.inventory import CapturePlan, OperatorFiles
+from pyspark_checkpoint.spark_files.listing import pinned_conf
 from pyspark_checkpoint.spark_files.logs import CommitLog, OffsetLog
 from pyspark_checkpoint.spark_files.positions import SourcePositions
 from pyspark_checkpoint.spark_files.requirements import PARTITIONS
@@ -180,7 +181,7 @@ def draft_manifest(
     location = LocationPart(
         operators=operator_entries(plan.operators, refs),
         files=tuple(refs[file.path] for file in plan.files),
-        conf=logs.offsets.conf,
+        conf=pinned_conf(logs.offsets.conf, refs),
         schemas=logs.schemas,
         requests=requests,
         planned=plan.planned,
