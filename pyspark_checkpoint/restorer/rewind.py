@@ -15,15 +15,25 @@ over before anything of the location goes, and the location is written in its ow
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from pyspark_checkpoint.clock import SYSTEM_CLOCK, Clock
-from pyspark_checkpoint.errors import CheckpointError, FormatError, InUse, SettingsError, UnknownVersion
+from pyspark_checkpoint.errors import (
+    AlreadyExists,
+    CheckpointError,
+    FormatError,
+    InUse,
+    SettingsError,
+    UnknownVersion,
+)
 from pyspark_checkpoint.format.manifest import CheckpointManifest
 from pyspark_checkpoint.history.checkpoint_store import CheckpointStore
 from pyspark_checkpoint.history.manifest_diff import flatten_offsets
+from pyspark_checkpoint.inputs.check import InputQuestion, check_inputs, refuse_lost
+from pyspark_checkpoint.inputs.offset_reader import InputFinding
 from pyspark_checkpoint.outputs.decide import ROLLBACK
 from pyspark_checkpoint.outputs.output import OutputKind, RollBackPlan
 from pyspark_checkpoint.registry.queries import (
@@ -83,6 +93,7 @@ class RewindPlan:
         location: Where the query's checkpoint location is.
         is_there: Whether anything is there now, which is kept aside or replaced.
         in_place: Whether it is replaced in its own place, because objects are not renamed.
+        inputs: Whether each source still has what comes after the checkpoint, as far as it could be asked.
         moves: Which offsets the sources go back by, as far as the history knows.
         readers: What those who read the outputs notice.
     """
@@ -91,6 +102,7 @@ class RewindPlan:
     location: str
     is_there: bool
     in_place: bool
+    inputs: tuple[InputFinding, ...]
     moves: tuple[SourceMove, ...]
     readers: tuple[str, ...]
 
@@ -122,6 +134,7 @@ def rewind(
     options: Mapping[str, str] | None = None,
     location_options: Mapping[str, str] | None = None,
     sink_options: Mapping[str, str] | None = None,
+    source_options: Mapping[str, str] | None = None,
     dry_run: bool = False,
     progress: Progress | None = None,
 ) -> RewindReport:
@@ -144,6 +157,8 @@ def rewind(
         options: Options of the store, and ``encryptionKeyFile``.
         location_options: Options of the location's store, if they are others.
         sink_options: Options of the output's store, if they are others.
+        source_options: What the query's sources read with and a checkpoint does not know, such as
+            ``kafka.bootstrap.servers``: so they can be asked whether they still have what comes after it.
         dry_run: Say what would be done, and change nothing.
         progress: Called with the bytes that are done and all bytes, after each group of files.
 
@@ -152,6 +167,7 @@ def rewind(
 
     Raises:
         NoCheckpoint: There is no such checkpoint, savepoint, epoch or query.
+        RefusedError: A source no longer has what comes after the checkpoint.
         InUse: The query runs, or another restore into the location was interrupted.
         Diverged: An output has commits of others, or no longer has what it would go back to.
         Unsupported: An output or a location that cannot go back from here.
@@ -174,7 +190,7 @@ def rewind(
         location_options=location_options,
         sink_options=sink_options,
     )
-    prepared = _Rewind.prepare(request, spark)
+    prepared = _Rewind.prepare(request, spark, source_options or {})
     return RewindReport(prepared.plan) if dry_run else prepared.execute(progress)
 
 
@@ -192,7 +208,10 @@ class _Rewind:
 
     @staticmethod
     def prepare(
-        request: RestoreRequest, spark: SparkSession | None, clock: Clock = SYSTEM_CLOCK
+        request: RestoreRequest,
+        spark: SparkSession | None,
+        source_options: Mapping[str, str],
+        clock: Clock = SYSTEM_CLOCK,
     ) -> _Rewind:
         """Ask history, location, outputs and sources, and plan. Refused is what cannot be done."""
         history = CheckpointStore.open(
@@ -216,6 +235,7 @@ class _Rewind:
             spec.url,
             is_there=_is_used(prepared.location),
             in_place=_is_object_store(spec),
+            inputs=_check_inputs(request, source_options, prepared),
             moves=tuple(_moves(newest, manifest)),
             readers=tuple(
                 dict.fromkeys(
@@ -236,19 +256,20 @@ class _Rewind:
         mark, seen = RestoreMark.of(self.prepared.plan), _step(location)
         if self.plan.in_place:
             self._writer(location).prove()
-            mark = replace(mark, newest_step=max(mark.newest_step, seen))
-        is_ours = is_there and mark_in_use(location, mark)
+            self._mark_in_place(replace(mark, newest_step=max(mark.newest_step, seen)))
+        is_ours = is_there and not self.plan.in_place and mark_in_use(location, mark)
         target = location if self.plan.in_place else self.fresh.open()
         writer = self._writer(target)
         try:
             if self.plan.in_place:
+                writer.check()
                 self.prepared.take_over()
             report = writer.execute(progress)
             if not self.plan.in_place:
                 self._check_idle(location, seen)
                 self.prepared.take_over()
         except CheckpointError:
-            if is_ours and not self.plan.in_place:
+            if is_ours:
                 unmark(location)  # nothing was changed but for what lies beside it, which repeating finds
             raise
         rolled_back = self.prepared.roll_back_outputs(writer.check_lock)
@@ -258,6 +279,11 @@ class _Rewind:
             return self._report(report, rolled_back)
         aside = self._put_in_place(seen, writer)
         return self._report(report, rolled_back, aside)
+
+    def _mark_in_place(self, mark: RestoreMark) -> None:
+        """Let the location be one whose restore was interrupted: its files are then replaced."""
+        with contextlib.suppress(AlreadyExists):  # whose it is, the restore finds out
+            self.prepared.location.store.put(RESTORE_MARKER, mark.encode(), if_absent=True)
 
     def _put_in_place(self, seen: int, writer: Restore) -> str:
         """Swap the locations; the mark stays until all is done, and goes from both of them."""
@@ -312,6 +338,16 @@ def _find_location(request: RestoreRequest, newest: CheckpointManifest) -> str:
         raise SettingsError("nobody has said where the query's location is", hint="give to=, --to")
     check_named_location(found, request.url, request.options)
     return found
+
+
+def _check_inputs(
+    request: RestoreRequest, source_options: Mapping[str, str], prepared: PreparedRestore
+) -> tuple[InputFinding, ...]:
+    """Ask the sources; refused by name is one that no longer has what comes after the checkpoint."""
+    question = InputQuestion(request.url, source_options, request.options, prepared.history)
+    findings = check_inputs(prepared.manifest, question)
+    refuse_lost(findings)
+    return findings
 
 
 def _moves(newest: CheckpointManifest, manifest: CheckpointManifest) -> Iterator[SourceMove]:

@@ -50,6 +50,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="what happens to an output that has later batches: it goes back too, unless said otherwise",
     )
     add_output(parser)
+    told = "what a source reads with, such as kafka.bootstrap.servers=HOST, so that it can be asked"
+    add_options(parser, "--source-option", told)
     for name, what in (("location", "location"), ("sink", "output")):
         told = f"an option of the {what}'s store, if they are not the history's"
         add_options(parser, f"--{name}-option", told)
@@ -73,6 +75,7 @@ def run(args: argparse.Namespace, console: Console) -> int:
             options=address.options,
             location_options=parse_options(args.location_option) or None,
             sink_options=parse_options(args.sink_option) or None,
+            source_options=parse_options(args.source_option),
             dry_run=args.dry_run,
             progress=progress,
         )
@@ -93,6 +96,7 @@ def _record(done: RewindReport) -> dict[str, Any]:
         "files": len(files.files),
         "size_bytes": files.total_bytes,
         "planned_batch": files.planned_batch,
+        "inputs": [asdict(one) for one in plan.inputs],
         "sources": [asdict(move) for move in plan.moves],
         "roll_backs": [asdict(one) for one in files.outputs.roll_backs],
         "sink_rollback_to": files.table_target,
@@ -119,6 +123,7 @@ def _plan_lines(plan: RewindPlan, done: RewindReport) -> list[str]:
     ]
     if len(plan.moves) > len(shown):
         lines.append(f"and {len(plan.moves) - len(shown)} more offsets")
+    lines += [f"input: {finding}" for finding in plan.inputs]
     going = [line for one in files.outputs.roll_backs for line in describe_roll_back(one)]
     lines += [f"output: {line}" for line in going]
     if files.table_target is not None:
