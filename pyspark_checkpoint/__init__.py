@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from pyspark_checkpoint.session import CheckpointListener as CheckpointListener
     from pyspark_checkpoint.session import checkpoint as checkpoint
     from pyspark_checkpoint.sink.datasource import CheckpointSinkSource as DefaultSource  # noqa: F401
+    from pyspark_checkpoint.spark.foreach_batch import idempotent_options as idempotent_options
     from pyspark_checkpoint.store.open import open_object_store as open_object_store
 
 
@@ -30,6 +31,7 @@ _EXPORTS = {
     "checkpoint": ("pyspark_checkpoint.session", "checkpoint"),
     "configure": ("pyspark_checkpoint.plugin.configure", "configure"),
     "errors": ("pyspark_checkpoint.errors", None),
+    "idempotent_options": ("pyspark_checkpoint.spark.foreach_batch", "idempotent_options"),
     "open_object_store": ("pyspark_checkpoint.store.open", "open_object_store"),
     "preflight": ("pyspark_checkpoint.restorer.preflight", "preflight"),
     "restore": ("pyspark_checkpoint.restorer.api", "restore"),

@@ -32,6 +32,7 @@ from pyspark_checkpoint.outputs.ask import OutputQuestion, replayed_offsets
 from pyspark_checkpoint.outputs.ckpt_sink import LinkedSink
 from pyspark_checkpoint.outputs.decide import FAIL, ROLLBACK, Resumption
 from pyspark_checkpoint.outputs.output import RollBackPlan
+from pyspark_checkpoint.outputs.pins import pin_outputs
 from pyspark_checkpoint.registry.queries import plain_options, resolve_root
 from pyspark_checkpoint.restorer.execute import Progress, Restore, RestoreReport, Spread
 from pyspark_checkpoint.restorer.lock import find_interrupted
@@ -119,15 +120,19 @@ def savepoint(
     *,
     query: str | None = None,
     at: int | str = LATEST,
+    sink_location: str | None = None,
     options: Mapping[str, str] | None = None,
 ) -> Savepoint:
     """Keep a checkpoint of a query under a name; retention never removes it.
+
+    Its outputs keep their batch too, as far as each can; the answer says so, or until when it can be had.
 
     Args:
         url: Where the checkpoints are: one query's history, or what several queries share.
         name: The savepoint's name. Repeating it for the same checkpoint changes nothing.
         query: Name or id of the query, if there are several below ``url``.
         at: A checkpoint's number, another savepoint's name, ``epoch=N`` or ``latest``.
+        sink_location: Where the output is, if it was moved or is known only by the name of a table.
         options: Options of the store, and ``encryptionKeyFile``.
 
     Returns:
@@ -141,7 +146,8 @@ def savepoint(
     history = CheckpointStore.open(resolve_root(url, query, options), options)
     made = history.savepoint(name, None if at == LATEST else choose_number(history.store, at))
     seal_known(history, made.number, options, typed_url=url)
-    return made
+    kept = pin_outputs(_read(history, made.number), name, url, options, sink_location)
+    return replace(made, outputs=tuple(map(str, kept)))
 
 
 def restore(

@@ -17,7 +17,8 @@ from pyspark_checkpoint.format.manifest import CheckpointManifest
 from pyspark_checkpoint.history.artifact_reader import ArtifactReader, WantedArtifact, stream_stored
 from pyspark_checkpoint.history.checkpoint_store import CheckpointStore
 from pyspark_checkpoint.history.parallel import iter_bounded
-from pyspark_checkpoint.outputs.output import RollBackPlan
+from pyspark_checkpoint.outputs.idempotent import begin_lineage
+from pyspark_checkpoint.outputs.output import OutputKind, RollBackPlan
 from pyspark_checkpoint.restorer.file_writer import LocationWriter, location_writer
 from pyspark_checkpoint.restorer.lock import (
     InspectedLocation,
@@ -33,6 +34,7 @@ from pyspark_checkpoint.restorer.lock import (
 from pyspark_checkpoint.restorer.plan import IN_USE, RestoredFile, RestorePlan, Rewrite, Stage
 from pyspark_checkpoint.spark_files.location import CheckpointLocation
 from pyspark_checkpoint.spark_files.logs import encode_query_id, relocate_operator_metadata
+from pyspark_checkpoint.spark_files.names import LINEAGE
 from pyspark_checkpoint.spark_files.restore_points import RestorePoint
 from pyspark_checkpoint.spark_files.state_artifacts import state_owners
 from pyspark_checkpoint.store.base import CHUNK_BYTES, ObjectStore
@@ -101,6 +103,7 @@ class Restore:
         self._spread = spread
         self._mark = RestoreMark.of(plan, automatic=automatic)
         self._is_lost = is_lost
+        self._begins_lineage = any(sink.kind == OutputKind.FOREACH_BATCH.value for sink in manifest.sinks)
         self._lock: RestoreLock | None = None
         self._commits: list[tuple[str, bytes]] = []
 
@@ -130,6 +133,10 @@ class Restore:
                 done += size_bytes
                 if progress is not None:
                     progress(done, plan.total_bytes)
+        if self._begins_lineage:
+            newest = plan.batch_id if plan.planned_batch is None else plan.planned_batch
+            is_restored = any(file.path == LINEAGE for file in plan.files)
+            begin_lineage(self._location.store, newest + 1, is_restored=is_restored)
         self._writer.sync()
         lock.check()  # the caller takes the history over now, which a query may be using by then
         return RestoreReport(
@@ -183,7 +190,7 @@ class Restore:
         """Remove what was written, because the checkpoint turned out to be damaged; the mark goes last."""
         if self._lock is not None:
             self._lock.check()
-            self._location.store.delete([file.path for file in reversed(self.plan.files)])
+            self._location.store.delete([*(file.path for file in reversed(self.plan.files)), LINEAGE])
             self._lock.release()
 
     def _remove_added(self, lock: RestoreLock) -> None:
