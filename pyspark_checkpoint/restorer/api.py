@@ -146,7 +146,7 @@ def savepoint(
     history = CheckpointStore.open(resolve_root(url, query, options), options)
     made = history.savepoint(name, None if at == LATEST else choose_number(history.store, at))
     seal_known(history, made.number, options, typed_url=url)
-    kept = pin_outputs(_read(history, made.number), name, url, options, sink_location)
+    kept = pin_outputs(read_checkpoint(history, made.number), name, url, options, sink_location)
     return replace(made, outputs=tuple(map(str, kept)))
 
 
