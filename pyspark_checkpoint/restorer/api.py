@@ -146,7 +146,7 @@ def savepoint(
     history = CheckpointStore.open(resolve_root(url, query, options), options)
     made = history.savepoint(name, None if at == LATEST else choose_number(history.store, at))
     seal_known(history, made.number, options, typed_url=url)
-    kept = pin_outputs(read_checkpoint(history, made.number), name, url, options, sink_location)
+    kept = pin_outputs(load_checkpoint(history, made.number), name, url, options, sink_location)
     return replace(made, outputs=tuple(map(str, kept)))
 
 
@@ -246,7 +246,7 @@ def dry_run(request: RestoreRequest) -> RestorePlan:
     else:
         number = choose_checkpoint(history, request)
     prepared = PreparedRestore.of(
-        history, read_checkpoint(history, number), request, request.location().open()
+        history, load_checkpoint(history, number), request, request.location().open()
     )
     resumes = prepared.writer().check().resumes
     return replace(prepared.plan, newest_id=max(history.list_ids()), resumes=resumes)
@@ -380,7 +380,7 @@ def choose_checkpoint(history: CheckpointStore, request: RestoreRequest) -> int:
     return choose_number(history.store, request.at, epoch=request.epoch, timestamp_ms=request.timestamp_ms)
 
 
-def read_checkpoint(history: CheckpointStore, number: int) -> CheckpointManifest:
+def load_checkpoint(history: CheckpointStore, number: int) -> CheckpointManifest:
     """A checkpoint that must be there."""
     manifest = history.load_by_id(number)
     if manifest is None:
@@ -396,7 +396,7 @@ def _candidates(
     The bytes of each are verified while they are restored, so that nothing is read twice.
     """
     if not request.is_latest:
-        yield read_checkpoint(history, choose_checkpoint(history, request))
+        yield load_checkpoint(history, choose_checkpoint(history, request))
         return
     lost = history.find_lost()
     if lost is not None:

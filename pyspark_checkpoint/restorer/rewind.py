@@ -47,7 +47,7 @@ from pyspark_checkpoint.restorer.api import (
     RestoreRequest,
     choose_checkpoint,
     execute_restore,
-    read_checkpoint,
+    load_checkpoint,
 )
 from pyspark_checkpoint.restorer.execute import Progress, Restore, RestoreReport
 from pyspark_checkpoint.restorer.lock import RestoreMark, mark_in_use, newest_step, unmark
@@ -217,7 +217,7 @@ class _Rewind:
         history = CheckpointStore.open(
             resolve_root(request.url, request.query, request.options), request.options
         )
-        manifest = read_checkpoint(history, choose_checkpoint(history, request))
+        manifest = load_checkpoint(history, choose_checkpoint(history, request))
         newest = _find_newest(history) or manifest
         request = replace(
             request,
