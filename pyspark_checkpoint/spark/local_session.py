@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from importlib.util import find_spec
 from typing import TYPE_CHECKING
@@ -70,3 +70,13 @@ def local_session(confs: Mapping[str, str] | None = None) -> Iterator[SparkSessi
         yield session
     finally:
         session.stop()
+
+
+@contextmanager
+def session_with(texts: Sequence[str], *, is_needed: bool = False) -> Iterator[SparkSession | None]:
+    """The session of a command that takes ``NAME=VALUE``; None if it was given none and needs none."""
+    if not texts and not is_needed:
+        yield None
+        return
+    with local_session(parse_confs(texts)) as session:
+        yield session

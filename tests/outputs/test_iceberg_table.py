@@ -285,7 +285,7 @@ def test_a_catalog_that_cannot_be_reached_is_an_error_of_ours(
 
 
 def test_a_checkpoints_output_is_found_in_a_catalog_before_its_files_are(lake: Lake) -> None:
-    """By the name in the record, or the one that the caller gives; a path that is given is for no catalog."""
+    """By the name in the record, or the one that the caller gives; a path is for no catalog."""
     lake.write(0)
     place, url = f"{lake.home}/warehouse/db/numbers", str(lake.home / "checkpoints")
     sink = SinkRecord("iceberg", "lake.db.numbers", OURS, 0, location=place)
