@@ -168,7 +168,7 @@ def savepoint(
     made = history.savepoint(name, None if at == LATEST else choose_number(history.store, at))
     seal_known(history, made.number, options, typed_url=url)
     kept = pin_outputs(
-        load_checkpoint(history, made.number), name, url, options, sink_location, find_tables(spark)
+        load_checkpoint(history, made.number), name, url, options, sink_location, tables=find_tables(spark)
     )
     return replace(made, outputs=tuple(map(str, kept)))
 

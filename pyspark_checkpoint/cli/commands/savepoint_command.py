@@ -126,7 +126,7 @@ def _remove(
         manifest = history.load_by_id(known[args.name])
         if manifest is not None:
             held = unpin_outputs(
-                manifest, args.name, address.url, address.options, args.sink_location, tables
+                manifest, args.name, address.url, address.options, args.sink_location, tables=tables
             )
         deleted = history.remove_savepoint(args.name).object_count
     result = {"name": args.name, "checkpoint_id": known[args.name], "deleted_objects": deleted}
