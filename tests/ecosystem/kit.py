@@ -28,6 +28,22 @@ def spark_jars() -> list[Path]:
     return sorted((HOME / "spark-jars").glob("*.jar"))
 
 
+def drive(module: str, wanted: Mapping[str, Any]) -> dict[str, Any]:
+    """Run a driver on Spark 4.1.1, and read the line of JSON that it prints last."""
+    done = subprocess.run(
+        [str(PYTHON), "-m", module, json.dumps(wanted)],
+        cwd=ROOT,
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        capture_output=True,
+        text=True,
+        timeout=RUN_SECONDS,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr[-6000:]
+    answer: dict[str, Any] = json.loads(done.stdout.strip().splitlines()[-1])
+    return answer
+
+
 @dataclass(frozen=True)
 class Pipeline:
     """A query from files of numbers to an output: its input, location and target below one directory."""
@@ -68,16 +84,4 @@ class Pipeline:
             "jars": [str(path) for path in (*spark_jars(), build_jar())],
             **more,
         }
-        environment = {**os.environ, "PYTHONPATH": str(ROOT)}
-        done = subprocess.run(
-            [str(PYTHON), "-m", "tests.ecosystem.app", json.dumps(wanted)],
-            cwd=ROOT,
-            env=environment,
-            capture_output=True,
-            text=True,
-            timeout=RUN_SECONDS,
-            check=False,
-        )
-        assert done.returncode == 0, done.stderr[-6000:]
-        answer: dict[str, Any] = json.loads(done.stdout.strip().splitlines()[-1])
-        return answer
+        return drive("tests.ecosystem.app", wanted)
