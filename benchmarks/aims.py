@@ -110,9 +110,9 @@ def _own_requests(cell: Cell | Side, _: Cell | Side) -> float:
     return float(round(counted / max(1, cell.batches)))
 
 
-def _own_puts(side: Cell | Side, _: Cell | Side) -> float:
-    assert isinstance(side, Side)
-    return side.counts.get("PUT", 0.0)
+def _own(count: str) -> Callable[[Cell | Side, Cell | Side], float]:
+    """What a side has counted itself."""
+    return lambda side, _: side.counts.get(count, 0.0) if isinstance(side, Side) else 0.0
 
 
 @dataclass(frozen=True)
@@ -204,7 +204,7 @@ AIMS = (
     ),
     *FILE_MANAGER_AIMS,
     Aim("stores", "speed of a store over its bare SDK", "bare SDK", "ours", 0.9, ratio=_nearer_ratio),
-    Aim("commit", "PUTs of a commit", "plain", "plain", 4.0, "400 x 2 KB*", False, _own_puts, ""),
+    Aim("commit", "PUTs of a commit", "plain", "plain", 4.0, "400 x 2 KB*", False, _own("PUT"), ""),
     Aim(
         "growth", "batch p50, last epochs over the second tenth", "tenth 10", "tenth 2", 1.1, at_least=False
     ),
@@ -217,6 +217,39 @@ AIMS = (
         )
     ),
     Aim("coordinated", "batch p50, state=on over state=off", "state=on", "state=off", 1.1, at_least=False),
+)
+
+
+TASKS = "every task that runs Python costs processor time before it has a row (empty-arrow beside noop)"
+FEW, MANY = "*, 10,000 rows, *", "append, 1,000,000 rows, *"
+PEER_AIMS = (
+    *(
+        Aim("peers", f"batch p50, ckpt-sink over {peer}", "ckpt-sink", peer, bound, where, False, why=TASKS)
+        for peer, bound, where in (
+            ("iceberg", 0.5, FEW),
+            ("iceberg, copy on write", 0.5, FEW),
+            ("iceberg, merge on read", 0.5, FEW),
+            ("delta", 0.25, FEW),
+            ("delta, 2 snapshot partitions", 0.25, FEW),
+            ("empty-arrow", 0.5, "*, 10,000 rows, 64 partitions"),
+            ("empty-arrow", 0.5, "*, 10,000 rows, 200 partitions"),
+            ("iceberg", 0.75, MANY),
+        )
+    ),
+    Aim("peers", "requests a batch", "ckpt-sink", "ckpt-sink", 8, FEW, False, _own("requests"), ""),
+    *(
+        Aim(
+            "peers",
+            f"read {what}, ckpt-sink over {peer}",
+            "ckpt-sink",
+            peer,
+            bound,
+            f"read {what}: *",
+            False,
+        )
+        for what, bound in (("whole table", 1.0), ("one key", 0.5))
+        for peer in ("iceberg", "iceberg, copy on write", "iceberg, merge on read")
+    ),
 )
 
 
