@@ -224,10 +224,10 @@ PEER_AIMS = (
         Aim("peers", f"batch p50, ckpt-sink over {peer}", "ckpt-sink", peer, bound, where, False, why=TASKS)
         for peer, bound, where in (
             ("iceberg", 0.5, FEW),
-            ("iceberg, copy on write", 0.5, FEW),
-            ("iceberg, merge on read", 0.5, FEW),
+            ("iceberg copy-on-write", 0.5, FEW),
+            ("iceberg merge-on-read", 0.5, FEW),
             ("delta", 0.25, FEW),
-            ("delta, 2 snapshot partitions", 0.25, FEW),
+            ("delta in 2 partitions", 0.25, FEW),
             ("empty-arrow", 0.5, "*, 10,000 rows, 64 partitions"),
             ("empty-arrow", 0.5, "*, 10,000 rows, 200 partitions"),
             ("iceberg", 0.75, MANY),
@@ -245,7 +245,7 @@ PEER_AIMS = (
             False,
         )
         for what, bound in (("whole table", 1.0), ("one key", 0.5))
-        for peer in ("iceberg", "iceberg, copy on write", "iceberg, merge on read")
+        for peer in ("iceberg", "iceberg copy-on-write", "iceberg merge-on-read")
     ),
 )
 

@@ -44,12 +44,12 @@ CONFS = {
 FEW_PARTS = {"spark.databricks.delta.snapshotPartitions": "2"}
 MERGE_MODES = "TBLPROPERTIES ('format-version'='2', 'write.merge.mode'='{0}', 'write.update.mode'='{0}')"
 OURS, DELTA = "ckpt-sink", "delta"
-ICEBERG, COPY_ON_WRITE, MERGE_ON_READ = "iceberg", "iceberg, copy on write", "iceberg, merge on read"
+ICEBERG, COPY_ON_WRITE, MERGE_ON_READ = "iceberg", "iceberg copy-on-write", "iceberg merge-on-read"
 SIDES = {
-    "append": (OURS, ICEBERG, DELTA, f"{DELTA}, 2 snapshot partitions", "noop", EMPTY_FORMAT),
+    "append": (OURS, ICEBERG, DELTA, f"{DELTA} in 2 partitions", "noop", EMPTY_FORMAT),
     "upsert": (
         *(OURS, COPY_ON_WRITE, MERGE_ON_READ, DELTA),
-        *(f"{DELTA}, 2 snapshot partitions", "noop", EMPTY_FORMAT),
+        *(f"{DELTA} in 2 partitions", "noop", EMPTY_FORMAT),
     ),
 }
 QUICK = "append-10000-64"
@@ -84,7 +84,7 @@ CASES = {
 def spec_of(lab: Lab, case: Case, side: str, turn: int) -> QuerySpec:
     """The query of a side; everything that it stores has its name in the path."""
     name = f"{case.kind}_{case.rows}_{case.partitions}_{''.join(filter(str.isalpha, side))}_{turn}"
-    sink = side.partition(",")[0]
+    sink = side.partition(" ")[0]
     conf = {"spark.sql.shuffle.partitions": str(case.partitions)}
     options = {}
     if sink == OURS:
@@ -102,7 +102,8 @@ def spec_of(lab: Lab, case: Case, side: str, turn: int) -> QuerySpec:
 
 def measure_case(lab: Lab, driver: Driver, case: Case, settings: Settings) -> Iterator[Side]:
     """All sides in turns; what was written is read back at once, and must have every row."""
-    tallies: dict[str, Tally] = {side: Tally() for side in SIDES[case.kind]}
+    chosen = settings.names("sides")
+    tallies = {side: Tally() for side in SIDES[case.kind] if not chosen or side in chosen}
     reads: dict[tuple[str, str], list[float]] = {}
     pace = Pace(settings.number("batches"), 2, settings.number("longest-seconds"))
     for turn, side in in_turns(tallies, settings.number("rounds")):
@@ -153,6 +154,7 @@ PART = Part(
     measure_all,
     (
         Argument("case", QUICK, QUICK, f"one of {', '.join(CASES)}"),
+        Argument("sides", "", "", "some of the sides; none: all that fit the case"),
         Argument("batches", "5", "3", "measured batches a turn, after two that warm up"),
         Argument("rounds", "2", "1", "turns of each side"),
         Argument("delay", "20", "20", "milliseconds added to every request"),
