@@ -45,13 +45,12 @@ class PeersApp(App):
 
     def __init__(self, session: SparkSession) -> None:
         super().__init__(session)
-        session.dataSource.register(EmptySink)  # at the start of a query Spark looks in the active session
+        session.dataSource.register(EmptySink)  # for this session alone
 
     def start(self, spec: dict[str, Any]) -> None:
         """Start a query in a session with its own confs; make its table first, if it needs one."""
         wanted = QuerySpec(**spec)
-        session = self._session.newSession()
-        session.dataSource.register(EmptySink)  # at a batch in the query's own
+        session = self._session if wanted.format == EMPTY_FORMAT else self._session.newSession()
         for name, value in wanted.conf.items():
             session.conf.set(name, value)
         options = dict(wanted.options)

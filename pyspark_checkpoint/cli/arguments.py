@@ -61,6 +61,21 @@ def last_of(args: argparse.Namespace) -> int | None:
     return last
 
 
+def add_sink_location(parser: argparse.ArgumentParser) -> None:
+    """How the query's output is reached."""
+    parser.add_argument("--sink-location", metavar="PLACE", help="where the output is, if it was moved")
+
+
+def add_output(parser: argparse.ArgumentParser) -> None:
+    """How the query's output is reached, and what may go of it."""
+    add_sink_location(parser)
+    parser.add_argument(
+        "--drop-others",
+        action="store_true",
+        help="roll an output back although somebody else has committed to it since",
+    )
+
+
 def add_dry_run(parser: argparse.ArgumentParser) -> None:
     """Whether anything is changed."""
     parser.add_argument("--dry-run", action="store_true", help="say what would be done; change nothing")

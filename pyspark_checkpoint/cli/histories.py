@@ -20,6 +20,7 @@ from pyspark_checkpoint.history import lookup
 from pyspark_checkpoint.history.checkpoint_store import CheckpointStore
 from pyspark_checkpoint.history.manifest_diff import flatten_offsets
 from pyspark_checkpoint.history.overview import Entry
+from pyspark_checkpoint.outputs.output import RollBackPlan
 from pyspark_checkpoint.registry.queries import (
     QueryNames,
     QueryRoot,
@@ -257,6 +258,16 @@ def checkpoint_cells(heads: Sequence[str], entry: Entry, now_ms: int) -> list[st
         "savepoints": ", ".join(entry.savepoints),
     }
     return [cells[head.removeprefix(text.RIGHT)] for head in heads]
+
+
+def describe_roll_back(plan: RollBackPlan) -> list[str]:
+    """How an output goes back, for people."""
+    head = (
+        f"the {plan.kind.value} output {plan.target} to batch {plan.batch_id}: "
+        f"from {plan.from_version or 'its present state'} to {plan.to_version or 'an empty one'}"
+    )
+    dropped = [f"{head}, dropping {line}" for line in plan.dropped] or [head]
+    return dropped + [f"{head}, dropping what somebody else wrote: {line}" for line in plan.others]
 
 
 def problem_record(problem: CheckpointError | None) -> dict[str, str | None]:

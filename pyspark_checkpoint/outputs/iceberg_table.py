@@ -59,6 +59,19 @@ class IcebergOutput(Output):
             raise self._damaged("its metadata lacks a field") from None
         return OutputPosition(None, version)
 
+    def ancestors(self) -> tuple[int, ...]:
+        """The current snapshot and those before it that the metadata still has, newest first."""
+        metadata = self._current() or {}
+        try:
+            before = {each["snapshot-id"]: each.get("parent-snapshot-id") for each in metadata["snapshots"]}
+        except (KeyError, TypeError, AttributeError):
+            return ()
+        found, number = list[int](), metadata.get("current-snapshot-id")
+        while number is not None and number in before and number not in found:
+            found.append(number)
+            number = before[number]
+        return tuple(found)
+
     def _current(self) -> dict[str, Any] | None:
         files: dict[int, str] = {}
         for info in self._store.list(METADATA):

@@ -55,6 +55,7 @@ class RunningQuery:
     output_mode: str
     sink: str
     is_micro_batch: bool
+    iceberg_location: str = ""
 
 
 def find_running_query(spark: SparkSession, query_id: str) -> RunningQuery | None:
@@ -68,10 +69,21 @@ def find_running_query(spark: SparkSession, query_id: str) -> RunningQuery | Non
             output_mode=str(execution.outputMode().toString()),
             sink=str(execution.sink().toString()),
             is_micro_batch=execution.getClass().getSimpleName() == "MicroBatchExecution",
+            iceberg_location=_iceberg_location(execution.sink()),
         )
     except Py4JError as error:
         text = "this Spark does not say where a query's checkpoint location is"
         raise Unsupported(text, hint=_CLASSIC_HINT) from error
+
+
+def _iceberg_location(sink: Any) -> str:
+    """Where the table of a sink lies, if it is one of Iceberg: it describes itself by its name alone."""
+    if not str(sink.getClass().getName()).startswith("org.apache.iceberg.spark."):
+        return ""
+    try:
+        return str(sink.table().location())
+    except Py4JError:
+        return ""
 
 
 def stop_query(spark: SparkSession, query_id: str) -> None:

@@ -159,7 +159,7 @@ def test_who_accepts_the_loss_can_say_so(
     with caplog.at_level(logging.WARNING):
         assert restore(url, str(tmp_path / "fresh"), sink="warn").batch_id == 2
     assert "drop batch 3" in caplog.text
-    with pytest.raises(SettingsError, match="choose fail or warn"):
+    with pytest.raises(SettingsError, match="choose one of fail, rollback, warn"):
         restore(url, str(tmp_path / "other"), sink="never")
 
 

@@ -93,7 +93,7 @@ def _facts(manifest: CheckpointManifest, entry: Entry, now_ms: int) -> Iterator[
         keys = ", ".join(manifest.table.keys) or "none"
         yield "table", f"{manifest.table.mode.value}, keys: {keys}"
     for sink in manifest.sinks:
-        yield "sink", " ".join(filter(None, (sink.kind, sink.target, sink.native_version)))
+        yield "sink", " ".join(filter(None, (sink.kind, sink.target, sink.location, sink.native_version)))
     yield "key", manifest.encryption_key_id or ""
 
 
