@@ -8,18 +8,20 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any
 
 from pyspark_checkpoint.cli import exits, text
-from pyspark_checkpoint.cli.arguments import Address, address_of
+from pyspark_checkpoint.cli.arguments import Address, address_of, parse_options
 from pyspark_checkpoint.cli.console import Console, error_line
 from pyspark_checkpoint.errors import CheckpointError, FormatError, NoCheckpoint, RefusedError
 from pyspark_checkpoint.format.manifest import CheckpointManifest, ConnectorCheckpoint
+from pyspark_checkpoint.format.manifest_parts import SinkRecord
 from pyspark_checkpoint.history import lookup
 from pyspark_checkpoint.history.checkpoint_store import CheckpointStore
 from pyspark_checkpoint.history.manifest_diff import flatten_offsets
 from pyspark_checkpoint.history.overview import Entry
+from pyspark_checkpoint.inputs.recovery_window import RecoveryWindow, WindowQuestion, ask_window
 from pyspark_checkpoint.outputs.output import RollBackPlan
 from pyspark_checkpoint.registry.queries import (
     QueryNames,
@@ -237,6 +239,7 @@ def checkpoint_record(entry: Entry) -> dict[str, Any]:
         "batch_watermark_ms": entry.batch_watermark_ms,
         "next_watermark_ms": entry.next_watermark_ms,
         "rollback_of": entry.rollback_of,
+        "outputs": [asdict(sink) for sink in entry.sinks],
         "problem": entry.problem,
     }
 
@@ -258,6 +261,66 @@ def checkpoint_cells(heads: Sequence[str], entry: Entry, now_ms: int) -> list[st
         "savepoints": ", ".join(entry.savepoints),
     }
     return [cells[head.removeprefix(text.RIGHT)] for head in heads]
+
+
+def find_recovery_window(
+    history: CheckpointStore, entries: Sequence[Entry], args: argparse.Namespace
+) -> RecoveryWindow | None:
+    """How far back the query of a history can go, if that was asked for."""
+    if not args.window:
+        return None
+    address = address_of(args)
+    options = parse_options(args.source_option)
+    question = WindowQuestion(address.url, address.options, args.sink_location, options)
+    return ask_window(history, entries, question)
+
+
+def window_record(window: RecoveryWindow | None) -> dict[str, Any] | None:
+    """The same for ``--json``."""
+    if window is None:
+        return None
+    return {
+        "oldest": window.oldest,
+        "newest": window.newest,
+        "pinned": list(window.pinned),
+        "limits": list(window.limits),
+        "unknown": list(window.unknown),
+    }
+
+
+def window_lines(window: RecoveryWindow) -> Iterator[str]:
+    """The same for people."""
+    if window.oldest is None:
+        yield "no checkpoint can be gone back to with its input and output"
+    else:
+        pinned = f", and to {', '.join(map(str, window.pinned))}" if window.pinned else ""
+        yield f"can go back to every checkpoint from {window.oldest} to {window.newest}{pinned}"
+    yield from (f"before that: {limit}" for limit in window.limits)
+    yield from (f"not known: {unknown}" for unknown in window.unknown)
+
+
+def output_rows(sinks: Sequence[SinkRecord]) -> list[tuple[str, str, str, str]]:
+    """Where the rows of a checkpoint's batch went: kind, place, batch, and what the output calls that."""
+    return [
+        (
+            sink.kind,
+            " ".join(filter(None, (sink.target, sink.location))),
+            "" if sink.batch_id is None else str(sink.batch_id),
+            sink.native_version,
+        )
+        for sink in sinks
+    ]
+
+
+def output_line(row: tuple[str, str, str, str]) -> str:
+    """One of these rows as a sentence's end."""
+    kind, place, batch, version = row
+    batch = f"batch {batch}" if batch else ""
+    told = ", ".join(filter(None, (batch, f"version {version}" if version else "")))
+    return f"{kind} {place}".strip() + (f": {told}" if told else "")
+
+
+OUTPUT_HEADS = ("output", "place", ">batch", "version")
 
 
 def describe_roll_back(plan: RollBackPlan) -> list[str]:
