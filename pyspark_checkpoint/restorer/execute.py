@@ -10,7 +10,7 @@ is resumed by repeating it, of several processes that do so by one; a location t
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import groupby
 
 from pyspark_checkpoint.format.manifest import CheckpointManifest
@@ -170,11 +170,21 @@ class Restore:
                 self._writer.write(path, data)
             self._writer.sync()
 
-    def finish(self) -> None:
-        """Write ``commits`` and take the mark away. What a killed restore has left goes before it."""
+    def prove(self) -> None:
+        """Read and verify every byte that the restore would write. Changes nothing."""
+        for group in _groups(self.plan.files):
+            self._reader.read_many(
+                [WantedArtifact(file.ref, *self._owners.get(file.path, ("", -1))) for file in group]
+            )
+
+    def finish(self, moved_to: CheckpointLocation | None = None) -> None:
+        """Write ``commits`` and take the mark away. What a killed restore has left goes before it.
+
+        ``moved_to``: where the location is by now, if it was renamed; its ``commits`` were written before.
+        """
         self.write_commits()
         if self._lock is not None:
-            self._lock.release()
+            replace(self._lock, location=moved_to or self._location).release()
 
     def undo(self) -> None:
         """Remove what was written, because the checkpoint turned out to be damaged; the mark goes last."""
