@@ -12,7 +12,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from pyspark_checkpoint.cli import exits, text
-from pyspark_checkpoint.cli.arguments import Address, address_of, parse_options
+from pyspark_checkpoint.cli.arguments import Address, address_of
 from pyspark_checkpoint.cli.console import Console, error_line
 from pyspark_checkpoint.errors import CheckpointError, FormatError, NoCheckpoint, RefusedError
 from pyspark_checkpoint.format.manifest import CheckpointManifest, ConnectorCheckpoint
@@ -21,7 +21,6 @@ from pyspark_checkpoint.history import lookup
 from pyspark_checkpoint.history.checkpoint_store import CheckpointStore
 from pyspark_checkpoint.history.manifest_diff import flatten_offsets
 from pyspark_checkpoint.history.overview import Entry
-from pyspark_checkpoint.inputs.recovery_window import RecoveryWindow, WindowQuestion, ask_window
 from pyspark_checkpoint.outputs.output import RollBackPlan
 from pyspark_checkpoint.registry.queries import (
     QueryNames,
@@ -261,42 +260,6 @@ def checkpoint_cells(heads: Sequence[str], entry: Entry, now_ms: int) -> list[st
         "savepoints": ", ".join(entry.savepoints),
     }
     return [cells[head.removeprefix(text.RIGHT)] for head in heads]
-
-
-def find_recovery_window(
-    history: CheckpointStore, entries: Sequence[Entry], args: argparse.Namespace
-) -> RecoveryWindow | None:
-    """How far back the query of a history can go, if that was asked for."""
-    if not args.window:
-        return None
-    address = address_of(args)
-    options = parse_options(args.source_option)
-    question = WindowQuestion(address.url, address.options, args.sink_location, options)
-    return ask_window(history, entries, question)
-
-
-def window_record(window: RecoveryWindow | None) -> dict[str, Any] | None:
-    """The same for ``--json``."""
-    if window is None:
-        return None
-    return {
-        "oldest": window.oldest,
-        "newest": window.newest,
-        "pinned": list(window.pinned),
-        "limits": list(window.limits),
-        "unknown": list(window.unknown),
-    }
-
-
-def window_lines(window: RecoveryWindow) -> Iterator[str]:
-    """The same for people."""
-    if window.oldest is None:
-        yield "no checkpoint can be gone back to with its input and output"
-    else:
-        pinned = f", and to {', '.join(map(str, window.pinned))}" if window.pinned else ""
-        yield f"can go back to every checkpoint from {window.oldest} to {window.newest}{pinned}"
-    yield from (f"before that: {limit}" for limit in window.limits)
-    yield from (f"not known: {unknown}" for unknown in window.unknown)
 
 
 def output_rows(sinks: Sequence[SinkRecord]) -> list[tuple[str, str, str, str]]:

@@ -15,7 +15,8 @@ from statistics import median
 
 from pyspark_checkpoint import __version__
 from pyspark_checkpoint.cli import text
-from pyspark_checkpoint.cli.histories import OUTPUT_HEADS, output_rows, source_rows, window_lines
+from pyspark_checkpoint.cli.histories import OUTPUT_HEADS, output_rows, source_rows
+from pyspark_checkpoint.cli.windows import window_lines
 from pyspark_checkpoint.format.manifest import ConnectorCheckpoint
 from pyspark_checkpoint.history.overview import (
     Entry,

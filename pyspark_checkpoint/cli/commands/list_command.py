@@ -21,15 +21,14 @@ from pyspark_checkpoint.cli.histories import (
     checkpoint_cells,
     checkpoint_record,
     find_queries,
-    find_recovery_window,
     iter_queries,
     open_history,
     output_line,
     output_rows,
     problem_kind,
     problem_record,
-    window_lines,
 )
+from pyspark_checkpoint.cli.windows import find_recovery_window, window_lines
 from pyspark_checkpoint.errors import CheckpointError, FormatError, SettingsError
 from pyspark_checkpoint.history.overview import Entry, Overview
 from pyspark_checkpoint.inputs.recovery_window import RecoveryWindow

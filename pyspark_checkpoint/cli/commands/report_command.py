@@ -22,12 +22,11 @@ from pyspark_checkpoint.cli.histories import (
     Query,
     checkpoint_record,
     find_queries,
-    find_recovery_window,
     iter_queries,
     open_history,
-    window_record,
 )
 from pyspark_checkpoint.cli.report_page import Chapter, page
+from pyspark_checkpoint.cli.windows import find_recovery_window, window_record
 from pyspark_checkpoint.errors import CheckpointError, SettingsError
 from pyspark_checkpoint.format.manifest import ConnectorCheckpoint
 from pyspark_checkpoint.history.checkpoint_store import CheckpointStore

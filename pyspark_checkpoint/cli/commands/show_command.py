@@ -13,13 +13,11 @@ from pyspark_checkpoint.cli.histories import (
     OUTPUT_HEADS,
     REFERENCE,
     chosen_manifest,
-    find_recovery_window,
     open_history,
     output_rows,
     source_rows,
-    window_lines,
-    window_record,
 )
+from pyspark_checkpoint.cli.windows import find_recovery_window, window_lines, window_record
 from pyspark_checkpoint.format.manifest import CheckpointManifest, OperatorSnapshotEntry
 from pyspark_checkpoint.format.manifest_codec import manifest_fields
 from pyspark_checkpoint.history.overview import Entry, entry_of
