@@ -64,6 +64,7 @@ def last_of(args: argparse.Namespace) -> int | None:
 def add_sink_location(parser: argparse.ArgumentParser) -> None:
     """How the query's output is reached."""
     parser.add_argument("--sink-location", metavar="PLACE", help="where the output is, if it was moved")
+    add_options(parser, "--conf", "start Spark with this conf, for the catalog of an Iceberg table")
 
 
 def add_output(parser: argparse.ArgumentParser) -> None:
