@@ -1,4 +1,4 @@
-"""The recovery window of a history, asked with the arguments of a command, for people and for ``--json``."""
+"""The recovery window of a history as commands ask for it, for people and for ``--json``."""
 
 from __future__ import annotations
 
