@@ -89,7 +89,10 @@ def _added(log: DeltaLog, first: int, index: int) -> list[str]:
 
 def ask_iceberg(fields: Mapping[str, int], table: IcebergOutput) -> tuple[InputState, str]:
     """Look for the snapshot at which an Iceberg source stands among those of the current one."""
-    return decide_iceberg(fields["snapshot_id"], table.ancestors())
+    ancestors = table.ancestors()
+    if ancestors is None:
+        return InputState.UNKNOWN, "which metadata of the table is the current one is known to its catalog"
+    return decide_iceberg(fields["snapshot_id"], ancestors)
 
 
 def decide_iceberg(snapshot: int, ancestors: Iterable[int]) -> tuple[InputState, str]:
