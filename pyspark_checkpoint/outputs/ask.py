@@ -202,6 +202,13 @@ class OutputQuestion:
         first = batch_id + 1
         lost = f"batch {first}" if first == newest else f"batches {first} to {newest}"
         after = f"after batch {batch_id}" if batch_id >= 0 else "from its first batch"
+        if resumption.is_clone:
+            return Diverged(
+                f"the {output} has batch {newest} of query {resumption.query_id}, and a clone would go on "
+                f"{after}: the rows of {lost} would be there twice, or be dropped by number",
+                hint="let the clone write to another target, and say so with sink=warn (--sink warn), or "
+                f"restore a checkpoint of batch {newest}",
+            )
         return Diverged(
             f"the {output} has batch {newest} of this query, and the query would go on {after}: the output "
             f"would drop {lost} by number, whatever rows are in it",

@@ -359,12 +359,13 @@ class PreparedRestore:
             manifest, query_id=query_id, point=point, commit=commit, with_planned=partitions is None
         )
         resumption = Resumption(
-            files.query_id,
+            manifest.query.id,
             files.done_batch,
             is_planned=files.planned_batch is not None,
             is_stateful=any(entry.kind == STATE_KIND for entry in manifest.operators.values()),
             state_format=1 if manifest.query.conf.get(FORMAT, "1") == "1" else 2,
             goes_back=not request.is_latest,
+            is_clone=request.clone,
         )
         outputs = request.output_question().plan(
             manifest.sinks, resumption, _find_replayed(history, manifest, request)
