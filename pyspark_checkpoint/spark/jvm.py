@@ -36,6 +36,13 @@ from pyspark_checkpoint.errors import (
 _STOP_SECONDS = 60.0
 _HADOOP = ("fs.", "google.")
 _DOOR = "io.github.pysparkcheckpoint.plugin.SideDoor"
+_NO_ICEBERG_TABLE = (
+    "NoSuchTableException",
+    "NoSuchNamespaceException",
+    "CatalogNotFoundException",
+    "AnalysisException",  # the first part of the name is no catalog of the session
+    "IllegalArgumentException",  # the table is of another format
+)
 _MAIN, _FOR_EVER_MS = "main", (1 << 63) - 1
 _CONNECT = "pyspark.sql.connect."
 _CLASSIC_HINT = "use Spark 4.1 to 4.3 with a classic session; under Connect, the plugin on the server"
@@ -391,7 +398,7 @@ def _iceberg_errors(name: str) -> Iterator[None]:
 
 
 def _iceberg_error(name: str, kind: str) -> CheckpointError:
-    if kind in ("NoSuchTableException", "NoSuchNamespaceException", "CatalogNotFoundException"):
+    if kind in _NO_ICEBERG_TABLE:
         return NotFound(
             f"the session's catalogs have no Iceberg table {name}",
             hint="give Spark's confs of its catalog (spark.sql.catalog.NAME...)",
