@@ -14,6 +14,7 @@ from typing import Any, Protocol, cast
 from py4j.java_gateway import JavaClass
 from py4j.protocol import Py4JError, Py4JJavaError
 from pyspark import SparkConf, SparkContext
+from pyspark.errors import PySparkException
 from pyspark.java_gateway import launch_gateway
 from pyspark.sql import SparkSession
 from pyspark.sql.streaming.listener import JStreamingQueryListener
@@ -392,6 +393,8 @@ def _iceberg_errors(name: str) -> Iterator[None]:
         yield
     except Py4JJavaError as error:
         raise _iceberg_error(name, str(error.java_exception.getClass().getSimpleName())) from None
+    except PySparkException as error:  # PySpark makes such of the JVM's own
+        raise _iceberg_error(name, type(error).__name__) from None
     except Py4JError:
         text = f"Iceberg table {name}: the driver's JVM does not answer as Iceberg does"
         raise Unavailable(text, hint="look at the driver's log; use Iceberg 1.4 or newer") from None

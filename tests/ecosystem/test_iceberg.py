@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import json
+import subprocess
+from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tests.ecosystem.kit import drive, set_up, spark_jars
+from tests.ecosystem.kit import PYTHON, ROOT, drive, set_up, spark_jars
 from tests.support.servers.hadoop import build_jar
 
 pytestmark = pytest.mark.spark
@@ -17,6 +20,10 @@ def cases(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     """What each case of ``iceberg_app`` says in the end."""
     set_up()
     home = tmp_path_factory.mktemp("iceberg")
+    return {"home": home, **_drive(home)}
+
+
+def _drive(home: Path) -> dict[str, Any]:
     catalog = "spark.sql.catalog.books"
     return drive(
         "tests.ecosystem.iceberg_app",
@@ -80,6 +87,31 @@ def test_a_rewind_with_the_session_takes_query_and_table_back(cases: dict[str, A
     assert [line.partition(":")[0] for line in case["rolled_back"][0]] == ["batch 3", "batch 2"]
     assert case["after"] == 1
     assert case["found"] == case["wanted"]
+
+
+def test_the_command_finds_the_table_by_confs_of_its_own(cases: dict[str, Any]) -> None:
+    """A catalog of files, which only Spark knows; the table is asked, and nothing is changed."""
+    url, catalog = str(cases["home"] / "rewound" / "checkpoints"), "spark.sql.catalog.lake"
+    confs = {
+        "spark.jars": ",".join(map(str, spark_jars())),
+        catalog: "org.apache.iceberg.spark.SparkCatalog",
+        f"{catalog}.type": "hadoop",
+        f"{catalog}.warehouse": str(cases["home"] / "warehouse"),
+    }
+    said = [part for name, value in confs.items() for part in ("--conf", f"{name}={value}")]
+    command = [str(PYTHON), "-m", "pyspark_checkpoint", "rewind", url, "--query", "rewound", "--epoch", "0"]
+    done = subprocess.run(
+        [*command, "--dry-run", "--json", *said],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr[-3000:]
+    (plan,) = json.loads(done.stdout)["roll_backs"]
+    assert (plan["target"], plan["batch_id"]) == ("lake.db.rewound", 0)
+    assert [line.partition(":")[0] for line in plan["dropped"]] == ["batch 2", "batch 1"]
 
 
 def test_a_table_that_no_catalog_has_is_not_found(cases: dict[str, Any]) -> None:
