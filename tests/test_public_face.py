@@ -45,6 +45,7 @@ FRONT_DOORS = (
     pyspark_checkpoint.idempotent_options,
     pyspark_checkpoint.preflight,
     pyspark_checkpoint.restore,
+    pyspark_checkpoint.rewind,
     pyspark_checkpoint.savepoint,
 )
 

@@ -34,13 +34,15 @@ class Resumption:
     """Where a query goes on, and with what in hand.
 
     Attributes:
-        query_id: The id under which it goes on.
+        query_id: The id under which outputs know it.
         done_batch: The newest batch that it takes for done; -1: none.
         is_planned: Whether the offsets of the batch after it are known, with the log entries of sources.
         is_stateful: Whether the query has state.
         has_next_state: Whether the state of the batch after it is there too.
         state_format: Spark's version of the state's format.
         goes_back: Whether somebody chose the batch: what came after it is not wanted.
+        is_clone: Whether it goes on under another id, by which no output knows it: nothing is dropped, and
+            what the output has of ``query_id``, whose clone it is, comes twice.
     """
 
     query_id: str
@@ -50,10 +52,11 @@ class Resumption:
     has_next_state: bool = False
     state_format: int = 1
     goes_back: bool = False
+    is_clone: bool = False
 
     def repeats(self, batch_id: int, *, runs_skipped_batches: bool) -> bool:
         """Whether an output that has ``batch_id`` may drop it without a loss: it is the same batch."""
-        if batch_id != self.done_batch + 1 or not self.is_planned:
+        if self.is_clone or batch_id != self.done_batch + 1 or not self.is_planned:
             return False
         keeps_state = self.has_next_state and self.state_format == 1
         return runs_skipped_batches or not self.is_stateful or keeps_state

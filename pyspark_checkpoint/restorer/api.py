@@ -31,7 +31,10 @@ from pyspark_checkpoint.history.savepoint import Savepoint
 from pyspark_checkpoint.outputs.ask import OutputQuestion, replayed_offsets
 from pyspark_checkpoint.outputs.ckpt_sink import LinkedSink
 from pyspark_checkpoint.outputs.decide import FAIL, ROLLBACK, Resumption
+from pyspark_checkpoint.outputs.iceberg_table import FindTable
 from pyspark_checkpoint.outputs.output import RollBackPlan
+from pyspark_checkpoint.outputs.pins import pin_outputs
+from pyspark_checkpoint.outputs.pyiceberg_table import find_pyiceberg_table
 from pyspark_checkpoint.registry.queries import plain_options, resolve_root
 from pyspark_checkpoint.restorer.execute import Progress, Restore, RestoreReport, Spread
 from pyspark_checkpoint.restorer.lock import find_interrupted
@@ -71,6 +74,8 @@ class RestoreRequest:
     options: Mapping[str, str] | None = field(default=None, repr=False)
     location_options: Mapping[str, str] | None = field(default=None, repr=False)
     sink_options: Mapping[str, str] | None = field(default=None, repr=False)
+    tables: FindTable = field(default=find_pyiceberg_table, repr=False)
+    """How an Iceberg table of a catalog is found: ``with_session`` has the catalogs of a session too."""
 
     def __post_init__(self) -> None:
         if sum((self.at != LATEST, self.epoch is not None, self.timestamp_ms is not None)) > 1:
@@ -94,7 +99,13 @@ class RestoreRequest:
     def output_question(self) -> OutputQuestion:
         """How the query's outputs are asked how far they are."""
         options = self.options if self.sink_options is None else self.sink_options
-        return OutputQuestion(self.url, self.sink, self.sink_location, options, self.drop_others)
+        return OutputQuestion(
+            self.url, self.sink, self.sink_location, options, self.drop_others, self.tables
+        )
+
+    def with_session(self, spark: SparkSession | None) -> RestoreRequest:
+        """The same request, by which an Iceberg table is found in the catalogs of a session, if any."""
+        return self if spark is None else replace(self, tables=find_tables(spark))
 
     @property
     def rolls_tables_back(self) -> bool:
@@ -113,21 +124,36 @@ class RestoreRequest:
         return LocationSpec(self.to, plain_options(options))
 
 
+def find_tables(spark: SparkSession | None) -> FindTable:
+    """How an Iceberg table of a catalog is found: with a session in its catalogs, and by pyiceberg."""
+    if spark is None:
+        return find_pyiceberg_table
+    from pyspark_checkpoint.spark.iceberg_catalog import session_tables  # noqa: PLC0415 - needs Spark
+
+    return session_tables(spark)
+
+
 def savepoint(
     url: str,
     name: str,
     *,
     query: str | None = None,
     at: int | str = LATEST,
+    sink_location: str | None = None,
+    spark: SparkSession | None = None,
     options: Mapping[str, str] | None = None,
 ) -> Savepoint:
     """Keep a checkpoint of a query under a name; retention never removes it.
+
+    Its outputs keep their batch too, as far as each can; the answer says so, or until when it can be had.
 
     Args:
         url: Where the checkpoints are: one query's history, or what several queries share.
         name: The savepoint's name. Repeating it for the same checkpoint changes nothing.
         query: Name or id of the query, if there are several below ``url``.
         at: A checkpoint's number, another savepoint's name, ``epoch=N`` or ``latest``.
+        sink_location: Where the output is, if it was moved or is known only by the name of a table.
+        spark: The session that has the catalog of an Iceberg table. Without it none is needed.
         options: Options of the store, and ``encryptionKeyFile``.
 
     Returns:
@@ -141,7 +167,10 @@ def savepoint(
     history = CheckpointStore.open(resolve_root(url, query, options), options)
     made = history.savepoint(name, None if at == LATEST else choose_number(history.store, at))
     seal_known(history, made.number, options, typed_url=url)
-    return made
+    kept = pin_outputs(
+        load_checkpoint(history, made.number), name, url, options, sink_location, tables=find_tables(spark)
+    )
+    return replace(made, outputs=tuple(map(str, kept)))
 
 
 def restore(
@@ -189,7 +218,8 @@ def restore(
         drop_others: Whether an output may go back although somebody else has committed to it since.
         partitions: Repartition the state to so many, by Spark (4.2 or newer, state in RocksDB).
         spark: The session that repartitions (by default the active one), writes large state from its
-            executors, and reaches locations on any file system of Hadoop. Without it none is needed.
+            executors, reaches locations on any file system of Hadoop, and has the catalogs of Iceberg
+            tables. Without it none is needed.
         options: Options of the store, and ``encryptionKeyFile``.
         location_options: Options of the location's store, if they are others.
         sink_options: Options of the table's store, if they are others.
@@ -238,8 +268,10 @@ def dry_run(request: RestoreRequest) -> RestorePlan:
             raise NoCheckpoint(f"{history.store.url} has no checkpoint", hint=_LIST)
         number = report.chosen_id
     else:
-        number = _choose(history, request)
-    prepared = _Prepared.of(history, _read(history, number), request, request.location().open())
+        number = choose_checkpoint(history, request)
+    prepared = PreparedRestore.of(
+        history, load_checkpoint(history, number), request, request.location().open()
+    )
     resumes = prepared.writer().check().resumes
     return replace(prepared.plan, newest_id=max(history.list_ids()), resumes=resumes)
 
@@ -252,6 +284,7 @@ def execute_restore(
     clock: Clock = SYSTEM_CLOCK,
 ) -> RestoreReport:
     """Do what a request asks for. See ``restore``, and the steps at the top of this file."""
+    request = request.with_session(spark)
     url = request.history_url()
     history, spec = CheckpointStore.open(url, request.options), request.location()
     side = SparkSide.find(spark, must_repartition=request.partitions is not None)
@@ -259,7 +292,7 @@ def execute_restore(
         spec = side.reach(spec)
     location, skipped = spec.open(), list[str]()
     for manifest in _candidates(history, request, skipped):
-        prepared = _Prepared.of(history, manifest, request, location, clock)
+        prepared = PreparedRestore.of(history, manifest, request, location, clock)
         plan = prepared.plan
         for note in plan.outputs.notes:
             _LOG.warning("%s", note)
@@ -293,7 +326,7 @@ def execute_restore(
 
 
 @dataclass(frozen=True, slots=True)
-class _Prepared:
+class PreparedRestore:
     """One checkpoint that may be restored, with what was found out about it."""
 
     request: RestoreRequest
@@ -312,7 +345,7 @@ class _Prepared:
         request: RestoreRequest,
         location: CheckpointLocation,
         clock: Clock = SYSTEM_CLOCK,
-    ) -> _Prepared:
+    ) -> PreparedRestore:
         """Ask the history, the table and the location, and plan. Refused is what cannot be done."""
         commit, point, partitions = find_commit(history, manifest), request.point, request.partitions
         if partitions is not None and needs_repartition(manifest, partitions, is_clone=request.clone):
@@ -326,18 +359,19 @@ class _Prepared:
             manifest, query_id=query_id, point=point, commit=commit, with_planned=partitions is None
         )
         resumption = Resumption(
-            files.query_id,
+            manifest.query.id,
             files.done_batch,
             is_planned=files.planned_batch is not None,
             is_stateful=any(entry.kind == STATE_KIND for entry in manifest.operators.values()),
             state_format=1 if manifest.query.conf.get(FORMAT, "1") == "1" else 2,
             goes_back=not request.is_latest,
+            is_clone=request.clone,
         )
         outputs = request.output_question().plan(
             manifest.sinks, resumption, _find_replayed(history, manifest, request)
         )
         plan = replace(files, partitions=partitions, table_target=target, outputs=outputs)
-        return _Prepared(request, history, manifest, location, sink, commit, plan, resumption)
+        return PreparedRestore(request, history, manifest, location, sink, commit, plan, resumption)
 
     def writer(self, spread: Spread | None = None) -> Restore:
         """What writes it."""
@@ -367,11 +401,13 @@ class _Prepared:
         return self.request.output_question().roll_back(self.manifest.sinks, self.resumption, check)
 
 
-def _choose(history: CheckpointStore, request: RestoreRequest) -> int:
+def choose_checkpoint(history: CheckpointStore, request: RestoreRequest) -> int:
+    """The number of the checkpoint that a request means."""
     return choose_number(history.store, request.at, epoch=request.epoch, timestamp_ms=request.timestamp_ms)
 
 
-def _read(history: CheckpointStore, number: int) -> CheckpointManifest:
+def load_checkpoint(history: CheckpointStore, number: int) -> CheckpointManifest:
+    """A checkpoint that must be there."""
     manifest = history.load_by_id(number)
     if manifest is None:
         raise NoCheckpoint(f"{history.store.url} has no checkpoint {number}", hint=_LIST)
@@ -386,7 +422,7 @@ def _candidates(
     The bytes of each are verified while they are restored, so that nothing is read twice.
     """
     if not request.is_latest:
-        yield _read(history, _choose(history, request))
+        yield load_checkpoint(history, choose_checkpoint(history, request))
         return
     lost = history.find_lost()
     if lost is not None:

@@ -10,13 +10,12 @@ is resumed by repeating it, of several processes that do so by one; a location t
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import groupby
 
 from pyspark_checkpoint.format.manifest import CheckpointManifest
 from pyspark_checkpoint.history.artifact_reader import ArtifactReader, WantedArtifact, stream_stored
 from pyspark_checkpoint.history.checkpoint_store import CheckpointStore
-from pyspark_checkpoint.history.parallel import iter_bounded
 from pyspark_checkpoint.outputs.idempotent import begin_lineage
 from pyspark_checkpoint.outputs.output import OutputKind, RollBackPlan
 from pyspark_checkpoint.restorer.file_writer import LocationWriter, location_writer
@@ -38,6 +37,7 @@ from pyspark_checkpoint.spark_files.names import LINEAGE
 from pyspark_checkpoint.spark_files.restore_points import RestorePoint
 from pyspark_checkpoint.spark_files.state_artifacts import state_owners
 from pyspark_checkpoint.store.base import CHUNK_BYTES, ObjectStore
+from pyspark_checkpoint.store.parallel import iter_bounded
 from pyspark_checkpoint.store.url import parse_store_url
 
 CONCURRENCY = 8
@@ -170,11 +170,21 @@ class Restore:
                 self._writer.write(path, data)
             self._writer.sync()
 
-    def finish(self) -> None:
-        """Write ``commits`` and take the mark away. What a killed restore has left goes before it."""
+    def prove(self) -> None:
+        """Read and verify every byte that the restore would write. Changes nothing."""
+        for group in _groups(self.plan.files):
+            self._reader.read_many(
+                [WantedArtifact(file.ref, *self._owners.get(file.path, ("", -1))) for file in group]
+            )
+
+    def finish(self, moved_to: CheckpointLocation | None = None) -> None:
+        """Write ``commits`` and take the mark away. What a killed restore has left goes before it.
+
+        ``moved_to``: where the location is by now, if it was renamed; its ``commits`` were written before.
+        """
         self.write_commits()
         if self._lock is not None:
-            self._lock.release()
+            replace(self._lock, location=moved_to or self._location).release()
 
     def undo(self) -> None:
         """Remove what was written, because the checkpoint turned out to be damaged; the mark goes last."""
