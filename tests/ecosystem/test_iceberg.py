@@ -9,8 +9,7 @@ from typing import Any
 
 import pytest
 
-from tests.ecosystem.kit import PYTHON, ROOT, drive, set_up, spark_jars
-from tests.support.servers.hadoop import build_jar
+from tests.ecosystem.kit import PYTHON, ROOT, run_driver, set_up, spark_jars
 
 pytestmark = pytest.mark.spark
 
@@ -25,11 +24,10 @@ def cases(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
 
 def _drive(home: Path) -> dict[str, Any]:
     catalog = "spark.sql.catalog.books"
-    return drive(
+    lines = run_driver(
         "tests.ecosystem.iceberg_app",
         {
             "directory": str(home),
-            "jars": [str(path) for path in (*spark_jars(), build_jar())],
             "conf": {
                 catalog: "org.apache.iceberg.spark.SparkCatalog",
                 f"{catalog}.type": "jdbc",
@@ -39,6 +37,8 @@ def _drive(home: Path) -> dict[str, Any]:
             },
         },
     )
+    answer: dict[str, Any] = json.loads(lines[-1])
+    return answer
 
 
 @pytest.mark.parametrize("name", ["stateless", "stateful", "jdbc", "rewritten"])
