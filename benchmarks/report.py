@@ -85,11 +85,12 @@ PEERS_INTRODUCTION = """\
 # ckpt-sink beside Iceberg and Delta Lake
 
 `make bench-peers` measures what is missing here, case by case, and writes this page from
-`benchmarks/results/peers-*.json`. `benchmarks/peers.py` says how. Spark 4.1.1 is the newest that both have
-connectors for: Iceberg 1.11.0, Delta Lake 4.1.0, Hadoop 3.4.2. The sides of a case run in turns in one
-session with two slots; tables are on an S3 server behind a proxy that adds 20 ms to every request, checkpoint locations on disk. Each side has its defaults;
-Delta also with two partitions for its snapshots, which is fair on two cores. Iceberg has a hadoop catalog.
-Upserts replace every key of the table in every batch. What counts are ratios of one case.
+`benchmarks/results/peers-*.json`. `benchmarks/peers.py` says how. Spark 4.1.1 is the newest that both
+have connectors for: Iceberg 1.11.0, Delta Lake 4.1.0, Hadoop 3.4.2. The sides of a case run in turns in
+one session with two slots; tables are on an S3 server behind a proxy that adds 20 ms to every request,
+checkpoint locations on disk. Each side has its defaults; Delta also with two partitions for its
+snapshots, which is fair on two cores. Iceberg has a hadoop catalog. Upserts replace every key of the
+table in every batch. What counts are ratios of one case.
 """
 QUERIES = """\
 `lag` is the time from Spark's commit until the listener's checkpoint is durable; `PUTs` are those of a
