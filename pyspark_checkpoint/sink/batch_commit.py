@@ -110,7 +110,7 @@ def _plan_on(
         refs = chain(chain.from_iterable(plan.chains.values()), held)
         keys = {ref.data_key_id for ref in refs if ref.data_key_id}
         plan = replace(plan, cipher=opened.cipher.task_cipher(sorted(keys)))
-    return plan if plan.state is None else replace(plan, state=plan.state.packed())
+    return plan
 
 
 def _find_claimant(

@@ -15,6 +15,7 @@ from pyspark_checkpoint.capture.upload_plan import KnownFile
 from pyspark_checkpoint.clock import SYSTEM_CLOCK
 from pyspark_checkpoint.crypto.keyring import find_key_ring, load_key_ring
 from pyspark_checkpoint.errors import FormatError
+from pyspark_checkpoint.format.artifact import ArtifactRef
 from pyspark_checkpoint.format.envelope import Mac
 from pyspark_checkpoint.format.manifest import CheckpointManifest, QueryInfo
 from pyspark_checkpoint.history.control import ensure_control, find_control_or_new
@@ -34,6 +35,7 @@ from pyspark_checkpoint.store.probe import require_conditional_writes
 _T = TypeVar("_T")
 _MAX_CACHED = 64
 _MAX_CLIMB = 8
+_RECENT_BYTES = 64 * 1024 * 1024
 _Key = tuple[object, ...]
 
 
@@ -103,6 +105,25 @@ class LastCommit:
     """Spark's small files, by path."""
 
 
+class RecentArtifacts:
+    """The newest small artifacts of a table, which compaction reads again soon."""
+
+    def __init__(self) -> None:
+        self._bytes: dict[ArtifactRef, bytes] = {}
+        self._total = 0
+
+    def find(self, ref: ArtifactRef) -> bytes | None:
+        """The bytes of an artifact, None if they are not remembered."""
+        return self._bytes.get(ref)
+
+    def put(self, ref: ArtifactRef, data: bytes) -> None:
+        """Remember an artifact; the oldest ones go if there are too many."""
+        self._total += len(data) - len(self._bytes.pop(ref, b""))
+        self._bytes[ref] = data
+        while self._total > _RECENT_BYTES:
+            self._total -= len(self._bytes.pop(next(iter(self._bytes))))
+
+
 class WorkerCache:
     """Everything that a Python worker remembers from one batch to the next. ``CACHE`` is the only one."""
 
@@ -117,6 +138,8 @@ class WorkerCache:
         self.locations: ProcessCache[OpenLocation] = ProcessCache()
         self.readable: ProcessCache[bool] = ProcessCache()
         """The checkpoint locations that could be read."""
+        self.recent: ProcessCache[RecentArtifacts] = ProcessCache()
+        """What the driver has written or read for tasks without Python, by table."""
         self.last_commits: ProcessCache[LastCommit] = ProcessCache()
         """By run and checkpoint location."""
         self.warnings: ProcessCache[bool] = ProcessCache()
