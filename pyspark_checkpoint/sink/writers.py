@@ -22,6 +22,7 @@ from pyspark_checkpoint.sink.query import TaskFacts, task_facts
 from pyspark_checkpoint.sink.table_options import WriteOptions
 from pyspark_checkpoint.sink.task import SinkTask, StagedPartition
 from pyspark_checkpoint.sink.worker_cache import open_store
+from pyspark_checkpoint.sink.worker_tuning import settle_worker
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -52,6 +53,7 @@ class StreamWriter(DataSourceStreamArrowWriter, WriterCommitMessage):
         plan = next((m._plan for m in messages if isinstance(m, StreamWriter)), None)
         of_tasks = [m for m in messages if not isinstance(m, StreamWriter)]
         commit_batch(self._options, run_inline(self._options, plan, of_tasks))
+        settle_worker()
 
     def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
         """Do nothing: what was staged is not in the table, and another attempt may be under way."""
@@ -83,7 +85,9 @@ def _write(
     if plan is None:
         raise Unsupported("a task was started without the plan of its batch", hint=_REPORT)
     store = open_store(options.shared)
-    return SinkTask(plan, current_task(), store, options.compression, SYSTEM_CLOCK).run(iterator)
+    staged = SinkTask(plan, current_task(), store, options.compression, SYSTEM_CLOCK).run(iterator)
+    settle_worker()
+    return staged
 
 
 def current_task() -> TaskFacts:
