@@ -20,9 +20,9 @@ KILLS ?= 50
 LANES ?= 2
 ROUNDS ?= 20
 BENCH ?=
-BENCH_PARTS := side-by-side file-manager listener-cost purging two-drivers restore growth by-hand cold-start
+BENCH_PARTS := side-by-side file-manager listener-cost purging two-drivers restore growth by-hand cold-start stores commit sink coordinated peers
 
-.PHONY: help setup check format test unit test-integration test-crash test-ecosystem test-spark test-spark-quick demo jar wheel simulate soak bench bench-quick bench-report $(BENCH_PARTS:%=bench-%) bench-stores bench-commit bench-sink bench-coordinated bench-capture clean
+.PHONY: help setup check format test unit test-integration test-crash test-ecosystem test-spark test-spark-quick demo jar wheel simulate soak bench bench-quick bench-report $(BENCH_PARTS:%=bench-%) bench-capture clean
 
 help: ## List the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sort | awk -F ':.*## ' '{printf "  %-20s %s\n", $$1, $$2}'
@@ -140,20 +140,23 @@ bench-by-hand: setup jar ## Checkpoints of running queries copied by rclone, and
 bench-cold-start: setup jar ## Seconds to the first finished batch, from S3 and from disk
 	$(PY) -m benchmarks.cold_start $(BENCH)
 
-bench-stores: setup ## Requests/s and MB/s of each store beside its bare SDK
-	$(PY) -m benchmarks.bench_stores
+bench-stores: setup ## Each store beside its bare SDK: milliseconds a request
+	$(PY) -m benchmarks.stores --rounds 15 --sizes 10KB,1MB,100MB $(BENCH)
 
 bench-commit: setup ## Requests and time of a commit, verify and recovery beside plain hashing
-	$(PY) -m benchmarks.bench_commit
+	$(PY) -m benchmarks.commit $(BENCH)
 
 bench-file-manager: setup jar ## Spark's own checkpoint on S3: stock, tuned and ours
 	$(PY) -m benchmarks.file_manager $(BENCH)
 
 bench-sink: setup jar ## The sink beside an empty sink and Spark's file sink
-	$(PY) -m benchmarks.bench_sink
+	$(PY) -m benchmarks.sink $(BENCH)
 
 bench-coordinated: setup jar ## Batch time with Spark's state in the commit, against rows only
-	$(PY) -m benchmarks.bench_coordinated
+	$(PY) -m benchmarks.coordinated $(BENCH)
+
+bench-peers: setup jar ## ckpt-sink beside Iceberg and Delta on Spark 4.1.1; goes on where it was ended
+	$(PY) -m benchmarks.peers $(BENCH)
 
 bench-capture: setup jar ## On local disk: a query with and without the listener; restores beside a plain download
 	$(PY) -m benchmarks.listener_cost --results .test-results/bench --store file --queries total --partitions 2 --delays 0 --rounds 4 --batches 12 $(BENCH)

@@ -11,15 +11,17 @@ from __future__ import annotations
 
 import os
 import re
+import statistics
 import subprocess
-import sys
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from benchmarks.frame import Argument, Copied, Part, Settings, tell
+from benchmarks.frame import Argument, Part, Settings, Side, tell
 from benchmarks.lab import Lab, Load, open_lab, query_spec, wait_for
+from benchmarks.report import run_and_show
 from benchmarks.two_drivers import wrong_batches
 from pyspark_checkpoint import restore
 from tests.support.drivers import outcome as outcomes
@@ -28,7 +30,7 @@ from tests.support.drivers.queries import QuerySpec
 from tests.support.servers.proxy import FaultProxy
 from tests.support.servers.s3 import ACCESS_KEY, REGION, SECRET_KEY, binary
 
-GOES_ON, WRONG, NO_START, ANEW = "goes on", "wrong results", "does not start", "begins anew"
+GOES_ON, WRONG, NO_START, ANEW = "goes on", "has wrong results", "does not start", "begins at batch 0"
 MORE_BATCHES = 3
 REMOTE = "bench"
 """What comes before the bucket: ``bench:bucket/path``."""
@@ -68,8 +70,8 @@ class Copy:
     location: str
     how: str
     done: Done
-    sizes: tuple[int, int, int]
-    """Requests, bytes, objects."""
+    sizes: tuple[int, float, int]
+    """Requests, megabytes, objects."""
 
 
 def copy_by_rclone(lab: Lab, proxy: FaultProxy, spec: QuerySpec, name: str) -> Copy:
@@ -85,7 +87,7 @@ def copy_by_rclone(lab: Lab, proxy: FaultProxy, spec: QuerySpec, name: str) -> C
     found = [one["Size"] for page in pages for one in page.get("Contents", [])]
     client.close()
     how = "rclone copy, local disk to S3" if on_disk else "rclone copy, S3 to S3"
-    return Copy(f"s3a://{bucket}/{name}", how, done, (requests, sum(found), len(found)))
+    return Copy(f"s3a://{bucket}/{name}", how, done, (requests, sum(found) / 1e6, len(found)))
 
 
 def copy_by_restore(lab: Lab, proxy: FaultProxy, spec: QuerySpec, name: str) -> Copy:
@@ -97,34 +99,30 @@ def copy_by_restore(lab: Lab, proxy: FaultProxy, spec: QuerySpec, name: str) -> 
     restore(spec.listen, str(to), query=spec.name, clone=True, options=options)
     done = Done(time.monotonic() - began)
     found = [path.stat().st_size for path in to.rglob("*") if path.is_file()]
-    sizes = (len(proxy.requests), sum(found), len(found))
+    sizes = (len(proxy.requests), sum(found) / 1e6, len(found))
     return Copy(f"file://{to}", "ours: restore of the newest checkpoint", done, sizes)
 
 
-def try_copy(driver: Driver, spec: QuerySpec, copy: Copy, name: str) -> Copied:
-    """Start the query on a copy, and compare what it makes."""
+def try_copy(driver: Driver, spec: QuerySpec, copy: Copy, name: str) -> list[str]:
+    """Start the query on a copy, and say what it makes."""
     results = Path(spec.results).with_name(name)
     other = replace(spec, name=name, location=copy.location, results=str(results), listen="")
     try:
         driver.start(other)
         wait_for(driver, name, MORE_BATCHES, 120)
         driver.call("stop", 120, name=name)
-        outcome, detail = judge(sorted(outcomes.batches(other)), wrong_batches(other))
+        outcome = judge(sorted(outcomes.batches(other)), wrong_batches(other))
     except RuntimeError as error:
-        outcome, detail = NO_START, first_cause(str(error))
-    done = copy.done
-    if done.exit_code:
-        detail = f"rclone ended with exit code {done.exit_code}; {detail}".rstrip("; ")
-    return Copied(copy.how, round(done.seconds, 2), *copy.sizes, done.exit_code, outcome, detail)
+        outcome = f"{NO_START}: {first_cause(str(error))}"
+    code = copy.done.exit_code
+    return [outcome, *([f"rclone ended with exit code {code}"] if code else [])]
 
 
-def judge(batches: Sequence[int], wrong: int) -> tuple[str, str]:
+def judge(batches: Sequence[int], wrong: int) -> str:
     """What became of a query, by the batches that it made on a copy and how many were wrong. Pure."""
     if not batches:
-        return NO_START, "no batch in 120 s"
-    if wrong:
-        return WRONG, f"{wrong} batches"
-    return (ANEW, "from batch 0") if batches[0] == 0 else (GOES_ON, "")
+        return f"{NO_START}: no batch in 120 s"
+    return WRONG if wrong else ANEW if batches[0] == 0 else GOES_ON
 
 
 def first_cause(text: str) -> str:
@@ -144,7 +142,7 @@ WAYS: dict[str, tuple[str, Copier]] = {
 }
 
 
-def measure_way(lab: Lab, driver: Driver, what: str, settings: Settings) -> Iterator[Copied]:
+def measure_way(lab: Lab, driver: Driver, what: str, settings: Settings) -> Iterator[Side]:
     """Copies of one running query, then a start on each of them."""
     way, copier = WAYS[what]
     rows = settings.number("rows")
@@ -161,13 +159,19 @@ def measure_way(lab: Lab, driver: Driver, what: str, settings: Settings) -> Iter
     driver.call("stop", 120, name=spec.name)
     if spec.listen:
         driver.call("unlisten", 150, name=spec.name)
+    became: Counter[str] = Counter()
     for number, copy in enumerate(copies):
-        found = try_copy(driver, spec, copy, f"try-{what}-{number}")
-        tell(f"{found.how}: {found.seconds:.1f} s, {found.outcome} {found.detail}")
-        yield found
+        became.update(found := try_copy(driver, spec, copy, f"try-{what}-{number}"))
+        tell(f"{copy.how}: {copy.done.seconds:.1f} s, {', '.join(found)}")
+    sizes = zip(
+        ("requests", "MB", "files"), zip(*(copy.sizes for copy in copies), strict=True), strict=True
+    )
+    counts = {name: statistics.median(column) for name, column in sizes}
+    seconds = tuple(round(copy.done.seconds, 2) for copy in copies)
+    yield Side(f"{len(copies)} copies", copies[0].how, seconds, "s", counts | dict(became))
 
 
-def measure_all(settings: Settings) -> Iterator[Copied]:
+def measure_all(settings: Settings) -> Iterator[Side]:
     """The three ways, one after the other."""
     with open_lab() as lab, lab.driver() as driver:
         for what in settings.names("what"):
@@ -184,4 +188,4 @@ ARGUMENTS = (
 PART = Part("by-hand", __doc__, measure_all, ARGUMENTS)
 
 if __name__ == "__main__":
-    PART.run(sys.argv[1:])
+    run_and_show(PART)

@@ -11,13 +11,13 @@ from __future__ import annotations
 
 import itertools
 import statistics
-import sys
 import time
 from collections.abc import Iterator
 from dataclasses import replace
 
-from benchmarks.frame import Argument, Part, Settings, Started, in_turns, tell
+from benchmarks.frame import Argument, Part, Settings, Side, in_turns, tell
 from benchmarks.lab import Lab, Load, open_lab, query_spec, wait_for, warm_up
+from benchmarks.report import run_and_show
 from pyspark_checkpoint import restore
 from tests.support.drivers.driver import Driver
 from tests.support.drivers.queries import QuerySpec
@@ -67,15 +67,17 @@ def start(lab: Lab, driver: Driver, way: str, spec: QuerySpec, number: int) -> S
     return restore_seconds, seconds, requests
 
 
-def row(way: str, provider: str, delay_ms: int, starts: list[Start]) -> Started:
+def side(way: str, provider: str, delay_ms: int, starts: list[Start]) -> Side:
     """All starts of one way."""
     restoring, seconds, requests = zip(*starts, strict=True)
-    taken = tuple(round(one, 2) for one in seconds)
-    restored = round(statistics.median(restoring), 2)
-    return Started(way, provider, delay_ms, restored, taken, round(statistics.median(requests)))
+    taken = tuple(round(one + other, 2) for one, other in zip(restoring, seconds, strict=True))
+    counted = {"requests": statistics.median(requests)}
+    if any(restoring):
+        counted["s of it restore"] = round(statistics.median(restoring), 2)
+    return Side(f"{provider}, {delay_ms} ms", way, taken, "s", counted)
 
 
-def measure_provider(lab: Lab, provider: str, settings: Settings) -> Iterator[Started]:
+def measure_provider(lab: Lab, provider: str, settings: Settings) -> Iterator[Side]:
     """Every way at every delay with one state store, in turns."""
     ways, keys = settings.names("ways"), settings.number("keys")
     load = Load("windowed", provider, 4, keys, keys)
@@ -89,12 +91,12 @@ def measure_provider(lab: Lab, provider: str, settings: Settings) -> Iterator[St
             for _, way in in_turns(ways, settings.number("rounds")):
                 starts[way].append(start(lab, driver, way, specs[way], next(numbers)))
             for way, found in starts.items():
-                started = row(way, provider, delay_ms, found)
-                tell(f"cold start, {provider}, {delay_ms} ms, {way}: {started.seconds} s")
+                started = side(way, provider, delay_ms, found)
+                tell(f"cold start, {started.where}, {way}: {started.values} s")
                 yield started
 
 
-def measure_all(settings: Settings) -> Iterator[Started]:
+def measure_all(settings: Settings) -> Iterator[Side]:
     """One state store after the other."""
     for provider in settings.names("providers"):
         with open_lab() as lab:
@@ -112,4 +114,4 @@ ARGUMENTS = (
 PART = Part("cold-start", __doc__, measure_all, ARGUMENTS)
 
 if __name__ == "__main__":
-    PART.run(sys.argv[1:])
+    run_and_show(PART)

@@ -8,15 +8,10 @@ The turns and the pace are those of the side by side; the query is the least tha
 
 from __future__ import annotations
 
-import sys
-
-from benchmarks.aims import judge_file_manager
-from benchmarks.frame import Runs
-from benchmarks.report import aim_table, cell_table
+from benchmarks.report import run_and_show
 from benchmarks.side_by_side import variant
 
 PART = variant("file-manager", __doc__, {"ways": "alone,stock,tuned,ours", "queries": "total"})
 
 if __name__ == "__main__":
-    runs = Runs((PART.run(sys.argv[1:]),))
-    print("\n".join([*cell_table(runs), "", *aim_table(judge_file_manager(runs))]))
+    run_and_show(PART)

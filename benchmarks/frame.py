@@ -9,7 +9,6 @@ from __future__ import annotations
 import argparse
 import importlib.metadata
 import json
-import math
 import os
 import platform
 import shlex
@@ -19,7 +18,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, TypeVar
@@ -37,7 +36,7 @@ class Cell:
     """What one way of checkpointing did in one situation, over all rounds of a run.
 
     ``phases_ms`` are medians of Spark's own phases. ``lag_seconds`` are from a batch's commit to its
-    manifest; ``captures`` cover ``watched_batches``, the warm-up included.
+    manifest; ``captures`` cover ``watched_batches``, the warm-up included, with ``capture_puts`` each.
     """
 
     way: str
@@ -54,11 +53,20 @@ class Cell:
     lag_seconds: tuple[float, ...] = ()
     captures: int = 0
     watched_batches: int = 0
+    capture_puts: tuple[int, ...] = ()
 
     @property
     def situation(self) -> tuple[str, int, str, int]:
         """What all ways are compared in."""
         return self.query, self.partitions, self.provider, self.delay_ms
+
+    @property
+    def where(self) -> str:
+        return f"{self.query}, {self.partitions}, {self.provider}, {self.delay_ms} ms"
+
+    @property
+    def values(self) -> tuple[int, ...]:
+        return self.batch_ms
 
     @property
     def p50(self) -> float:
@@ -71,93 +79,24 @@ class Cell:
 
 
 @dataclass(frozen=True)
-class Copied:
-    """One copy of a running query's checkpoint, and what became of a query that was started on it."""
+class Side:
+    """What one side of a comparison took in one situation, round by round; the first side is the base.
 
-    how: str
-    seconds: float
-    requests: int
-    size_bytes: int
-    objects: int
-    exit_code: int
-    outcome: str
-    detail: str = ""
+    ``counts`` are of one operation, such as requests and bytes, or what all rounds have seen.
+    """
 
-
-@dataclass(frozen=True)
-class Restored:
-    """How long one way to get a checkpoint back took, round by round."""
-
-    how: str
-    size_bytes: int
-    seconds: tuple[float, ...]
-    store: str = "s3"
+    where: str
+    way: str
+    values: tuple[float, ...] = ()
+    unit: str = "ms"
+    counts: Mapping[str, float] = field(default_factory=dict)
 
     @property
     def p50(self) -> float:
-        return statistics.median(self.seconds)
+        return statistics.median(self.values)
 
 
-@dataclass(frozen=True)
-class Started:
-    """A query started by a driver that knows nothing of it: seconds until its first batch was done."""
-
-    way: str
-    provider: str
-    delay_ms: int
-    restore_seconds: float
-    seconds: tuple[float, ...]
-    requests: int
-
-
-@dataclass(frozen=True)
-class Stretch:
-    """Some epochs in a row of one long run."""
-
-    way: str
-    first_epoch: int
-    last_epoch: int
-    batch_ms: float
-    requests_per_epoch: float
-
-
-@dataclass(frozen=True)
-class CommitSize:
-    """What a commit costs with so many partitions; ``bare_ms``: the same requests, nothing around them."""
-
-    store: str
-    partitions: int
-    manifest_bytes: int
-    commit_ms: float
-    bare_ms: float
-    puts: int
-
-
-@dataclass(frozen=True)
-class Contest:
-    """Two drivers on one location; ``other_errors``: why drivers ended that did not name the other one."""
-
-    way: str
-    run_by_both: tuple[int, ...]
-    committed_by_both: tuple[int, ...]
-    stopped: int
-    wrong_batches: int
-    other_errors: tuple[str, ...] = ()
-
-
-@dataclass(frozen=True)
-class Transcript:
-    """What another benchmark printed."""
-
-    name: str
-    text: str
-
-
-Row = Cell | Copied | Restored | Started | Stretch | CommitSize | Contest | Transcript
-KINDS: dict[str, type[Row]] = {
-    kind.__name__: kind
-    for kind in (Cell, Copied, Restored, Started, Stretch, CommitSize, Contest, Transcript)
-}
+Row = Cell | Side
 Kind = TypeVar("Kind", bound=Row)
 
 
@@ -196,12 +135,6 @@ class Runs:
         return [row for run in self.of(part) for row in run.rows if isinstance(row, kind)]
 
 
-def quantile(values: Sequence[float], share: float) -> float:
-    """The value that ``share`` of the values do not exceed; with few values this is the largest."""
-    ordered = sorted(values)
-    return ordered[min(len(ordered) - 1, math.ceil(len(ordered) * share) - 1)]
-
-
 def encode_run(run: Run) -> str:
     """A run as JSON; each row says what it is."""
     rows = [{"kind": type(row).__name__, **asdict(row)} for row in run.rows]
@@ -213,7 +146,7 @@ def decode_run(text: str) -> Run:
     fields = json.loads(text)
     rows = []
     for row in fields.pop("rows"):
-        kind = KINDS[row.pop("kind")]
+        kind = {kind.__name__: kind for kind in (Cell, Side)}[row.pop("kind")]
         values: dict[str, Any] = {
             name: tuple(value) if isinstance(value, list) else value for name, value in row.items()
         }
@@ -312,16 +245,6 @@ class Part:
         run = save()
         tell(f"{self.name}: {len(rows)} rows in {run.seconds:.0f} s, saved as {run.name}.json")
         return run
-
-
-def typed_arguments(doc: str | None, **defaults: int | str) -> argparse.Namespace:
-    """Arguments of a benchmark that prints its findings; an environment variable gives another default."""
-    parser = argparse.ArgumentParser(description=(doc or "").partition("\n")[0])
-    for name, default in defaults.items():
-        typed = type(default)
-        value = typed(os.environ.get(name.upper(), default))
-        parser.add_argument(f"--{name.replace('_', '-')}", type=typed, default=value)
-    return parser.parse_args()
 
 
 def in_turns(items: Iterable[Item], rounds: int) -> Iterator[tuple[int, Item]]:

@@ -25,6 +25,7 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 from pyspark.sql import SparkSession
+from pyspark.sql.streaming.query import StreamingQuery
 
 from benchmarks.frame import Cell
 from pyspark_checkpoint import CheckpointStore
@@ -46,6 +47,8 @@ TUNED_BUCKET = "ckpt-tuned"
 CHECKSUMS_OFF = {"spark.sql.streaming.checkpoint.fileChecksum.enabled": "false"}
 PROVIDERS = {"hdfs": HDFS, "changelog": ROCKSDB_CHANGELOG}
 FOREVER = 1_000_000
+AFTER_DATA = 2
+"""The PUTs of a capture that its manifest does not count: itself, and the pointer to the newest."""
 CONFS: dict[str, dict[str, str]] = {
     "alone": {MANAGER: SPARK},
     "disk": {MANAGER: FILE_MANAGER},
@@ -211,6 +214,7 @@ class Tally:
     lag_seconds: list[float] = field(default_factory=list)
     captures: int = 0
     watched_batches: int = 0
+    capture_puts: list[int] = field(default_factory=list)
 
     def add_requests(self, requests: Sequence[Request]) -> None:
         self.requests.update(map(verb, requests))
@@ -226,6 +230,7 @@ class Tally:
             "phases_ms": {phase: statistics.median(taken) for phase, taken in found.items() if taken},
             "requests": dict(self.requests),
             "lag_seconds": tuple(round(lag, 3) for lag in self.lag_seconds),
+            "capture_puts": tuple(self.capture_puts),
         }
         return Cell(way, load.query, load.partitions, load.provider, delay_ms, **values)
 
@@ -299,11 +304,11 @@ def measure_on(lab: Lab, driver: Driver, spec: QuerySpec, pace: Pace, tally: Tal
             raise RuntimeError(f"{spec.name}: what it committed is not in the store")
         tally.captures += driver.call("unlisten", 150, name=spec.name)
         tally.watched_batches += len(result["committed"])
-        tally.lag_seconds += lags(lab, spec)
+        add_captures(lab, spec, tally)
 
 
-def lags(lab: Lab, spec: QuerySpec) -> list[float]:
-    """Seconds from each batch's commit on the disk to the manifest that covers it."""
+def add_captures(lab: Lab, spec: QuerySpec, tally: Tally) -> None:
+    """Seconds from each batch's commit on the disk to the manifest that covers it, and what that took."""
     location = lab.place.disk(spec.name)
     query_id = json.loads((location / "metadata").read_text())["id"]
     options = lab.server.options if lab.place.store_options else {}
@@ -312,7 +317,8 @@ def lags(lab: Lab, spec: QuerySpec) -> list[float]:
     epochs = [one for one in found if one is not None and one.kind.value == "epoch"]
     captured = [(one.epoch, one.timestamp_ms / 1000) for one in epochs]
     commits = (location / "commits").glob("[0-9]*")
-    return lags_of({int(path.name): path.stat().st_mtime for path in commits}, captured)
+    tally.lag_seconds += lags_of({int(path.name): path.stat().st_mtime for path in commits}, captured)
+    tally.capture_puts += [one.requests.puts + AFTER_DATA for one in epochs]
 
 
 def lags_of(committed: Mapping[int, float], captured: Sequence[tuple[int, float]]) -> list[float]:
@@ -351,3 +357,23 @@ def local_spark(name: str, **confs: str | int) -> SparkSession:
     spark = builder.getOrCreate()
     spark.sparkContext.setLogLevel("OFF")
     return spark
+
+
+def batch_times(query: StreamingQuery, batches: int, phase: str) -> list[int]:
+    """Milliseconds of one of Spark's phases, in the first batches that have it.
+
+    Each event is fetched once, because asking costs time too.
+    """
+    seen: dict[int, int] = {}
+    fetched = 0
+    while len(seen) < batches:
+        if (failure := query.exception()) is not None:
+            raise failure
+        events = query._jsq.recentProgress()
+        for number in range(fetched, len(events)):
+            event = json.loads(events[number].json())
+            if phase in event["durationMs"]:
+                seen[event["batchId"]] = event["durationMs"][phase]
+        fetched = len(events)
+        time.sleep(0.1)
+    return [seen[number] for number in sorted(seen)[:batches]]

@@ -5,10 +5,7 @@ python -m benchmarks.listener_cost [--quick] [--rounds 8] [--batches 10]
 
 from __future__ import annotations
 
-import sys
-
-from benchmarks.frame import Runs
-from benchmarks.report import cell_table
+from benchmarks.report import run_and_show
 from benchmarks.side_by_side import variant
 
 PART = variant(
@@ -26,4 +23,4 @@ PART = variant(
 )
 
 if __name__ == "__main__":
-    print("\n".join(cell_table(Runs((PART.run(sys.argv[1:]),)))))
+    run_and_show(PART)

@@ -7,12 +7,12 @@ The batches before that are run without a delay, so that the benchmark need not 
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Iterator
 from itertools import product
 
 from benchmarks.frame import Argument, Cell, Part, Settings, tell
 from benchmarks.lab import Load, Pace, Tally, measure_on, open_lab, query_spec, wait_for
+from benchmarks.report import run_and_show
 
 RETENTION = {
     "spark.sql.streaming.minBatchesToRetain": "10",
@@ -53,4 +53,4 @@ ARGUMENTS = (
 PART = Part("purging", __doc__, measure_all, ARGUMENTS)
 
 if __name__ == "__main__":
-    PART.run(sys.argv[1:])
+    run_and_show(PART)

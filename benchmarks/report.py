@@ -5,22 +5,42 @@ python -m benchmarks.report
 
 from __future__ import annotations
 
-import csv
-import io
-import re
 import statistics
-from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+import sys
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
-from benchmarks import frame
-from benchmarks.aims import MISSED, Judged, cells_of, judge, noise, time_ratio, times, verbs, way_name
-from benchmarks.frame import LOAD, RESULTS, Cell, Kind, Run, Runs, load_runs, quantile
-from benchmarks.lab import LETTERS, PHASES, WAYS
+from benchmarks.aims import (
+    AIMS,
+    MISSED,
+    PEER_AIMS,
+    Judged,
+    by_situation,
+    judge,
+    noise,
+    time_ratio,
+    times,
+    way_name,
+)
+from benchmarks.frame import LOAD, Cell, Part, Run, Runs, Side, load_runs
+from benchmarks.lab import LETTERS, WAYS
 
-RESULTS_PAGE, CELLS = Path(__file__).with_name("RESULTS.md"), RESULTS / "cells.csv"
+RESULTS_PAGE, PEERS_PAGE = (Path(__file__).with_name(name) for name in ("RESULTS.md", "PEERS.md"))
 CELL_PARTS = ("side-by-side", "file-manager", "listener-cost", "purging")
-PARTS = (*CELL_PARTS, "two-drivers", "restore", "growth", "by-hand", "cold-start", "others")
+SIDES = {
+    "two-drivers": "two drivers on one location",
+    "restore": "a restore, and downloads of the same bytes",
+    "commit": "a commit, partitions x delta",
+    "growth": "long run of small batches",
+    "by-hand": "copies of running queries, and what queries started on them did",
+    "cold-start": "until the first finished batch; a restore counts",
+    "sink": "the sink on disk",
+    "coordinated": "state in the commit",
+}
+"""The parts that time sides, with their titles; of the stores the worst is among the aims."""
+PARTS = (*CELL_PARTS, *SIDES, "stores")
+PEERS = "peers"
+"""It has a page of its own."""
 RATIOS = (
     ("ours", "alone"),
     ("stock", "ours"),
@@ -40,7 +60,6 @@ PRICES = {
 """US dollars a request, list prices of 2025; the same at all three clouds."""
 GB_MONTH = {"Amazon S3": 0.023, "Google Cloud Storage": 0.020, "Azure Blob": 0.018}
 DAYS_A_MONTH = 30.4
-VERDICT = re.compile(r"\baim\b|at (least|most)|last over|best batches")
 MAINTENANCE_LISTS = 2
 """What Spark's maintenance asks for each partition of a state store on S3, once a minute."""
 
@@ -48,8 +67,8 @@ INTRODUCTION = """\
 # Results
 
 `make bench` measures and writes this page; `make bench-report` writes it again from the rows that were
-saved in `benchmarks/results`. No figure is typed. `results/cells.csv` has every cell of the table of
-queries with p99, requests by verb, bytes and Spark's own phases; the JSON files have every single batch.
+saved in `benchmarks/results`: every single batch, requests by verb, bytes and Spark's own phases. No figure
+is typed.
 
 The sides of a comparison run in turns on one machine against an S3 server (SeaweedFS) on loopback. A proxy
 adds a delay to every request and counts it. So what counts are ratios. "Within noise" means that the middle
@@ -62,10 +81,20 @@ all performance flags and no checksum files. (c) `ours` is our file manager on S
 Spark's manager. (e) `sink` is ckpt-sink with rows and state in one commit; only this way also writes its
 rows, the others use Spark's noop sink.
 """
+PEERS_INTRODUCTION = """\
+# ckpt-sink beside Iceberg and Delta Lake
+
+`make bench-peers` measures what is missing here, case by case, and writes this page from
+`benchmarks/results/peers-*.json`. `benchmarks/peers.py` says how. Spark 4.1.1 is the newest that both have
+connectors for. The sides of a case run in turns in one session with two slots; tables are on an S3 server
+behind a proxy that adds 20 ms to every request, checkpoint locations on disk. Each side has its defaults;
+Delta also with two partitions for its snapshots, which is fair on two cores. Iceberg has a hadoop catalog.
+Upserts replace every key of the table in every batch. What counts are ratios of one case.
+"""
 QUERIES = """\
-`lag` is the time from Spark's commit until the listener's checkpoint is durable. `purging` runs past 100
-batches with 10 batches retained by Spark and 20 by ours, and Spark's maintenance every 5 s, so that every
-batch purges.
+`lag` is the time from Spark's commit until the listener's checkpoint is durable; `PUTs` are those of a
+capture. `purging` runs past 100 batches with 10 batches retained by Spark and 20 by ours, and Spark's
+maintenance every 5 s, so that every batch purges.
 """
 COSTS = """\
 One query, a batch every 10 s, 64 partitions, from the requests and bytes counted above. Every batch has a
@@ -78,31 +107,54 @@ every partition twice a minute.
 
 
 def render(runs: Runs) -> str:
-    """The whole page."""
-    judged = judge(runs)
-    sections: dict[str, list[str]] = {
-        "Aims": aim_table(judged),
-        "What was run": [*run_table(runs), "", machines(runs)],
-        "Queries, each way: batch p50 in ms / requests a batch": cell_table(runs),
-        "Two drivers on one location, contest by contest": contests(runs),
-        "Restores, MB/s (and ours relative to it)": restores(runs),
-        "A commit on S3 by number of partitions, 2 KB each on top of nine deltas": commits(runs),
-        "Long runs of small batches, batch p50 in ms / requests an epoch": stretches(runs),
-        "Copies of running queries, by hand and by the listener": copies(runs),
-        "Cold starts: seconds to the first finished batch / requests": starts(runs),
-        "Single parts of the project": transcripts(runs),
-        "What a day costs": costs(runs),
-    }
-    lines = INTRODUCTION.splitlines()
+    """The page of everything beside Spark's own checkpoints."""
+    return page(
+        INTRODUCTION,
+        {
+            "Aims": aim_table(judged := judge(runs)),
+            "What was run": [*run_table(runs, PARTS), "", machines(runs, PARTS)],
+            "Queries, each way: batch p50 in ms / requests a batch": cell_table(runs),
+            "Sides in turns: p50, its ratio to the first side, and what was counted": all_sides(runs),
+            "What a day costs": costs(runs),
+            "Why aims were missed": reasons(judged),
+        },
+    )
+
+
+def render_peers(runs: Runs) -> str:
+    """The page of the comparison with Iceberg and Delta Lake."""
+    return page(
+        PEERS_INTRODUCTION,
+        {
+            "Aims": aim_table(judged := judge(runs, PEER_AIMS)),
+            "Batch p50, its ratio to ckpt-sink, and requests a batch": side_tables(
+                runs.rows(PEERS, Side), "case"
+            ),
+            "Where we lose, and why": reasons(judged),
+            "What was run": [*run_table(runs, (PEERS,)), "", machines(runs, (PEERS,))],
+        },
+    )
+
+
+def page(introduction: str, sections: Mapping[str, Sequence[str]]) -> str:
+    lines = paragraphs(introduction)
     for title, found in sections.items():
-        lines += ["", f"## {title}", "", *(found or ["Not run."])]
-    missed = [found for found in judged if found.verdict == MISSED]
-    lines += ["", "## Why aims were missed", ""] if missed else []
-    for one in missed:
-        lines.append(
-            f"- {one.aim}, {one.situation}: {measured(one)}, not {one.bound:g}{one.unit}; {one.reason}."
-        )
+        lines += ["", f"## {title}", "", *(found or ["Nothing."])]
     return "\n".join(lines) + "\n"
+
+
+def reasons(judged: Iterable[Judged]) -> list[str]:
+    """Every aim that was missed, and why."""
+    return [
+        f"- {one.aim}, {one.situation}: {measured(one)}, not {one.bound:g}{one.unit}; {one.reason}."
+        for one in judged
+        if one.verdict == MISSED
+    ]
+
+
+def paragraphs(text: str) -> list[str]:
+    """A line for each paragraph."""
+    return text.strip().replace("\n\n", "\0").replace("\n", " ").replace("\0", "\n\n").splitlines()
 
 
 def table(headers: Sequence[str], rows: Iterable[Sequence[object]]) -> list[str]:
@@ -111,13 +163,6 @@ def table(headers: Sequence[str], rows: Iterable[Sequence[object]]) -> list[str]
     return (
         [f"| {' | '.join(line)} |" for line in [headers, ["---"] * len(headers), *lines]] if lines else []
     )
-
-
-def grouped(rows: Iterable[Kind], key: Callable[[Kind], object]) -> list[list[Kind]]:
-    groups: dict[object, list[Kind]] = {}
-    for row in rows:
-        groups.setdefault(key(row), []).append(row)
-    return list(groups.values())
 
 
 def measured(found: Judged) -> str:
@@ -135,10 +180,10 @@ def aim_table(judged: Sequence[Judged]) -> list[str]:
     return table(["aim", "where", "bound", "found", "verdict", "remark"], rows)
 
 
-def run_table(runs: Runs) -> list[str]:
+def run_table(runs: Runs, parts: Iterable[str]) -> list[str]:
     """Every run with its command, and every part that was not run."""
     rows = []
-    for part in PARTS:
+    for part in parts:
         for run in runs.of(part):
             batches = sum(row.batches for row in run.rows if isinstance(row, Cell))
             found = f"{batches} batches" if batches else f"{len(run.rows)} rows"
@@ -152,10 +197,10 @@ def run_table(runs: Runs) -> list[str]:
     return table(["part", "command", "began", "took", LOAD, "measured"], rows)
 
 
-def machines(runs: Runs) -> str:
+def machines(runs: Runs, parts: Iterable[str]) -> str:
     """Facts about the machine; what differs between runs is given for each value once."""
     values: dict[str, dict[str, None]] = {}
-    for run in sorted(runs.all, key=lambda run: run.started):
+    for run in sorted((run for part in parts for run in runs.of(part)), key=lambda run: run.started):
         for name, value in run.machine.items():
             values.setdefault(name, {})[value] = None
     return "; ".join(f"{name} {' or '.join(found)}" for name, found in values.items() if name != LOAD)
@@ -165,21 +210,38 @@ def cell_table(runs: Runs) -> list[str]:
     """Every situation of every run that compares ways, a line each."""
     rows = []
     for run in (run for part in CELL_PARTS for run in runs.of(part)):
-        cells = cells_of(run)
-        for situation in sorted({situation for situation, _ in cells}):
-            query, partitions, provider, delay_ms = situation
-            here = {way: cells[situation, way] for way in WAYS if (situation, way) in cells}
+        for here in cells_of(run):
             shown = [
                 f"{here[way].p50:.0f} / {here[way].per_batch:.1f}" if way in here else "" for way in WAYS
             ]
             ratios = [ratio_text(here.get(above), here.get(below)) for above, below in RATIOS]
-            lags = here["listener"].lag_seconds if "listener" in here else ()
-            lag = f"{statistics.median(lags):.2f}" if lags else ""
-            where = f"{query}, {partitions}, {provider}, {delay_ms} ms"
-            rows.append([run.name, where, *shown, *ratios, lag])
+            watched = here.get("listener")
+            captured = (
+                [f"{statistics.median(watched.lag_seconds):.2f}"] if watched and watched.lag_seconds else []
+            )
+            captured += (
+                [f"{statistics.median(watched.capture_puts):g}"] if watched and watched.capture_puts else []
+            )
+            where = next(iter(here.values())).where
+            rows.append([run.name, where, *shown, *ratios, " / ".join(captured)])
     over = [f"{above} over {below}" for above, below in RATIOS]
-    headers = ["run", "query, partitions, state store, delay", *map(way_name, WAYS), *over, "lag p50 s"]
-    return [*QUERIES.splitlines(), "", *table(headers, rows)] if rows else []
+    headers = [
+        "run",
+        "query, partitions, state store, delay",
+        *map(way_name, WAYS),
+        *over,
+        "lag p50 s / PUTs",
+    ]
+    return [*paragraphs(QUERIES), "", *table(headers, rows)] if rows else []
+
+
+def cells_of(run: Run) -> list[dict[str, Cell]]:
+    """The cells of a run by way, a situation each, in their order."""
+    found: dict[tuple[str, int, str, int], dict[str, Cell]] = {}
+    cells = [row for row in run.rows if isinstance(row, Cell)]
+    for cell in sorted(cells, key=lambda cell: (cell.situation, WAYS.index(cell.way))):
+        found.setdefault(cell.situation, {})[cell.way] = cell
+    return list(found.values())
 
 
 def ratio_text(above: Cell | None, below: Cell | None) -> str:
@@ -189,130 +251,39 @@ def ratio_text(above: Cell | None, below: Cell | None) -> str:
     return times(time_ratio(above, below)) + (f" ({remark})" if remark else "")
 
 
-def encode_cells(runs: Runs) -> str:
-    """All cells as CSV: what the page has no room for."""
-    out = io.StringIO()
-    writer = csv.writer(out, lineterminator="\n")
-    names = "run query partitions state_store delay_ms way batches p50_ms p99_ms requests_a_batch by_verb"
-    more = "lag_p50_s lag_p99_s captures watched_batches"
-    writer.writerow([*names.split(), "bytes_out_a_batch", "bytes_in_a_batch", *PHASES, *more.split()])
-    for run in (run for part in CELL_PARTS for run in runs.of(part)):
-        for cell in sorted(cells_of(run).values(), key=lambda cell: cell.situation):
-            each, lags = max(1, cell.batches), cell.lag_seconds
-            row = [run.name, *cell.situation, cell.way, len(cell.batch_ms), cell.p50]
-            row += [
-                quantile(cell.batch_ms, 0.99),
-                f"{cell.per_batch:.2f}",
-                verbs(cell.requests, cell.batches),
-            ]
-            row += [cell.bytes_out // each, cell.bytes_in // each]
-            row += [cell.phases_ms.get(phase, "") for phase in PHASES]
-            row += [quantile(lags, share) if lags else "" for share in (0.5, 0.99)]
-            writer.writerow([*row, cell.captures, cell.watched_batches])
-    return out.getvalue()
+def side_tables(rows: Iterable[Side], title: str) -> list[str]:
+    """The sides of every situation: p50, its ratio to the first side, and what was counted."""
+    tables: dict[tuple[str, ...], list[list[str]]] = {}
+    for ways in by_situation(rows).values():
+        base, *_ = sides = [row for row in ways.values() if isinstance(row, Side)]
+        where = f"{base.where}, {base.unit}" if base.values else base.where
+        tables.setdefault(tuple(ways), []).append([where, *(side_text(side, base) for side in sides)])
+    shown = [["", *table([title, *map(way_name, names)], lines)] for names, lines in tables.items()]
+    return [line for lines in shown for line in lines][1:]
 
 
-def contests(runs: Runs) -> list[str]:
-    rows = []
-    for group in grouped(runs.rows("two-drivers", frame.Contest), lambda row: row.way):
-        numbers = [
-            (len(row.run_by_both), len(row.committed_by_both), row.stopped, row.wrong_batches)
-            for row in group
-        ]
-        each = [", ".join(map(str, column)) for column in zip(*numbers, strict=True)]
-        errors = "; ".join(error for row in group for error in row.other_errors) or "-"
-        rows.append([way_name(group[0].way), *each, errors])
-    headers = ["way", "batches run by both", "committed by both", "drivers stopped", "wrong batches"]
-    return table([*headers, "other ends"], rows)
-
-
-def restores(runs: Runs) -> list[str]:
-    found = runs.rows("restore", frame.Restored)
-    hows = [*dict.fromkeys(row.how for row in found)]
-    rows = []
-    for group in grouped(found, lambda row: (row.store, row.size_bytes)):
-        speeds = {row.how: row.size_bytes / 1e6 / row.p50 for row in group}
-        ours = speeds.get("ours", 0)
-        shown = [f"{speeds[how]:.0f} ({ours / speeds[how]:.2f}x)" if how in speeds else "" for how in hows]
-        rows.append([f"{group[0].size_bytes / 1e6:.0f} MB, {group[0].store}", *shown])
-    return table(["state", *hows], rows)
-
-
-def commits(runs: Runs) -> list[str]:
-    rows = [
-        [
-            f"{row.partitions:,}",
-            f"{row.manifest_bytes:,}",
-            f"{row.commit_ms:.1f}",
-            f"{row.bare_ms:.1f}",
-            row.puts,
-        ]
-        for row in runs.rows("growth", frame.CommitSize)
+def side_text(side: Side, base: Side) -> str:
+    counted = [
+        f"{number:{',.0f' if number >= 100 else '.3g'}} {what}" for what, number in side.counts.items()
     ]
-    return table(["partitions", "manifest bytes", "p50 ms", "the same requests, bare, ms", "PUTs"], rows)
+    if not side.values:
+        return "; ".join(counted)
+    beside = "" if side is base else f" ({side.p50 / base.p50:.2f}x)"
+    return "; ".join([f"{side.p50:.4g}{beside}", *counted])
 
 
-def stretches(runs: Runs) -> list[str]:
-    """The first, the middle and the last stretch of each long run."""
-    rows = []
-    for group in grouped(runs.rows("growth", frame.Stretch), lambda row: row.way):
-        chosen = [group[round(share * (len(group) - 1))] for share in (0, 0.5, 1)]
-        shown = [
-            f"{row.batch_ms:.0f} / {row.requests_per_epoch:.1f} ({row.first_epoch} to {row.last_epoch})"
-            for row in chosen
-        ]
-        rows.append([way_name(group[0].way), *shown])
-    return table(["way", "first epochs", "middle", "last"], rows)
-
-
-def copies(runs: Runs) -> list[str]:
-    """Copies of running queries, by how they were made, and what became of queries started on them."""
-    rows = []
-    for group in grouped(runs.rows("by-hand", frame.Copied), lambda row: row.how):
-        sizes = zip(
-            *((row.seconds, row.requests, row.objects, row.size_bytes / 1e6) for row in group), strict=True
-        )
-        shown = [f"{statistics.median(column):.4g}" for column in sizes]
-        outcomes = Counter(row.outcome for row in group).most_common()
-        became = ", ".join(f"{number} of {len(group)} {what}" for what, number in outcomes)
-        causes = "; ".join(sorted({row.detail for row in group if row.detail})) or "-"
-        rows.append([group[0].how, *shown, became, causes])
-    return table(
-        ["how", "seconds", "requests", "files", "MB", "a query started on the copy", "why not"], rows
-    )
-
-
-def starts(runs: Runs) -> list[str]:
-    """A line a state store and delay; a restore before the start counts."""
-    found = runs.rows("cold-start", frame.Started)
-    ways = [*dict.fromkeys(row.way for row in found)]
-    rows = []
-    for group in grouped(found, lambda row: (row.provider, row.delay_ms)):
-        shown = dict.fromkeys(ways, "")
-        for row in group:
-            seconds = row.restore_seconds + statistics.median(row.seconds)
-            restore = f" ({row.restore_seconds:.2f} s restore)" if row.restore_seconds else ""
-            shown[row.way] = f"{seconds:.2f} / {row.requests}{restore}"
-        rows.append([f"{group[0].provider}, {group[0].delay_ms} ms", *shown.values()])
-    return table(["state store, delay", *map(way_name, ways)], rows)
-
-
-def transcripts(runs: Runs) -> list[str]:
-    """The verdicts that these benchmarks print; ``results/others.json`` has all of it."""
-    lines = []
-    for row in runs.rows("others", frame.Transcript):
-        lines.append(f"- `{row.name}`")
-        told = (line for line in row.text.splitlines() if VERDICT.search(line))
-        lines += [f"  - {' '.join(line.split())}" for line in told]
-    return lines
+def all_sides(runs: Runs) -> list[str]:
+    """The tables of every part that times sides."""
+    shown = [["", *side_tables(runs.rows(part, Side), title)] for part, title in SIDES.items()]
+    return [line for lines in shown if len(lines) > 1 for line in lines][1:]
 
 
 def cost_cells(runs: Sequence[Run], partitions: int) -> list[Cell]:
     """The cells of one situation of one run of the aggregation: the one in which most ways were run."""
     candidates: list[list[Cell]] = [[]]
-    for cells in map(cells_of, runs):
-        here = dict.fromkeys(found for found, _ in cells if found[:2] == ("windowed", partitions))
-        candidates += [[cells[one, way] for way in LETTERS if (one, way) in cells] for one in here]
+    for ways in (ways for run in runs for ways in cells_of(run)):
+        if next(iter(ways.values())).situation[:2] == ("windowed", partitions):
+            candidates += [[ways[way] for way in LETTERS if way in ways]]
 
     def rank(cells: list[Cell]) -> tuple[int, list[bool], int]:
         return len(cells), [cell.provider == "hdfs" for cell in cells], sum(cell.batches for cell in cells)
@@ -367,20 +338,23 @@ def costs(runs: Runs) -> list[str]:
         return [f"Not run: it needs the side by side with {COST_PARTITIONS} partitions."]
     maintenance = dollars(request_cost({"LIST": MAINTENANCE_LISTS * COST_PARTITIONS}, 60))
     more = f"Maintenance costs {maintenance} a day more on S3 in (a), (b) and (c)."
-    return [*COSTS.splitlines(), more, "", *cost_table(cells, COST_BATCH_SECONDS)]
+    return [*paragraphs(COSTS), more, "", *cost_table(cells, COST_BATCH_SECONDS)]
 
 
-def made_files(runs: Runs) -> dict[Path, str]:
-    """Every file that is made of the rows."""
-    return {RESULTS_PAGE: render(runs), CELLS: encode_cells(runs)}
+def run_and_show(part: Part) -> None:
+    """Run a part alone, and print what it found and which of its aims it met."""
+    runs = Runs((part.run(sys.argv[1:]),))
+    aims = judge(runs, (aim for aim in AIMS if aim.part == part.name))
+    sections = cell_table(runs), side_tables(runs.rows(part.name, Side), part.name), aim_table(aims)
+    print("\n\n".join("\n".join(lines) for lines in sections if lines))
 
 
 def main() -> None:
-    """Write the page and the cells."""
+    """Write the pages."""
     runs = load_runs()
-    for path, text in made_files(runs).items():
-        path.write_text(text)
-    print(f"{RESULTS_PAGE.name} and {CELLS.name}: {len(runs.all)} runs")
+    RESULTS_PAGE.write_text(render(runs))
+    PEERS_PAGE.write_text(render_peers(runs))
+    print(f"{RESULTS_PAGE.name}, {PEERS_PAGE.name}: {len(runs.all)} runs")
 
 
 if __name__ == "__main__":

@@ -11,7 +11,6 @@ from __future__ import annotations
 import hashlib
 import os
 import shutil
-import sys
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -23,8 +22,8 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 from benchmarks.by_hand import REMOTE, rclone
-from benchmarks.frame import Argument, Part, Restored, Runs, Settings, in_turns, tell
-from benchmarks.report import restores
+from benchmarks.frame import Argument, Part, Settings, Side, in_turns, tell
+from benchmarks.report import run_and_show
 from pyspark_checkpoint import restore
 from tests.support.made_location import MadeLocation, capture
 from tests.support.servers.launch import S3Server, seaweedfs
@@ -81,7 +80,7 @@ class Stored:
 
     def ways(self) -> dict[str, Callable[[Path], None]]:
         return {
-            "ours": self.restore,
+            "restore": self.restore,
             **({"recursive copy": partial(self.copy, self.server)} if self.server else {}),
             "raw download": self.download,
             "raw download, hashed": partial(self.download, hashed=True),
@@ -105,7 +104,7 @@ def store(server: S3Server | None, megabytes: int, home: Path) -> Stored:
     return Stored(url, server, keys, plain, sum(ref.size_bytes for ref in manifest.artifacts()))
 
 
-def measure_all(settings: Settings) -> Iterator[Restored]:
+def measure_all(settings: Settings) -> Iterator[Side]:
     """Every size in every store in every way, in turns."""
     for kind in settings.names("stores"):
         starting = seaweedfs() if kind == "s3" else nullcontext()
@@ -121,8 +120,8 @@ def measure_all(settings: Settings) -> Iterator[Restored]:
                     shutil.rmtree(to)
                     os.sync()
                 for how, taken in seconds.items():
-                    row = Restored(how, stored.size_bytes, tuple(taken), kind)
-                    tell(f"{kind}, {megabytes} MB, {how}: {stored.size_bytes / 1e6 / row.p50:.0f} MB/s")
+                    row = Side(f"{megabytes} MB, {kind}", how, tuple(taken), "s")
+                    tell(f"{row.where}, {how}: {stored.size_bytes / 1e6 / row.p50:.0f} MB/s")
                     yield row
 
 
@@ -134,4 +133,4 @@ ARGUMENTS = (
 PART = Part("restore", __doc__, measure_all, ARGUMENTS)
 
 if __name__ == "__main__":
-    print("\n".join(restores(Runs((PART.run(sys.argv[1:]),)))))
+    run_and_show(PART)

@@ -8,13 +8,13 @@ request and counts it. A second round goes through the ways backwards.
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from itertools import groupby, product
 
 from benchmarks.frame import Argument, Cell, Part, Settings, in_turns, tell
 from benchmarks.lab import LISTENERS, Lab, Load, Pace, Tally, measure, open_lab, query_spec, warm_up
+from benchmarks.report import run_and_show
 from tests.support.drivers.driver import Driver
 
 JOIN_ROWS = 20_000
@@ -140,4 +140,4 @@ def variant(name: str, doc: str | None, same: Mapping[str, str], **quick: tuple[
 PART = Part("side-by-side", __doc__, measure_all, ARGUMENTS)
 
 if __name__ == "__main__":
-    PART.run(sys.argv[1:])
+    run_and_show(PART)

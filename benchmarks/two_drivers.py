@@ -6,28 +6,35 @@ python -m benchmarks.two_drivers [--quick] [--rounds 3] [--ways stock,tuned,ours
 from __future__ import annotations
 
 import json
-import sys
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
-from benchmarks.frame import Argument, Contest, Part, Settings, tell
+from benchmarks.frame import Argument, Part, Settings, Side, in_turns, tell
 from benchmarks.lab import Lab, Load, open_lab, query_spec
+from benchmarks.report import run_and_show
 from tests.support.drivers import outcome
 from tests.support.drivers.contention import CONCURRENT, contend, run_by_both
 from tests.support.drivers.driver import Driver
 from tests.support.drivers.queries import QuerySpec, total_after
 
 
-def contest(lab: Lab, drivers: Sequence[Driver], way: str, name: str, load: Load, wait: float) -> Contest:
-    """The first driver runs; the second one starts on the same location."""
+def contest(
+    lab: Lab, drivers: Sequence[Driver], way: str, name: str, load: Load, wait: float
+) -> dict[str, int]:
+    """The first driver runs; the second one starts on the same location. Why it ended otherwise is told."""
     spec = replace(query_spec(way, load, lab.place, name), format="", options={})
     results = contend(drivers, spec, wait)
     both = set(results[0]["committed"]) & set(results[1]["committed"])
     errors = [result["error"] for result in results if result["error"]]
-    stopped = sum(CONCURRENT in error for error in errors)
-    others = (error.strip().partition("\n")[0][:100] for error in errors if CONCURRENT not in error)
-    run_twice, committed_twice = tuple(sorted(run_by_both(spec))), tuple(sorted(both))
-    return Contest(way, run_twice, committed_twice, stopped, wrong_batches(spec), tuple(others))
+    others = [error.strip().partition("\n")[0][:100] for error in errors if CONCURRENT not in error]
+    return {
+        "batches run by both": len(run_by_both(spec)),
+        "committed by both": len(both),
+        "drivers stopped": len(errors) - len(others),
+        "wrong batches": wrong_batches(spec),
+        **Counter(others),
+    }
 
 
 def wrong_batches(spec: QuerySpec) -> int:
@@ -39,17 +46,19 @@ def wrong_batches(spec: QuerySpec) -> int:
     return wrong
 
 
-def measure_all(settings: Settings) -> Iterator[Contest]:
+def measure_all(settings: Settings) -> Iterator[Side]:
     """Some rounds of each way, in turns; the second driver comes at another moment each time."""
     load = Load("total", "hdfs", 2, 20, 20, settings.number("interval-ms"))
     with open_lab() as lab:
         lab.delay(settings.number("delay"))
         with lab.driver("first") as first, lab.driver("second") as second:
-            for turn in range(settings.number("rounds")):
-                for way in settings.names("ways"):
-                    found = contest(lab, (first, second), way, f"two-{way}-{turn}", load, 0.1 + 0.3 * turn)
-                    tell(f"two drivers, {way}: committed by both {len(found.committed_by_both)}")
-                    yield found
+            found: dict[str, Counter[str]] = {way: Counter() for way in settings.names("ways")}
+            for turn, way in in_turns(found, settings.number("rounds")):
+                drivers = first, second
+                found[way].update(contest(lab, drivers, way, f"two-{way}-{turn}", load, 0.1 + 0.3 * turn))
+                tell(f"two drivers, {way}: {dict(found[way])}")
+    for way, counts in found.items():
+        yield Side(f"{settings['rounds']} contests", way, counts=dict(counts))
 
 
 ARGUMENTS = (
@@ -61,4 +70,4 @@ ARGUMENTS = (
 PART = Part("two-drivers", __doc__, measure_all, ARGUMENTS)
 
 if __name__ == "__main__":
-    PART.run(sys.argv[1:])
+    run_and_show(PART)

@@ -26,9 +26,10 @@ from pyspark_checkpoint.format.manifest import (
     QueryInfo,
     RequestCount,
 )
-from pyspark_checkpoint.format.manifest_parts import StateRecord, TableRecord
+from pyspark_checkpoint.format.manifest_parts import PlannedBatch, StateRecord, TableRecord
 from pyspark_checkpoint.spark_files.fingerprint import pipeline_hash
 from pyspark_checkpoint.spark_files.inventory import CapturePlan, OperatorFiles
+from pyspark_checkpoint.spark_files.listing import pinned_conf
 from pyspark_checkpoint.spark_files.logs import CommitLog, OffsetLog
 from pyspark_checkpoint.spark_files.positions import SourcePositions
 from pyspark_checkpoint.spark_files.requirements import PARTITIONS
@@ -44,6 +45,8 @@ class QueryFacts:
     sources: tuple[str, ...] = ()
     sink: str = ""
     output_mode: str = ""
+    iceberg_location: str = ""
+    """Where the sink's table lies, if it is one of Iceberg and the JVM says so."""
     finished_batch: int | None = None
     """The last batch that Spark said was done; None if it has not said so yet."""
     has_ended: bool = False
@@ -71,6 +74,7 @@ class BatchPart:
     sink: str
     """Spark's description of the sink."""
     output_mode: str = ""
+    iceberg_location: str = ""
     sources: SourcePositions = field(default_factory=SourcePositions)
     """Empty if they are not known."""
     descriptions: Mapping[str, str] = field(default_factory=dict)
@@ -89,6 +93,8 @@ class LocationPart:
     schemas: Mapping[str, str]
     requests: RequestCount
     location: str = ""
+    planned: PlannedBatch | None = None
+    """The batch that Spark has planned beyond this one; its files are among ``files``."""
     record: StateRecord | None = None
     """For state that is committed with a table's rows."""
 
@@ -139,13 +145,14 @@ def build_manifest(
         next_watermark_ms=batch.next_watermark_ms,
         sink_names=(name,),
         sink_epochs={name: batch.epoch},
-        sinks=(describe_sink(batch.sink, query.id, batch.batch_id),),
+        sinks=(describe_sink(batch.sink, query.id, batch.batch_id, batch.iceberg_location),),
         table_store_checkpoint_path=None if table is not None else sink_store_url(batch.sink),
         pipeline_hash=None if location is None else _pipeline_hash(batch, location),
         vnode_count=DEFAULT_VNODE_COUNT if table is None else table.record.vnodes or DEFAULT_VNODE_COUNT,
         partition_count=_partition_count(location, table),
         table=None if table is None else table.record,
         state=None if location is None else location.record,
+        planned=None if location is None else location.planned,
         requests=cost,
     )
 
@@ -165,6 +172,7 @@ def draft_manifest(
         query=facts.query,
         sink=facts.sink,
         output_mode=facts.output_mode,
+        iceberg_location=facts.iceberg_location,
         sources=sources,
         descriptions=dict(zip(sources.names, facts.sources, strict=False)),
         batch_watermark_ms=logs.offsets.watermark_ms,
@@ -173,9 +181,10 @@ def draft_manifest(
     location = LocationPart(
         operators=operator_entries(plan.operators, refs),
         files=tuple(refs[file.path] for file in plan.files),
-        conf=logs.offsets.conf,
+        conf=pinned_conf(logs.offsets.conf, refs),
         schemas=logs.schemas,
         requests=requests,
+        planned=plan.planned,
     )
     return build_manifest(batch, location)
 

@@ -168,7 +168,7 @@ class CheckpointManifest:
     state: StateRecord | None = None
     """What is recorded of Spark's state where it is committed with the rows of a table; else None."""
     planned: PlannedBatch | None = None
-    """A batch that was planned ahead, whose files are among ``files``."""
+    """The batch after this one, if it was planned already; its files are among ``files``."""
     share: str | None = None
     """The share of a table that this history is of; None for a whole one."""
     assignment_version: int | None = None
@@ -298,7 +298,7 @@ def _batch_findings(manifest: CheckpointManifest) -> Iterator[tuple[str, str]]:
     planned = manifest.planned
     if planned is None:
         return
-    if manifest.batch_id is None or planned.batch_id <= manifest.batch_id:
+    if planned.batch_id != (0 if manifest.batch_id is None else manifest.batch_id + 1):
         yield "planned", f"is batch {planned.batch_id}, the checkpoint of batch {manifest.batch_id}"
     absent = set(planned.files) - {ref.name for ref in manifest.files}
     if absent:

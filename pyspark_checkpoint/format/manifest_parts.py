@@ -8,7 +8,7 @@ from __future__ import annotations
 import enum
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from typing import Any
 
 from pyspark_checkpoint.format.fields import (
@@ -45,7 +45,7 @@ _TABLE_FIELDS = (
     "lineage",
 )
 _POSITION_FIELDS = ("checkpoint_id", "epoch", "digest")
-_SINK_FIELDS = ("kind", "target", "application_id", "batch_id", "native_version")
+_SINK_FIELDS = ("kind", "target", "application_id", "batch_id", "native_version", "location")
 
 
 class TableMode(enum.Enum):
@@ -89,15 +89,13 @@ class Lineage:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class TableRecord:
-    """The table that a sink keeps, as its manifest records it; ``table.info`` gives it its schema.
+class TableShape:
+    """How a table keeps rows. ``routed``: row r is in partition ``pmod(hash(keys), partitions)``.
 
-    ``schema_json`` is what Spark's ``StructType.json()`` gives. ``routed``: row r is in partition
-    ``pmod(hash(keys), partitions)``. ``replaces``: this epoch replaced all rows.
+    ``replaces``: this epoch replaced all rows.
     """
 
     operator: str
-    schema_json: str
     mode: TableMode
     keys: tuple[str, ...] = ()
     sequence_column: str | None = None
@@ -106,6 +104,20 @@ class TableRecord:
     partitions: int = 0
     vnodes: int = 0
     replaces: bool = False
+
+    def shape(self) -> dict[str, Any]:
+        """The fields of the shape alone, by name."""
+        return {each.name: getattr(self, each.name) for each in fields(TableShape)}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TableRecord(TableShape):
+    """The table that a sink keeps, as its manifest records it; ``table.info`` gives it its schema.
+
+    ``schema_json`` is what Spark's ``StructType.json()`` gives.
+    """
+
+    schema_json: str
     lineage: Lineage | None = None
 
 
@@ -137,8 +149,9 @@ class SinkRecord:
     """Where a query's rows go, as far as that is known without asking the sink.
 
     ``target`` is a place or a name without credentials, ``application_id`` the id under which the sink
-    remembers batches (the query's), ``native_version`` the sink's own name for what it has then. Empty
-    texts and None where nobody has said.
+    remembers batches (the query's), ``native_version`` the sink's own name for what it has then,
+    ``location`` where a table lies whose target is its name in a catalog. Empty texts and None where
+    nobody has said.
     """
 
     kind: str
@@ -146,6 +159,7 @@ class SinkRecord:
     application_id: str = ""
     batch_id: int | None = None
     native_version: str = ""
+    location: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -255,6 +269,7 @@ def encode_sink(sink: SinkRecord) -> dict[str, Any]:
         "application_id": sink.application_id,
         "batch_id": sink.batch_id,
         "native_version": sink.native_version,
+        "location": sink.location,
     }
 
 
@@ -305,4 +320,5 @@ def _decode_sink(value: Any) -> SinkRecord:
         short_text(fields["application_id"], "sinks"),
         optional(whole, fields["batch_id"], "sinks"),
         short_text(fields["native_version"], "sinks"),
+        short_text(fields["location"], "sinks"),
     )

@@ -15,15 +15,15 @@ from typing import IO
 
 from pyspark_checkpoint.clock import SYSTEM_CLOCK, Clock
 from pyspark_checkpoint.errors import AlreadyExists, NotFound, RefusedError, Unavailable
-from pyspark_checkpoint.format.artifact import ArtifactRef
+from pyspark_checkpoint.format.artifact import ArtifactRef, ColumnBounds
 from pyspark_checkpoint.format.cipher import ArtifactContext, Cipher
 from pyspark_checkpoint.format.envelope import sha256_hex
 from pyspark_checkpoint.format.keys import CheckpointId, CheckpointPaths
 from pyspark_checkpoint.format.manifest import SIDECAR_NAME, CheckpointManifest, RequestCount
 from pyspark_checkpoint.format.pack import DEFAULT_BOUNDS, PackBounds, Part, build_pack, plan_packs
 from pyspark_checkpoint.history.manifest_reader import create_object
-from pyspark_checkpoint.history.parallel import DEFAULT_CONCURRENCY, run_bounded
 from pyspark_checkpoint.store.base import Body, ObjectStore
+from pyspark_checkpoint.store.parallel import DEFAULT_CONCURRENCY, run_bounded
 
 _PUT_ATTEMPTS = 10
 NO_PARTITION = -1
@@ -41,6 +41,8 @@ class StagedItem:
     partition: int = NO_PARTITION
     name: str = ""
     decoded_bytes: int = 0
+    bounds: tuple[ColumnBounds, ...] = ()
+    """Of its rows; they stay in the manifest, and are left out of it where artifacts are encrypted."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -187,6 +189,8 @@ def _part(item: StagedItem, attempt: CheckpointId, store_id: str, cipher: Cipher
         made_by=attempt.number,
         decoded_bytes=item.decoded_bytes,
     )
+    if cipher is None and item.bounds:
+        ref = replace(ref, bounds=item.bounds)
     return Part(item.operator, item.partition, ref)
 
 

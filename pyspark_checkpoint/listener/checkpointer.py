@@ -45,7 +45,7 @@ from pyspark_checkpoint.format.pack import DEFAULT_BOUNDS
 from pyspark_checkpoint.history.orphans import give_up
 from pyspark_checkpoint.history.rules import fenced_by
 from pyspark_checkpoint.history.run import HeadCheck, Run
-from pyspark_checkpoint.spark_files.inventory import CapturePlan, plan_capture, plan_chains
+from pyspark_checkpoint.spark_files.inventory import CapturePlan, plan_ahead, plan_capture, plan_chains
 from pyspark_checkpoint.spark_files.listing import CheckpointListing, check_capturable
 from pyspark_checkpoint.spark_files.location import (
     CheckpointLocation,
@@ -224,7 +224,21 @@ class QueryCapture:
             newest_offsets=logs.offsets(max(listing.offsets)),
         )
         captured = CapturedLogs(offsets, commits[epoch], logs.schemas(listing, epoch))
-        return _Reading(plan, captured, logs.opened(chains, listing))
+        return _Reading(self._with_planned(plan, listing), captured, logs.opened(chains, listing))
+
+    def _with_planned(self, plan: CapturePlan, listing: CheckpointListing) -> CapturePlan:
+        """The plan, with the batch that Spark runs now, so that a restored query repeats it.
+
+        The checkpoint is whole without it, so that nothing of it is waited for.
+        """
+        batch = plan.epoch + 1
+        if batch not in listing.offsets - listing.commits:
+            return plan
+        try:
+            return plan_ahead(plan, listing, self._logs.offsets(batch))
+        except RefusedError as error:
+            _LOG.debug("batch %d is left out of the checkpoint of batch %d: %s", batch, plan.epoch, error)
+            return plan
 
     def _check_query(self, query_id: str) -> None:
         if query_id != self.facts.query.id:

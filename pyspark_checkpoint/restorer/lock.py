@@ -27,6 +27,7 @@ from pyspark_checkpoint.spark_files.location import CheckpointLocation
 from pyspark_checkpoint.spark_files.names import STATE, parse_log
 from pyspark_checkpoint.store.base import Version
 
+_OF_A_REWIND = "rewind "
 IsLost = Callable[[int], bool]
 """Whether the checkpoint of this number is gone or damaged: a restore of it can never be repeated."""
 
@@ -42,10 +43,10 @@ class RestoreMark:
     """The process that does it; empty if nobody says."""
     automatic: bool = False
     """Whether nobody chose the checkpoint: it was the newest when an application began."""
-    newest_batch: int = -1
-    """The newest batch that it writes, or that one before it wrote and may have left: what it replaced.
+    newest_step: int = -1
+    """The newest step of a query that it writes, or that one before it wrote and may have left.
 
-    A location with a later one was used since.
+    A location with a later one was used since. See ``newest_step``.
     """
 
     @staticmethod
@@ -58,7 +59,7 @@ class RestoreMark:
             plan.checkpoint_id,
             SYSTEM_CLOCK.nonce(),
             automatic,
-            newest_batch(file.path for file in plan.files),
+            newest_step(file.path for file in plan.files),
         )
 
     def is_same_restore(self, other: RestoreMark) -> bool:
@@ -120,12 +121,12 @@ class RestoreLock:
                 hint="wait for it; if it was interrupted, repeat the restore",
             )
 
-    def forget_older(self, newest_batch: int) -> None:
-        """Say in the mark that no batch after ``newest_batch`` is left of a restore that was replaced."""
-        if self.mark.newest_batch <= newest_batch:
+    def forget_older(self, newest_step: int) -> None:
+        """Say in the mark that nothing after ``newest_step`` is left of a restore that was replaced."""
+        if self.mark.newest_step <= newest_step:
             return
         self.check()
-        store, mark = self.location.store, replace(self.mark, newest_batch=newest_batch)
+        store, mark = self.location.store, replace(self.mark, newest_step=newest_step)
         try:
             stored = store.read(RESTORE_MARKER)
             if _decode_or_refuse(stored.data).nonce == mark.nonce:
@@ -179,7 +180,7 @@ def inspect_location(location: CheckpointLocation, mark: RestoreMark, is_lost: I
 
 def _written_by(mark: RestoreMark, keys: Sequence[str]) -> tuple[str, ...]:
     """What an interrupted restore has written, logs first: the location was fresh when it began."""
-    if newest_batch(keys) > mark.newest_batch:
+    if newest_step(keys) > mark.newest_step:
         raise used_since()
     return tuple(sorted((key for key in keys if key.startswith(IN_USE)), key=is_state))
 
@@ -197,9 +198,13 @@ def is_state(path: str) -> bool:
     return path.startswith(STATE)
 
 
-def newest_batch(paths: Iterable[str]) -> int:
-    """The newest batch that any of Spark's logs among these paths is of; -1 if there is none."""
-    return max((log[1] for path in paths if (log := parse_log(path)) is not None), default=-1)
+def newest_step(paths: Iterable[str]) -> int:
+    """How far a query is whose logs are among these paths: two steps a batch, its offsets and its commit.
+
+    -1 if there is none.
+    """
+    logs = (log for path in paths if (log := parse_log(path)) is not None)
+    return max((2 * batch + (name != "offsets") for name, batch in logs), default=-1)
 
 
 def acquire_lock(location: CheckpointLocation, mark: RestoreMark, is_lost: IsLost) -> RestoreLock:
@@ -207,8 +212,8 @@ def acquire_lock(location: CheckpointLocation, mark: RestoreMark, is_lost: IsLos
     inspected = inspect_location(location, mark, is_lost)
     try:
         if inspected.found is not None:
-            newest = max(mark.newest_batch, inspected.found[0].newest_batch)
-            taken = _take_over(location, replace(mark, newest_batch=newest), *inspected.found)
+            newest = max(mark.newest_step, inspected.found[0].newest_step)
+            taken = _take_over(location, replace(mark, newest_step=newest), *inspected.found)
             return RestoreLock(location, taken, inspected)
         location.store.put(RESTORE_MARKER, mark.encode(), if_absent=True)
     except (AlreadyExists, Conflict):
@@ -217,6 +222,30 @@ def acquire_lock(location: CheckpointLocation, mark: RestoreMark, is_lost: IsLos
             hint="wait for it, or restore into another location",
         ) from None
     return RestoreLock(location, mark, inspected)
+
+
+def mark_in_use(location: CheckpointLocation, mark: RestoreMark) -> bool:
+    """Mark a location that a query has used, which is to go back: until then no query starts there.
+
+    No restore goes on with such a mark, because what lies there is the query's.
+
+    Returns:
+        Whether it was marked now; False if it was already, by the same.
+    """
+    ours = replace(mark, content_sha256=f"{_OF_A_REWIND}{mark.content_sha256}")
+    try:
+        location.store.put(RESTORE_MARKER, ours.encode(), if_absent=True)
+    except AlreadyExists:
+        found = _decode_or_refuse(location.store.get(RESTORE_MARKER))
+        if not mark.is_same_restore(found) and not ours.is_same_restore(found):
+            raise _interrupted(found) from None
+        return False
+    return True
+
+
+def unmark(location: CheckpointLocation) -> None:
+    """Take a mark away that nobody needs any more."""
+    location.store.delete([RESTORE_MARKER])
 
 
 def _take_over(
@@ -249,7 +278,7 @@ def _decode(data: bytes) -> RestoreMark:
             int(fields.get("checkpoint_id", 0)),
             str(fields.get("nonce", "")),
             fields.get("automatic") is True,
-            int(fields.get("newest_batch", -1)),
+            int(fields.get("newest_step", -1)),
         )
     except (orjson.JSONDecodeError, KeyError, TypeError, ValueError, AttributeError):
         raise FormatError(

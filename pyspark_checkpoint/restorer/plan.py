@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import enum
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from pyspark_checkpoint.errors import FormatError, Incompatible, InUse, NoCheckpoint, SettingsError
 from pyspark_checkpoint.format.artifact import ArtifactRef
 from pyspark_checkpoint.format.keys import CONTROL_KEY
 from pyspark_checkpoint.format.manifest import CheckpointManifest
-from pyspark_checkpoint.format.manifest_parts import StateRecord
+from pyspark_checkpoint.format.manifest_parts import PlannedBatch, StateRecord
+from pyspark_checkpoint.outputs.ask import OutputsPlan
 from pyspark_checkpoint.spark_files.logs import decode_commit_log
 from pyspark_checkpoint.spark_files.names import (
     COMMITS,
@@ -77,6 +78,8 @@ class RestorePlan:
     """In the order in which they are written."""
     batch_id: int
     """Spark's number, which is not a table's epoch where a query has taken the table over."""
+    planned_batch: int | None = None
+    """The batch after it, if the query runs that with the offsets that it had; None if it plans anew."""
     point: RestorePoint = RestorePoint.AFTER
     partitions: int | None = None
     """How many partitions Spark repartitions the state to; None if it stays as it is."""
@@ -84,8 +87,15 @@ class RestorePlan:
     """The checkpoint that the query's table is rolled back to; None if it stays as it is."""
     newest_id: int = 0
     """The newest checkpoint of the history: if it is another one, the restore records a rollback."""
+    outputs: OutputsPlan = field(default_factory=OutputsPlan)
+    """Which outputs go back with the query, and what has to be said of others."""
     resumes: bool = False
     """Whether an interrupted restore into the location goes on."""
+
+    @property
+    def done_batch(self) -> int:
+        """The newest batch that the restored query takes for done; -1: none."""
+        return self.batch_id if self.point is RestorePoint.AFTER else self.batch_id - 1
 
     @property
     def total_bytes(self) -> int:
@@ -109,17 +119,23 @@ def plan_restore(
     query_id: str | None = None,
     point: RestorePoint | None = None,
     commit: bytes | None = None,
+    with_planned: bool = True,
 ) -> RestorePlan:
     """Plan which files are written to resume after the manifest's batch; with ``query_id`` as a clone.
 
     A manifest of rows and state can be restored before or after its batch. ``commit`` is what Spark
     wrote to ``commits/N`` later, if that is known: then the default is after, else before. The rows of
     a table are not part of a checkpoint location.
+
+    If the manifest knows the plan of the next batch, that is written too, so that a batch which the output
+    may have seen is run with the same offsets; not before the manifest's own batch, where it is not next,
+    and not without ``with_planned``.
     """
     record = manifest.state
     chosen = _choose_point(manifest, record, point, commit)
-    files = [*_state_files(manifest), *_loose_files(manifest, is_clone=query_id is not None)]
     batch_id = _batch_of(manifest)
+    planned = manifest.planned if with_planned and chosen is RestorePoint.AFTER else None
+    files = [*_state_files(manifest), *_loose_files(manifest, planned, is_clone=query_id is not None)]
     if record is not None:
         files = _files_of_point(files, manifest, record, chosen, commit)
     _check_files(manifest, [file.path for file in files], batch_id, chosen)
@@ -129,6 +145,7 @@ def plan_restore(
         query_id=query_id or manifest.query.id,
         files=tuple(sorted(files, key=lambda file: (file.stage, file.path))),
         batch_id=batch_id,
+        planned_batch=None if planned is None else planned.batch_id,
         point=chosen,
     )
 
@@ -218,12 +235,28 @@ def _state_files(manifest: CheckpointManifest) -> Iterator[RestoredFile]:
         yield RestoredFile(found.path, found.ref, Stage.STATE)
 
 
-def _loose_files(manifest: CheckpointManifest, *, is_clone: bool) -> Iterator[RestoredFile]:
-    planned = () if manifest.planned is None else manifest.planned.files
+def _planned_paths(manifest: CheckpointManifest) -> frozenset[str]:
+    """The files of the batch that is planned: its offsets and logs of sources, and nothing else."""
+    if manifest.planned is None:
+        return frozenset()
+    paths, offsets = frozenset(manifest.planned.files), offsets_file(manifest.planned.batch_id)
+    if offsets not in paths or not all(path.startswith(SOURCES) for path in paths - {offsets}):
+        raise FormatError(
+            f"checkpoint {manifest.checkpoint_id} names strange files for batch "
+            f"{manifest.planned.batch_id}, which is planned",
+            hint=_VERIFY,
+        )
+    return paths
+
+
+def _loose_files(
+    manifest: CheckpointManifest, planned: PlannedBatch | None, *, is_clone: bool
+) -> Iterator[RestoredFile]:
+    ahead = _planned_paths(manifest)
     for ref in manifest.files:
         path = check_location_path(ref.name, ref)
-        if path in planned:
-            continue  # of a batch after this one, which Spark plans again
+        if path in ahead and planned is None:
+            continue
         if path == METADATA:
             rewrite = Rewrite.QUERY_ID if is_clone else Rewrite.NOTHING
             yield RestoredFile(path, ref, Stage.METADATA, rewrite)

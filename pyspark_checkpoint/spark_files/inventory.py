@@ -3,15 +3,16 @@
 To resume after N Spark needs ``metadata``, ``offsets/N-1``, ``offsets/N``, ``commits/N``, the logs of its
 sources cut to the offset of N, what describes the operators, and for every state store the files
 that give version N + 1. Nothing newer may be among them: a file source's log that is too long would
-silently skip files.
+silently skip files. If Spark has planned the batch after N already, what that needs is kept beside it.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence, Set
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from pyspark_checkpoint.errors import RefusedError
+from pyspark_checkpoint.format.manifest_parts import MAX_PLANNED_FILES, PlannedBatch
 from pyspark_checkpoint.spark_files.listing import CheckpointListing, check_capturable
 from pyspark_checkpoint.spark_files.logs import CommitLog, OffsetLog, OperatorInfo, StoreInfo
 from pyspark_checkpoint.spark_files.names import (
@@ -62,6 +63,8 @@ class CapturePlan:
     epoch: int
     operators: tuple[OperatorFiles, ...]
     files: tuple[CapturedFile, ...]
+    planned: PlannedBatch | None = None
+    """The batch after ``epoch``, if Spark has planned it; its files are among ``files``."""
 
     def all_files(self) -> Iterator[CapturedFile]:
         """Every file, state first."""
@@ -134,6 +137,24 @@ def plan_capture(
         operators=plan_operators(chains, listing, shared, operators),
         files=plan_small_files(listing, epoch, offsets, newest_offsets, is_committed=True),
     )
+
+
+def plan_ahead(plan: CapturePlan, listing: CheckpointListing, offsets: OffsetLog) -> CapturePlan:
+    """Add the batch after the plan's, which Spark has planned with these offsets and may run at any time.
+
+    It needs its offsets, and what its sources have logged since the batch before: without that a file
+    source does not know which files the offsets speak of. Refused if the listing does not have it all.
+    """
+    batch, present = plan.epoch + 1, {file.path for file in plan.files}
+    logs = plan_source_logs(listing.sources, offsets)
+    paths = [offsets_file(batch), *(path for path in logs if path not in present)]
+    if len(paths) > MAX_PLANNED_FILES:
+        raise RefusedError(
+            f"the sources have {len(paths) - 1} log entries for batch {batch} alone",
+            hint="restart the query: the next batch has an entry of its own",
+        )
+    ahead = (CapturedFile(path, facts_of(listing, path), max(0, plan.epoch)) for path in paths)
+    return replace(plan, files=(*plan.files, *ahead), planned=PlannedBatch(batch, tuple(paths)))
 
 
 def plan_operators(

@@ -44,12 +44,17 @@ class MadeLocation:
     def commit(self, *batch_ids: int) -> Self:
         """Write what Spark writes for these batches: offsets, state, and the commit last."""
         for batch_id in batch_ids:
-            head = {"batchWatermarkMs": 0, "batchTimestampMs": batch_id, "conf": _CONF}
-            offsets = f'v1\n{json.dumps(head)}\n{{"topic":{{"0":{batch_id}}}}}'
-            self._write(f"offsets/{batch_id}", offsets)
+            self.plan(batch_id)
             for partition in range(_PARTITIONS):
                 self._write(f"state/0/{partition}/{batch_id + 1}.delta", self.new_state())
             self._write(f"commits/{batch_id}", f'v1\n{{"nextBatchWatermarkMs":{batch_id * 1000}}}')
+        return self
+
+    def plan(self, batch_id: int, *sources: str) -> Self:
+        """Write what Spark writes before it runs a batch: the offsets of its sources, which are JSON."""
+        head = {"batchWatermarkMs": 0, "batchTimestampMs": batch_id, "conf": _CONF}
+        ends = sources or (f'{{"topic":{{"0":{batch_id}}}}}',)
+        self._write(f"offsets/{batch_id}", "\n".join(("v1", json.dumps(head), *ends)))
         return self
 
     def needed(self, batch_id: int) -> dict[str, bytes]:

@@ -12,21 +12,15 @@ from benchmarks import side_by_side
 from benchmarks.file_manager import PART as FILE_MANAGER
 from benchmarks.frame import (
     Argument,
-    CommitSize,
-    Contest,
-    Copied,
+    Cell,
     Part,
-    Restored,
     Row,
     Settings,
-    Started,
-    Stretch,
-    Transcript,
+    Side,
     decode_run,
     encode_run,
     in_turns,
     load_runs,
-    quantile,
     save_run,
 )
 from benchmarks.growth import stretches
@@ -37,14 +31,9 @@ from tests.support.drivers.queries import QuerySpec
 from tests.support.servers.faults import Request
 
 ROWS: tuple[Row, ...] = (
-    cell("stock", lag_seconds=(0.1, 0.2)),
-    Copied("rclone", 1.5, 20, 1000, 3, 1, "does not start", "a file is missing"),
-    Restored("ours", 100, (1.0, 2.0)),
-    Started("ours", "hdfs", 20, 0.5, (2.0,), 7),
-    Stretch("sink", 0, 9, 100.0, 5.5),
-    CommitSize("s3", 10, 5000, 3.0, 2.0, 4),
-    Contest("stock", (1, 2), (2,), 0, 1),
-    Transcript("bench", "a\nb"),
+    cell("stock", lag_seconds=(0.1, 0.2), capture_puts=(4, 5)),
+    Side("100 MB, s3", "restore", (1.0, 2.0), "s"),
+    Side("2 contests", "stock", counts={"wrong batches": 1}),
 )
 
 
@@ -54,25 +43,20 @@ def test_a_run_of_every_kind_of_row_comes_back_as_it_was() -> None:
 
 
 def test_runs_with_labels_are_kept_beside_each_other_and_others_replaced(tmp_path: Path) -> None:
-    save_run(run("restore", ROWS[2]), tmp_path)
-    save_run(run("restore", ROWS[2], ROWS[2]), tmp_path)
-    save_run(run("restore", ROWS[2], label="later"), tmp_path)
+    save_run(run("restore", ROWS[1]), tmp_path)
+    save_run(run("restore", ROWS[1], ROWS[1]), tmp_path)
+    save_run(run("restore", ROWS[1], label="later"), tmp_path)
     runs = load_runs(tmp_path)
     assert [(found.name, len(found.rows)) for found in runs.of("restore")] == [
         ("restore", 2),
         ("restore-later", 1),
     ]
-    assert len(runs.rows("restore", Restored)) == 3
-    assert runs.rows("restore", Stretch) == [] and runs.of("growth") == []
+    assert len(runs.rows("restore", Side)) == 3
+    assert runs.rows("restore", Cell) == [] and runs.of("growth") == []
 
 
 def test_every_second_round_goes_backwards() -> None:
     assert list(in_turns("ab", 3)) == [(0, "a"), (0, "b"), (1, "b"), (1, "a"), (2, "a"), (2, "b")]
-
-
-@pytest.mark.parametrize(("share", "expected"), [(0.5, 5), (0.9, 9), (0.99, 10), (1.0, 10), (0.01, 1)])
-def test_a_quantile_is_a_value_that_was_measured(share: float, expected: int) -> None:
-    assert quantile(range(1, 11), share) == expected
 
 
 @pytest.mark.spark
@@ -80,14 +64,14 @@ def test_a_part_saves_every_row_before_the_next_is_measured(tmp_path: Path) -> N
     """What was measured survives a failure in the middle."""
 
     def failing(settings: Settings) -> object:
-        yield Stretch("sink", 0, settings.number("epochs"), 1.0, 1.0)
+        yield Side("sink", settings["epochs"])
         raise RuntimeError("in the middle")
 
     part = Part("growth", "", failing, (Argument("epochs", "1000", "10", "epochs"),))  # type: ignore[arg-type]
     with pytest.raises(RuntimeError):
         part.run(["--quick", "--results", str(tmp_path)])
     (saved,) = load_runs(tmp_path).of("growth")
-    assert saved.rows == (Stretch("sink", 0, 10, 1.0, 1.0),)
+    assert saved.rows == (Side("sink", "10"),)
     assert saved.failed == "RuntimeError: in the middle"
     assert saved.settings == {"epochs": "10"} and "--quick" in saved.command
 
@@ -124,14 +108,15 @@ def test_a_tally_counts_batches_requests_and_bytes_of_all_rounds() -> None:
 
 def test_a_long_run_is_cut_in_stretches_of_equal_length() -> None:
     batch_ms = [10] * 50 + [30] * 50
-    samples = [
-        (0, 0),
-        *((done, 4 * done if done <= 50 else 200 + 6 * (done - 50)) for done in range(5, 101, 5)),
+    requests = [4 * done if done <= 50 else 200 + 6 * (done - 50) for done in range(0, 101, 5)]
+    samples = [(5 * at, many, 100 * many) for at, many in enumerate(requests)]
+    found = list(stretches("sink", batch_ms, samples, 100, 200))
+    assert [(one.way, len(one.values)) for one in found] == [(f"tenth {n}", 10) for n in range(1, 11)]
+    assert [one.p50 for one in found] == [10] * 5 + [30] * 5
+    assert [one.counts for one in found[4:6]] == [
+        {"requests": 4, "bytes a row": 2},
+        {"requests": 6, "bytes a row": 3},
     ]
-    found = stretches("sink", batch_ms, samples, 100)
-    assert [(one.first_epoch, one.last_epoch) for one in found] == [(n, n + 9) for n in range(0, 100, 10)]
-    assert [one.batch_ms for one in found] == [10] * 5 + [30] * 5
-    assert [one.requests_per_epoch for one in found] == [4] * 5 + [6] * 5
 
 
 def test_every_way_keeps_its_checkpoint_where_it_says(tmp_path: Path) -> None:

@@ -114,6 +114,7 @@ DAMAGED_FROM_THE_START: dict[str, dict[str, Any]] = {
     "sinks that are not sorted": {"sink_names": ("b", "a")},
     "a source twice": {"source_names": ("a", "a")},
     "a planned batch that is not later": {"batch_id": 2, "planned": PlannedBatch(2, ())},
+    "a planned batch that is not the next": {"batch_id": 2, "planned": PlannedBatch(4, ())},
     "a planned file that is not there": {"batch_id": 2, "planned": PlannedBatch(3, ("offsets/3",))},
     "state of another batch": {"batch_id": 2, "state": StateRecord(1)},
     "a sink that has no name": {"sink_epochs": {"s": 1}},

@@ -14,6 +14,7 @@ import pytest
 
 from pyspark_checkpoint.errors import FencedError, RefusedError
 from pyspark_checkpoint.format.manifest import ManifestKind
+from pyspark_checkpoint.format.manifest_parts import PlannedBatch
 from pyspark_checkpoint.history.checkpoint_store import CheckpointStore
 from pyspark_checkpoint.listener.checkpointer import QueryCapture
 from pyspark_checkpoint.restorer.api import restore
@@ -222,3 +223,39 @@ def test_a_run_that_was_restarted_is_fenced_by_its_next_start(made: MadeLocation
     with pytest.raises(FencedError):
         old.capture(2)
     assert new.capture(2) is not None
+
+
+def file_source(made: MadeLocation, *batches: int, planned: int | None = None) -> MadeLocation:
+    """A query over files: the source has logged the files of a batch before its offsets are written."""
+    for batch in (*batches, *(() if planned is None else (planned,))):
+        entry = f"{batch}.compact" if batch % 10 == 9 else str(batch)
+        made._write(f"sources/0/{entry}", f"v1\n{batch}")
+        if batch != planned:
+            made.commit(batch)
+        made.plan(batch, f'{{"logOffset":{batch}}}')
+    return made
+
+
+@pytest.mark.parametrize(("planned", "entry"), [(3, "sources/0/3"), (9, "sources/0/9.compact")])
+def test_a_planned_batch_is_captured_with_what_its_source_has_logged_for_it(
+    tmp_path: Path, url: str, planned: int, entry: str
+) -> None:
+    """Without the entry Spark says that the batch does not exist; with a later one it skips files."""
+    made = file_source(MadeLocation(tmp_path / "location"), *range(planned), planned=planned)
+    made._write(f"sources/0/{planned + 1}", "v1\nlater")
+    manifest = open_capture(made, url).capture()
+    assert manifest is not None
+    assert manifest.planned == PlannedBatch(planned, (f"offsets/{planned}", entry))
+    restore(url, str(tmp_path / "fresh"))
+    logged = {f"sources/0/{batch}" for batch in range(planned)} | {entry}
+    ours = {name for name in contents(tmp_path / "fresh") if name.startswith("sources/")}
+    assert ours == logged
+
+
+def test_a_batch_whose_source_has_not_logged_it_is_left_out(tmp_path: Path, url: str) -> None:
+    """A listing is not of one moment. The checkpoint is whole without it."""
+    made = file_source(MadeLocation(tmp_path / "location"), 0, 1, planned=2)
+    (made.path / "sources/0/2").unlink()
+    manifest = open_capture(made, url).capture()
+    assert manifest is not None
+    assert (manifest.epoch, manifest.planned) == (1, None)

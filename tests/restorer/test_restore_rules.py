@@ -13,6 +13,7 @@ import pytest
 from pyspark_checkpoint.errors import (
     FencedError,
     FormatError,
+    InUse,
     NoCheckpoint,
     NotFound,
     RefusedError,
@@ -25,6 +26,7 @@ from pyspark_checkpoint.format.records import SinkCommitStatus
 from pyspark_checkpoint.history.checkpoint_store import CheckpointStore
 from pyspark_checkpoint.restorer import execute as restoring
 from pyspark_checkpoint.restorer.api import RestoreRequest, dry_run, restore, savepoint
+from pyspark_checkpoint.restorer.lock import RestoreMark
 from pyspark_checkpoint.restorer.plan import RESTORE_MARKER, plan_restore
 from tests.support.made_location import MadeLocation, capture, contents, needed, open_capture
 from tests.support.made_stream import MadeStream
@@ -71,16 +73,51 @@ def test_schema_logs_of_sources_are_committed_with_the_rows_of_every_batch(tmp_p
     assert {name: found[name] for name in SCHEMA_LOGS} == SCHEMA_LOGS
 
 
-def test_files_of_a_batch_that_is_planned_ahead_are_not_part_of_the_checkpoint(
-    made: MadeLocation, url: str
+def test_a_batch_that_is_planned_comes_back_with_its_offsets_unless_state_is_repartitioned(
+    made: MadeLocation, url: str, tmp_path: Path
 ) -> None:
-    """Spark would run a batch that the checkpoint does not have."""
+    """The output may have seen it: with other offsets, its rows would be dropped or doubled."""
+    made.plan(4)
+    manifest = capture(made, url, 3)[0]
+    assert manifest.planned == PlannedBatch(4, ("offsets/4",))
+    assert manifest.validate(manifest.vnode_count) == []
+    restore(url, str(tmp_path / "fresh"))
+    ahead = {"offsets/4": (made.path / "offsets/4").read_bytes()}
+    assert contents(tmp_path / "fresh") == needed(made, 3) | ahead
+    assert plan_restore(manifest).planned_batch == 4
+    anew = plan_restore(manifest, with_planned=False)
+    assert anew.planned_batch is None
+    assert "offsets/4" not in {file.path for file in anew.files}
+
+
+@pytest.mark.parametrize("files", [("metadata", "offsets/3"), ("commits/2", "offsets/3"), ()])
+def test_a_planned_batch_with_strange_files_is_refused(
+    made: MadeLocation, url: str, files: tuple[str, ...]
+) -> None:
+    """Who can write a manifest cannot take files of the checkpoint itself away by calling them planned."""
     manifest = capture(made, url, 2)[0]
     ahead = ArtifactRef.of_inline(b"v1\n{}", is_delta=False, epoch=2, name="offsets/3")
-    planned = PlannedBatch(3, ("offsets/3",))
-    more = replace(manifest, files=(*manifest.files, ahead), planned=planned)
-    assert more.validate(more.vnode_count) == []
-    assert plan_restore(more) == plan_restore(manifest)
+    more = replace(manifest, files=(*manifest.files, ahead), planned=PlannedBatch(3, files))
+    with pytest.raises(FormatError, match="strange files for batch 3"):
+        plan_restore(more)
+
+
+@pytest.mark.parametrize("ran", [("commits/4",), ("commits/4", "offsets/5")])
+def test_an_interrupted_restore_does_not_touch_a_location_whose_planned_batch_was_run(
+    made: MadeLocation, url: str, tmp_path: Path, ran: tuple[str, ...]
+) -> None:
+    """The mark is there, and so is more than the restore writes: a query has used the location."""
+    capture(made.plan(4), url, 3)
+    fresh = tmp_path / "fresh"
+    restore(url, str(fresh))
+    manifest = CheckpointStore.open(url).load_by_id(1)
+    assert manifest is not None
+    mark = RestoreMark.of(plan_restore(manifest))
+    (fresh / RESTORE_MARKER).write_bytes(mark.encode())
+    for name in ran:
+        (fresh / name).write_bytes(b"v1\n{}")
+    with pytest.raises(InUse, match="a query has run there since"):
+        restore(url, str(fresh), at=1)
 
 
 def test_a_checkpoint_of_a_batch_job_has_no_location(made: MadeLocation, url: str) -> None:

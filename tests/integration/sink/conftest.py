@@ -18,7 +18,6 @@ def spark(jar: Path) -> Iterator[SparkSession]:
     conf = {
         "spark.sql.session.timeZone": "Asia/Kathmandu",
         "spark.sql.streaming.noDataMicroBatches.enabled": "false",
-        "spark.sql.python.filterPushdown.enabled": "true",
     }
     with spark_session("sink", conf, jar=jar, attempts=4) as session:
         yield session

@@ -80,6 +80,9 @@ final class DependenciesTest {
         api.python.Py4JServer
       source.CountedWrite
         sql.catalyst.InternalRow
+      source.FilteredScan
+        sql.execution.datasources.v2.python.PythonScanBuilder
+        sql.internal.SQLConf
       source.InlineRows
         sql.catalyst.InternalRow
         sql.execution.arrow.ArrowWriter

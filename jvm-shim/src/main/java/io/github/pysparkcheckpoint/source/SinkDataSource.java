@@ -171,7 +171,8 @@ public class SinkDataSource extends PythonDataSourceV2 implements DataSourceRegi
       own.source = source();
       Map<String, String> added = new HashMap<>(hadoopConfs());
       added.put("scan", "own");
-      return new PythonScanBuilder(own, NAME, schema(), SinkOptions.with(options, added));
+      return new FilteredScan(
+          new PythonScanBuilder(own, NAME, schema(), SinkOptions.with(options, added)));
     }
 
     @Override

@@ -1,9 +1,9 @@
 """What a commit costs: requests, bytes, time; verify and recovery beside plain hashing and download.
 
-Everything is measured in one run, and what can be compared is compared as a ratio in alternating order,
-so that whatever else the machine does hits both sides.
+The sides are timed in turns, so that whatever else the machine does hits all of them. ``bare requests`` are
+those of a commit with nothing around them.
 
-    python -m benchmarks.bench_commit [--stores file,s3,memory] [--commits 30] [--history 10000]
+    python -m benchmarks.commit [--quick] [--stores file,s3] [--partitions 10,400] [--history 10000]
 """
 
 from __future__ import annotations
@@ -11,16 +11,15 @@ from __future__ import annotations
 import contextlib
 import gc
 import hashlib
-import statistics
-import sys
+import itertools
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
-from itertools import product
 
-from benchmarks.frame import in_turns, quantile, typed_arguments
+from benchmarks.frame import Argument, Part, Settings, Side, in_turns, tell
+from benchmarks.report import run_and_show
 from pyspark_checkpoint import open_object_store
 from pyspark_checkpoint.crypto.keyring import make_key_ring
 from pyspark_checkpoint.format.keys import CHECKPOINTS_PREFIX, manifest_key
@@ -37,14 +36,14 @@ from pyspark_checkpoint.store.memory import MemoryStore
 from pyspark_checkpoint.store.meter import MeteredStore, MeterSnapshot
 from tests.support.servers.launch import seaweedfs
 
-MAX_PUTS = 4
 RING = make_key_ring({"bench": bytes(range(32))}, "bench")
 THREADS = 8
+KEPT = 20
 
 
 @dataclass(frozen=True)
 class Workload:
-    """What an epoch brings: so many partitions with so many bytes of delta each, on top of ten others."""
+    """What an epoch brings: so many partitions with so many bytes of delta each, on top of others."""
 
     name: str
     partitions: int
@@ -96,12 +95,18 @@ class Committer:
         )
         return self.history.save(manifest)
 
-    def spent(self, commits: int) -> MeterSnapshot:
-        """What so many commits cost in requests and bytes."""
+    def commits(self, count: int) -> tuple[tuple[float, ...], dict[str, float]]:
+        """Milliseconds of each of so many commits, and what one of them asks for."""
         before = self.meter.snapshot()
-        for _ in range(commits):
-            self.commit()
-        return self.meter.snapshot() - before
+        took = tuple(1000 * time_of(self.commit) for _ in range(count))
+        return took, {
+            **counts(self.meter.snapshot() - before, count),
+            "manifest bytes": self.manifest_bytes,
+        }
+
+    @property
+    def manifest_bytes(self) -> int:
+        return self.meter.inner.head(manifest_key(self.epoch)).size_bytes
 
 
 def time_of(work: Callable[[], object]) -> float:
@@ -110,41 +115,37 @@ def time_of(work: Callable[[], object]) -> float:
     return time.perf_counter() - started
 
 
-def alternate(works: Mapping[str, Callable[[], object]], rounds: int) -> dict[str, list[float]]:
+def counts(spent: MeterSnapshot, commits: int) -> dict[str, float]:
+    """Requests a commit by verb, and bytes; ranged reads are GETs."""
+    gets = spent["get"].requests + spent["read"].requests
+    found = {verb: spent[verb].requests for verb in ("put", "head", "list", "delete")} | {"get": gets}
+    by_verb = {verb.upper(): number / commits for verb, number in found.items() if number}
+    return {**by_verb, "bytes out": spent["put"].bytes_out / commits}
+
+
+def alternate(
+    where: str, unit: str, works: Mapping[str, Callable[[], object]], rounds: int
+) -> Iterator[Side]:
     """Time each work in turn, forwards and backwards."""
-    took: dict[str, list[float]] = {label: [] for label in works}
-    for _, (label, function) in in_turns(works.items(), rounds):
+    took: dict[str, list[float]] = {way: [] for way in works}
+    for _, (way, function) in in_turns(works.items(), rounds):
         gc.collect()
-        took[label].append(time_of(function))
-    return took
+        took[way].append(round(time_of(function) * (1000 if unit == "ms" else 1), 4))
+    for way, values in took.items():
+        yield Side(where, way, tuple(values), unit)
 
 
-def counts(spent: MeterSnapshot, *verbs: str) -> list[int]:
-    """Requests by verb; ranged reads are GETs."""
-    numbers = {verb: spent[verb].requests for verb in verbs}
-    return list((numbers | {"get": spent["get"].requests + spent["read"].requests}).values())
-
-
-def largest_manifest(committer: Committer) -> int:
-    return max(info.size_bytes for info in committer.meter.inner.list("manifests/"))
-
-
-def show_requests() -> bool:
+def requests_of_a_commit(rounds: int) -> Iterator[Side]:
     """Requests and bytes of one commit in the steady state."""
-    print(f"{'requests of a commit':30}  PUT  GET  HEAD  LIST {'bytes out':>12} {'manifest':>10}")
-    good = True
-    for work, encrypted in product(WORKLOADS, (False, True)):
+    for work, encrypted in itertools.product(WORKLOADS, (False, True)):
         committer = Committer(MemoryStore(), work, encrypted=encrypted)
-        committer.spent(work.deltas + 1)
-        spent = committer.spent(1)
-        puts, gets, heads, lists = counts(spent, "put", "get", "head", "list")
-        label = f"{work.name}{', encrypted' if encrypted else ''}"
-        sizes = f"{spent['put'].bytes_out:12,} {largest_manifest(committer):10,}"
-        print(f"{label:30} {puts:4} {gets:4} {heads:5} {lists:5} {sizes}")
-        if work is COMMON:
-            good = good and puts <= MAX_PUTS and lists == 0
-    print(f"400 partitions with 2 KB each commit in at most {MAX_PUTS} PUTs: {'yes' if good else 'NO'}\n")
-    return good
+        committer.commits(work.deltas + 1)
+        yield Side(f"{work.name}, memory", "encrypted" if encrypted else "plain", *_ms(committer, rounds))
+
+
+def _ms(committer: Committer, count: int) -> tuple[tuple[float, ...], str, dict[str, float]]:
+    took, asked = committer.commits(count)
+    return took, "ms", asked
 
 
 def bare_commit(store: ObjectStore, sizes: Sequence[int], number: int) -> None:
@@ -155,37 +156,32 @@ def bare_commit(store: ObjectStore, sizes: Sequence[int], number: int) -> None:
     store.put("bare/latest", b"x" * 112)
 
 
-def ratio(above: Sequence[float], below: Sequence[float]) -> float:
-    return statistics.median(one / two for one, two in zip(above, below, strict=True))
+Opener = Callable[[str], ObjectStore]
 
 
-def show_latency(name: str, open_store: Callable[[str], ObjectStore], commits: int) -> None:
+def latency(name: str, open_store: Opener, partitions: int, commits: int) -> Iterator[Side]:
     """Time of a commit, without and with retention, beside the same requests with nothing around them."""
-    alone, retaining = Committer(open_store("a"), COMMON), Committer(open_store("b"), COMMON, retain=20)
-    bare = open_store("bare")
+    work = replace(COMMON, name=f"{partitions:,} x 2 KB", partitions=partitions)
+    alone = Committer(open_store(f"a{partitions}"), work)
+    retaining = Committer(open_store(f"b{partitions}"), work, retain=KEPT)
+    bare = open_store(f"bare{partitions}")
     bare.put("bare/control", b"x" * 300)
     for committer in (alone, retaining):
-        committer.spent(2 * COMMON.deltas + 2)
-    manifest_bytes = alone.meter.head(manifest_key(alone.epoch)).size_bytes
-    sizes = (COMMON.partitions * COMMON.delta_bytes, manifest_bytes)
-    numbers = iter(range(10 * commits))
+        committer.commits(2 * work.deltas + 2)
+    asked = {"commit": alone.commits(1)[1], "with retention": retaining.commits(1)[1]}
+    sizes, numbers = (partitions * work.delta_bytes, alone.manifest_bytes), itertools.count()
     works = {
         "bare requests": lambda: bare_commit(bare, sizes, next(numbers)),
         "commit": alone.commit,
         "with retention": retaining.commit,
     }
-    took = alternate(works, commits)
-    for label, seconds in took.items():
-        times = (
-            f"{1000 * statistics.median(seconds):8.1f} ms   p95 {1000 * quantile(seconds, 0.95):8.1f} ms"
-        )
-        print(
-            f"{name:8} {label:15} {times}   {ratio(seconds, took['bare requests']):5.2f} of bare requests"
-        )
+    for side in alternate(f"{work.name}, {name}", "ms", works, commits):
+        tell(f"{side.where}, {side.way}: {side.p50:.1f} ms")
+        yield replace(side, counts=asked.get(side.way, {}))
 
 
-def show_throughput(name: str, store: ObjectStore, rounds: int) -> None:
-    """Verify and recovery, in MB/s of artifacts, beside hashing and downloading the same bytes."""
+def throughput(name: str, store: ObjectStore, rounds: int) -> Iterator[Side]:
+    """Verify and recovery beside hashing and downloading the same bytes."""
     committer = Committer(store, Workload("throughput", 12, 6_000_000, 1))
     committer.commit()
     keys = [info.key for info in store.list(CHECKPOINTS_PREFIX)]
@@ -205,41 +201,26 @@ def show_throughput(name: str, store: ObjectStore, rounds: int) -> None:
         assert committer.history.recover_latest_validated().chosen_id == 1
 
     works = {
-        "hashing": in_threads(lambda blob: hashlib.sha256(blob).digest(), blobs),
+        "download and hash": in_threads(lambda key: hashlib.sha256(store.get(key)).digest(), keys),
+        "hash": in_threads(lambda blob: hashlib.sha256(blob).digest(), blobs),
         "download": in_threads(store.get, keys),
-        "download+hash": in_threads(lambda key: hashlib.sha256(store.get(key)).digest(), keys),
         "verify": verify,
         "recovery": recover,
     }
-    took = alternate(works, rounds)
-    for label, seconds in took.items():
-        speed = sum(map(len, blobs)) / 1e6 / statistics.median(seconds)
-        share = ratio(took["download+hash"], seconds)
-        print(f"{name:8} {label:14} {speed:9.1f} MB/s   {share:5.2f} of download and hash")
+    yield from alternate(f"{sum(map(len, blobs)) / 1e6:.0f} MB, {name}", "s", works, rounds)
 
 
-def show_growth(numbers: Sequence[int]) -> None:
-    """The cost of commit 10, 1,000 and 10,000, retention included."""
-    committer = Committer(MemoryStore(), SMALL, retain=20)
-    verbs = ("put", "get", "head", "list", "delete")
-    shown = " ".join(f"{verb.upper():>6}" for verb in verbs)
-    print(f"{'commit number':>14} {'ms':>8} {shown} {'manifest bytes':>16}")
-    times: list[float] = []
+def growth(numbers: Sequence[int]) -> Iterator[Side]:
+    """What the 10th, 100th, 1,000th and 10,000th commit cost, retention included."""
+    committer = Committer(MemoryStore(), SMALL, retain=KEPT)
     for number in numbers:
         window = min(40, number)
-        while committer.epoch < number - window // 2:
-            committer.commit()
-        before = committer.meter.snapshot()
-        times.append(statistics.median(time_of(committer.commit) for _ in range(window)))
-        each = counts(committer.meter.snapshot() - before, *verbs)
-        shown = " ".join(f"{count / window:6.2f}" for count in each)
-        print(f"{number:14,} {1000 * times[-1]:8.2f} {shown} {largest_manifest(committer):16,}")
-    grown = times[-1] / times[min(1, len(times) - 1)]
-    print(f"last over the one at 100: {grown:.2f}; {SMALL.name}, 20 epochs kept, in memory\n")
+        committer.commits(max(0, number - window // 2 - committer.epoch))
+        yield Side(f"{SMALL.name}, memory, {KEPT} kept", f"commit {number:,}", *_ms(committer, window))
 
 
 @contextlib.contextmanager
-def opened(name: str) -> Iterator[Callable[[str], ObjectStore]]:
+def opened(name: str) -> Iterator[Opener]:
     """Start what a kind of store needs; yield what opens one at a prefix."""
     if name == "memory":
         yield lambda prefix: MemoryStore(prefix=prefix)
@@ -251,17 +232,33 @@ def opened(name: str) -> Iterator[Callable[[str], ObjectStore]]:
             yield lambda prefix: open_object_store(server.url(prefix), server.options, env={})
 
 
-def main() -> int:
-    chosen = typed_arguments(__doc__, stores="file,s3", commits=30, rounds=5, history=10_000)
-    good = show_requests()
-    show_growth([number for number in (10, 100, 1000, chosen.history) if number <= chosen.history])
-    for name in chosen.stores.split(","):
+def measure_all(settings: Settings) -> Iterator[Side]:
+    """Without any server first; then by store."""
+    yield from requests_of_a_commit(settings.number("commits"))
+    yield from growth(
+        [number for number in (10, 100, 1000, 10_000) if number <= settings.number("history")]
+    )
+    for name in settings.names("stores"):
         with opened(name) as open_store:
-            show_latency(name, open_store, chosen.commits)
-            show_throughput(name, open_store("throughput"), chosen.rounds)
-        print()
-    return 0 if good else 1
+            for partitions in settings.numbers("partitions"):
+                yield from latency(name, open_store, partitions, settings.number("commits"))
+            yield from throughput(name, open_store("throughput"), settings.number("rounds"))
 
+
+PART = Part(
+    "commit",
+    __doc__,
+    measure_all,
+    (
+        Argument("stores", "file,s3", "file,s3", "memory, file, s3"),
+        Argument(
+            "partitions", "10,100,400,1000", "400", "partitions of a commit, 2 KB each on top of nine"
+        ),
+        Argument("commits", "30", "5", "commits that are timed"),
+        Argument("rounds", "5", "2", "rounds of verify and recovery"),
+        Argument("history", "10000", "1000", "commits of the long history"),
+    ),
+)
 
 if __name__ == "__main__":
-    sys.exit(main())
+    run_and_show(PART)

@@ -1,11 +1,10 @@
-"""Each store beside its SDK called directly: requests/s and MB/s for put and get, and the ratio.
+"""Each store beside its SDK called directly, for put and get.
 
-Both sides run in this process, with the same threads against the same server, in turns within each round.
-The ratio is ours over bare, as the median over the rounds: 1.00 is no cost, and the aim is at least 0.90.
-``cpu`` is the same for processor time, which other programs disturb less than wall time. The bare side is
-a careful user's: uploads with a digest that the service verifies, downloads with one that is compared.
+Both sides run in this process, with four threads against the same server, in turns within each round. The
+aim counts wall time or processor time, whichever is nearer: other programs disturb that less. The bare side
+is a careful user's: uploads with a digest that the service verifies, downloads with one that is compared.
 
-    python -m benchmarks.bench_stores [--backends file,s3,gs,az] [--sizes 10KB,1MB,100MB] [--rounds 15]
+    python -m benchmarks.stores [--quick] [--stores file,s3,gs,az] [--sizes 10KB,1MB,100MB] [--rounds 15]
 """
 
 from __future__ import annotations
@@ -31,7 +30,8 @@ from botocore.config import Config
 from google.auth.credentials import AnonymousCredentials
 from google.cloud import storage
 
-from benchmarks.frame import typed_arguments
+from benchmarks.frame import Argument, Part, Settings, Side, tell
+from benchmarks.report import run_and_show
 from pyspark_checkpoint import open_object_store
 from pyspark_checkpoint.store.base import ObjectStore
 from tests.support.servers.azurite import AzureServer
@@ -39,7 +39,6 @@ from tests.support.servers.gcs import GcsServer
 from tests.support.servers.launch import azurite, fake_gcs, seaweedfs
 from tests.support.servers.s3 import S3Server
 
-AIM = 0.90
 CONCURRENCY = 4
 MIB = 1024 * 1024
 PART_BYTES, LARGE_BYTES = 16 * MIB, 32 * MIB
@@ -169,7 +168,7 @@ def opened(scheme: str) -> Iterator[tuple[ObjectStore, Bare]]:
 
 
 Took = tuple[float, float]
-"""What some requests took together: seconds, and seconds of the processor."""
+"""What a request took: milliseconds, and milliseconds of the processor."""
 
 
 def measure(work: Callable[[int], object], size: Size, pool: ThreadPoolExecutor) -> Took:
@@ -177,13 +176,15 @@ def measure(work: Callable[[int], object], size: Size, pool: ThreadPoolExecutor)
     wall, cpu = time.perf_counter(), time.process_time()
     for _ in pool.map(work, range(size.count)):
         pass
-    return time.perf_counter() - wall, time.process_time() - cpu
+    each = 1000 / size.count
+    return (time.perf_counter() - wall) * each, (time.process_time() - cpu) * each
 
 
-def run_size(ours: ObjectStore, bare: Bare, size: Size, rounds: int) -> dict[str, list[tuple[Took, Took]]]:
-    """Puts and gets of one size by us and by the bare side, in alternating order."""
-    data = os.urandom(size.size_bytes)
-    took: dict[str, list[tuple[Took, Took]]] = {"put": [], "get": []}
+def measure_size(scheme: str, sides: tuple[Bare, ObjectStore], size: Size, rounds: int) -> Iterator[Side]:
+    """Puts and gets of one size by the bare side and by us, in alternating order."""
+    (bare, ours), data = sides, os.urandom(size.size_bytes)
+    names: dict[str, Bare | ObjectStore] = {"bare SDK": bare, "ours": ours}
+    took: dict[tuple[str, str], list[Took]] = {pair: [] for pair in product(("put", "get"), names)}
 
     def work(side: ObjectStore | Bare, verb: str, prefix: str) -> Callable[[int], object]:
         if verb == "put":
@@ -191,54 +192,45 @@ def run_size(ours: ObjectStore, bare: Bare, size: Size, rounds: int) -> dict[str
         return lambda at: _check(side.get(f"{prefix}-{at}"), size)
 
     with ThreadPoolExecutor(size.threads) as pool:
-        for number, verb in product(range(rounds + 1), took):
-            one = work(ours, verb, f"ours-{number}")
-            two = work(bare, verb, f"{bare.prefix}bare-{number}")
-            found = [measure(side, size, pool) for side in ((one, two) if number % 2 else (two, one))]
-            if number:  # the first round warms both sides up
-                took[verb].append((found[0], found[1]) if number % 2 else (found[1], found[0]))
+        for number, verb in product(range(rounds + 1), ("put", "get")):
+            for name in names if number % 2 else reversed(names):
+                prefix = f"{bare.prefix}bare-{number}" if names[name] is bare else f"ours-{number}"
+                measured = measure(work(names[name], verb, prefix), size, pool)
+                took[verb, name] += [measured] if number else []  # the first round warms both sides up
             if verb == "get":
-                ours.delete(
-                    [f"{side}-{number}-{at}" for side in ("ours", "bare") for at in range(size.count)]
-                )
-    return took
+                keys = product(("ours", "bare"), range(size.count))
+                ours.delete([f"{side}-{number}-{at}" for side, at in keys])
+    for (verb, name), found in took.items():
+        wall, cpu = zip(*found, strict=True)
+        values, spent = tuple(round(one, 4) for one in wall), {"cpu ms": statistics.median(cpu)}
+        yield Side(f"{scheme} {verb} {size.name}", name, values, counts=spent)
 
 
 def _check(data: bytes, size: Size) -> None:
     assert len(data) == size.size_bytes
 
 
-def line(scheme: str, verb: str, size: Size, pairs: list[tuple[Took, Took]]) -> tuple[str, bool]:
-    """One line of the table, and whether it reaches the aim."""
-    speeds = [size.count / statistics.median(pair[side][0] for pair in pairs) for side in (0, 1)]
-    ratio, cpu_ratio = (statistics.median(bare[i] / ours[i] for ours, bare in pairs) for i in (0, 1))
-    reached = max(ratio, cpu_ratio) >= AIM
-    ours, bare = (f"{speed:9.1f} {speed * size.size_bytes / 1e6:8.1f}" for speed in speeds)
-    mark = "" if reached else "  below the aim"
-    name = f"{scheme:5} {verb:4} {size.name:>6}"
-    return f"{name} {ours}   {bare}   {ratio:5.2f} {cpu_ratio:5.2f}{mark}", reached
-
-
-def main() -> None:
-    chosen = typed_arguments(__doc__, backends="file,s3,gs,az", sizes="10KB,1MB,100MB", rounds=15)
-    reached: list[bool] = []
-    print(f"{'':17} {'ours':>9} {'':8}   {'bare SDK':>9} {'':8}   ours/bare")
-    print(
-        f"store verb   size {'req/s':>9} {'MB/s':>8}   {'req/s':>9} {'MB/s':>8}    wall   cpu", flush=True
-    )
-    for scheme in chosen.backends.split(","):
+def measure_all(settings: Settings) -> Iterator[Side]:
+    """Every store and size."""
+    for scheme in settings.names("stores"):
         with opened(scheme) as (ours, bare):
-            for size in (size for size in SIZES if size.name in chosen.sizes.split(",")):
-                for verb, pairs in run_size(ours, bare, size, chosen.rounds).items():
-                    text, good = line(scheme, verb, size, pairs)
-                    reached.append(good)
-                    print(text, flush=True)
+            for size in (size for size in SIZES if size.name in settings.names("sizes")):
+                for side in measure_size(scheme, (bare, ours), size, settings.number("rounds")):
+                    tell(f"{side.where}, {side.way}: {side.p50:.2f} ms a request")
+                    yield side
             ours.close()
-    print(
-        f"\n{CONCURRENCY} threads (100MB: one object at a time), median of {chosen.rounds} rounds; ", end=""
-    )
-    print(f"{sum(reached)} of {len(reached)} at least {AIM:.2f} of the bare SDK")
 
+
+PART = Part(
+    "stores",
+    __doc__,
+    measure_all,
+    (
+        Argument("stores", "file,s3,gs,az", "file,s3", "file, s3, gs, az"),
+        Argument("sizes", "10KB,1MB", "10KB,1MB", "10KB, 1MB, 100MB"),
+        Argument("rounds", "5", "2", "rounds"),
+    ),
+)
 
 if __name__ == "__main__":
-    main()
+    run_and_show(PART)
