@@ -114,17 +114,18 @@ class RecentArtifacts:
     """The newest small artifacts of a table, which compaction reads again soon."""
 
     def __init__(self) -> None:
-        self._bytes: dict[ArtifactRef, bytes] = {}
+        self._bytes: dict[_Key, bytes] = {}
         self._total = 0
 
     def find(self, ref: ArtifactRef) -> bytes | None:
         """The bytes of an artifact, None if they are not remembered."""
-        return self._bytes.get(ref)
+        return self._bytes.get((ref.path, ref.offset, ref.sha256))
 
     def put(self, ref: ArtifactRef, data: bytes) -> None:
         """Remember an artifact; the oldest ones go if there are too many."""
-        self._total += len(data) - len(self._bytes.pop(ref, b""))
-        self._bytes[ref] = data
+        key = (ref.path, ref.offset, ref.sha256)
+        self._total += len(data) - len(self._bytes.pop(key, b""))
+        self._bytes[key] = data
         while self._total > _RECENT_BYTES:
             self._total -= len(self._bytes.pop(next(iter(self._bytes))))
 
