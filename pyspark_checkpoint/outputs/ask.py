@@ -29,6 +29,7 @@ from pyspark_checkpoint.outputs.file_sink import FileSinkOutput
 from pyspark_checkpoint.outputs.iceberg_table import IcebergOutput
 from pyspark_checkpoint.outputs.output import Output, OutputPosition, RollBackPlan
 from pyspark_checkpoint.registry.queries import check_named_table, plain_options
+from pyspark_checkpoint.store.base import ObjectStore
 from pyspark_checkpoint.store.open import open_object_store
 
 _OUTPUTS: Mapping[str, type[FileSinkOutput | DeltaOutput | IcebergOutput]] = {
@@ -64,6 +65,7 @@ class OutputQuestion:
             checkpoint knows only the name of a catalog's table.
         options: Options of the output's store.
         drop_others: Whether commits that others made to an output since may go too.
+        opener: Opens the store of an output whose place Spark itself has said, and no record.
     """
 
     typed_url: str
@@ -71,6 +73,7 @@ class OutputQuestion:
     place: str | None = None
     options: Mapping[str, str] | None = field(default=None, repr=False)
     drop_others: bool = False
+    opener: Callable[[str], ObjectStore] | None = field(default=None, repr=False)
 
     def __post_init__(self) -> None:
         if self.choice not in OUTPUT_CHOICES:
@@ -128,7 +131,7 @@ class OutputQuestion:
                 yield None, None, "" if sink.kind in _SILENT else _replay_note(sink, resumption, twice)
                 continue
             try:
-                output = open_output(sink, self.typed_url, self.place, self.options)
+                output = open_output(sink, self.typed_url, self.place, self.options, self.opener)
                 if output is None:
                     raise Unsupported(f"nobody has said where {sink.target} is", hint="give sink_location")
                 position = output.position(resumption.query_id)
@@ -187,10 +190,12 @@ class OutputQuestion:
         batch_id, newest = resumption.done_batch, position.batch_id
         first = batch_id + 1
         lost = f"batch {first}" if first == newest else f"batches {first} to {newest}"
+        is_trap = resumption.is_planned and newest == first and resumption.state_format != 1
+        trap = "; every start would end with 'CheckpointInfo length: 0'" if is_trap else ""
         after = f"after batch {batch_id}" if batch_id >= 0 else "from its first batch"
         return Diverged(
             f"the {output} has batch {newest} of this query, and the query would go on {after}: the output "
-            f"would drop {lost} by number, whatever rows are in it",
+            f"would drop {lost} by number, whatever rows are in it{trap}",
             hint="roll the output back with it (sink=rollback, --sink rollback, spark.ckpt.sink=rollback), "
             f"restore a checkpoint of batch {newest}, or write to another target",
         )
@@ -202,7 +207,11 @@ def can_be_asked(sink: SinkRecord) -> bool:
 
 
 def open_output(
-    sink: SinkRecord, typed_url: str, place: str | None, options: Mapping[str, str] | None
+    sink: SinkRecord,
+    typed_url: str,
+    place: str | None,
+    options: Mapping[str, str] | None,
+    opener: Callable[[str], ObjectStore] | None = None,
 ) -> Output | None:
     """The output of a sink, for which there is an adapter; None if nobody has said where it is.
 
@@ -213,8 +222,10 @@ def open_output(
         place = sink.location or sink.target
         if not place or sink.kind == "table":
             return None
-        check_named_table(place, typed_url, options)
-    return _OUTPUTS[sink.kind](place, open_object_store(place, plain_options(options)))
+        if opener is None:
+            check_named_table(place, typed_url, options)
+    store = open_object_store(place, plain_options(options)) if opener is None else opener(place)
+    return _OUTPUTS[sink.kind](place, store)
 
 
 def replayed_offsets(done: CheckpointManifest, newest: CheckpointManifest | None) -> str:

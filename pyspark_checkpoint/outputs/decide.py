@@ -12,7 +12,11 @@ from __future__ import annotations
 import enum
 from dataclasses import dataclass
 
+from pyspark_checkpoint.format.manifest import CheckpointManifest
 from pyspark_checkpoint.outputs.output import OutputPosition
+from pyspark_checkpoint.spark_files.listing import CheckpointListing, has_format_2
+from pyspark_checkpoint.spark_files.requirements import FORMAT
+from pyspark_checkpoint.spark_files.state_artifacts import STATE_KIND
 
 FAIL, ROLLBACK, WARN = OUTPUT_CHOICES = ("fail", "rollback", "warn")
 """What happens if an output has batches that the query would write again."""
@@ -50,6 +54,40 @@ class Resumption:
     has_next_state: bool = False
     state_format: int = 1
     goes_back: bool = False
+
+    @staticmethod
+    def of_manifest(
+        manifest: CheckpointManifest, done_batch: int, *, query_id: str = "", goes_back: bool = False
+    ) -> Resumption:
+        """Where a query goes on that is restored from a checkpoint; with ``query_id`` as another one.
+
+        What the checkpoint knows of the batch after its own counts for that batch alone.
+        """
+        planned = manifest.planned
+        return Resumption(
+            query_id or manifest.query.id,
+            done_batch,
+            is_planned=planned is not None and planned.batch_id == done_batch + 1,
+            is_stateful=any(entry.kind == STATE_KIND for entry in manifest.operators.values()),
+            state_format=1 if manifest.query.conf.get(FORMAT, "1") == "1" else 2,
+            goes_back=goes_back,
+        )
+
+    @staticmethod
+    def of_location(listing: CheckpointListing, query_id: str) -> Resumption:
+        """Where a query goes on from a checkpoint location that it has run in."""
+        newest = listing.newest_committed
+        done = -1 if newest is None else newest
+        versions = [{file.version for file in files} for files in listing.state.values()]
+        kept = [found for found in versions if done < 0 or max(found, default=0) > done]
+        return Resumption(
+            query_id,
+            done,
+            is_planned=done + 1 in listing.offsets,
+            is_stateful=bool(listing.state),
+            has_next_state=bool(kept) and all(done + 2 in found for found in kept),
+            state_format=2 if has_format_2(listing.facts) else 1,
+        )
 
     def repeats(self, batch_id: int, *, runs_skipped_batches: bool) -> bool:
         """Whether an output that has ``batch_id`` may drop it without a loss: it is the same batch."""

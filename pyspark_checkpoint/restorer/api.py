@@ -39,9 +39,7 @@ from pyspark_checkpoint.restorer.lock import find_interrupted
 from pyspark_checkpoint.restorer.plan import RestorePlan, parse_point, plan_restore
 from pyspark_checkpoint.restorer.repartition import SparkSide, needs_repartition, repartition_point
 from pyspark_checkpoint.spark_files.location import CheckpointLocation, LocationSpec
-from pyspark_checkpoint.spark_files.requirements import FORMAT
 from pyspark_checkpoint.spark_files.restore_points import RestorePoint
-from pyspark_checkpoint.spark_files.state_artifacts import STATE_KIND
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -333,13 +331,11 @@ class PreparedRestore:
         files = plan_restore(
             manifest, query_id=query_id, point=point, commit=commit, with_planned=partitions is None
         )
-        resumption = Resumption(
-            files.query_id,
-            files.done_batch,
+        resumption = replace(
+            Resumption.of_manifest(
+                manifest, files.done_batch, query_id=files.query_id, goes_back=not request.is_latest
+            ),
             is_planned=files.planned_batch is not None,
-            is_stateful=any(entry.kind == STATE_KIND for entry in manifest.operators.values()),
-            state_format=1 if manifest.query.conf.get(FORMAT, "1") == "1" else 2,
-            goes_back=not request.is_latest,
         )
         outputs = request.output_question().plan(
             manifest.sinks, resumption, _find_replayed(history, manifest, request)
