@@ -21,10 +21,10 @@ from pyspark_checkpoint.format.envelope import sha256_hex
 from pyspark_checkpoint.format.manifest import SIDECAR_NAME, CheckpointManifest
 from pyspark_checkpoint.format.ranges import ReadRange, coalesce_ranges, cut_range
 from pyspark_checkpoint.history.manifest_reader import DAMAGE_HINT, missing_object
-from pyspark_checkpoint.history.parallel import DEFAULT_CONCURRENCY, iter_bounded
 from pyspark_checkpoint.history.settle import unfolded
 from pyspark_checkpoint.history.staging import NO_PARTITION, artifact_context
 from pyspark_checkpoint.store.base import CHUNK_BYTES, ObjectStore
+from pyspark_checkpoint.store.parallel import DEFAULT_CONCURRENCY, iter_bounded
 
 _Place = tuple[str | None, int, int, str]
 

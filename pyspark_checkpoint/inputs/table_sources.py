@@ -11,11 +11,11 @@ from urllib.parse import unquote
 
 from pyspark_checkpoint.errors import NotFound
 from pyspark_checkpoint.history.checkpoint_store import CheckpointStore
-from pyspark_checkpoint.history.parallel import DEFAULT_CONCURRENCY, iter_bounded
 from pyspark_checkpoint.inputs.offset_reader import InputState
 from pyspark_checkpoint.outputs.delta_log import DeltaLog
 from pyspark_checkpoint.outputs.iceberg_table import IcebergOutput
 from pyspark_checkpoint.store.base import ObjectStore
+from pyspark_checkpoint.store.parallel import DEFAULT_CONCURRENCY, iter_bounded
 
 MAX_FILES = 1_000
 """So many data files are looked for, those that are read next first."""
@@ -89,7 +89,10 @@ def _added(log: DeltaLog, first: int, index: int) -> list[str]:
 
 def ask_iceberg(fields: Mapping[str, int], table: IcebergOutput) -> tuple[InputState, str]:
     """Look for the snapshot at which an Iceberg source stands among those of the current one."""
-    return decide_iceberg(fields["snapshot_id"], table.ancestors())
+    ancestors = table.ancestors()
+    if ancestors is None:
+        return InputState.UNKNOWN, "which metadata of the table is the current one is known to its catalog"
+    return decide_iceberg(fields["snapshot_id"], ancestors)
 
 
 def decide_iceberg(snapshot: int, ancestors: Iterable[int]) -> tuple[InputState, str]:

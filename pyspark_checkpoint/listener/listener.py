@@ -38,6 +38,7 @@ from pyspark_checkpoint.listener.worker import (
 from pyspark_checkpoint.outputs.ask import OutputQuestion
 from pyspark_checkpoint.registry.queries import QueryRoot, plain_options, register, root_url
 from pyspark_checkpoint.spark.hadoop_store import location_spec
+from pyspark_checkpoint.spark.iceberg_catalog import session_tables
 from pyspark_checkpoint.spark.jobs import ExecutorUploader, HadoopUploader
 from pyspark_checkpoint.spark.jvm import (
     check_classic,
@@ -135,7 +136,11 @@ class QueryListener(StreamingQueryListener):
         self._spark = spark
         self._url = url.rstrip("/")
         self._outputs = OutputQuestion(
-            self._url, sink, options=options, opener=lambda place: self._location(place).open().store
+            self._url,
+            sink,
+            options=options,
+            tables=session_tables(spark),
+            opener=lambda place: self._location(place).open().store,
         )
         self._timing = WorkerSettings(interval_seconds, poll_seconds)
         self._retain = retain

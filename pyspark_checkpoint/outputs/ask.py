@@ -11,7 +11,14 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from pyspark_checkpoint.errors import CheckpointError, Diverged, SettingsError, StaleAttempt, Unsupported
+from pyspark_checkpoint.errors import (
+    CheckpointError,
+    Diverged,
+    NotFound,
+    SettingsError,
+    StaleAttempt,
+    Unsupported,
+)
 from pyspark_checkpoint.format.manifest import CheckpointManifest
 from pyspark_checkpoint.format.manifest_parts import SinkRecord
 from pyspark_checkpoint.history.manifest_diff import flatten_offsets
@@ -26,8 +33,9 @@ from pyspark_checkpoint.outputs.decide import (
 )
 from pyspark_checkpoint.outputs.delta_table import DeltaOutput
 from pyspark_checkpoint.outputs.file_sink import FileSinkOutput
-from pyspark_checkpoint.outputs.iceberg_table import IcebergOutput
+from pyspark_checkpoint.outputs.iceberg_table import FindTable, IcebergOutput
 from pyspark_checkpoint.outputs.output import Output, OutputPosition, RollBackPlan
+from pyspark_checkpoint.outputs.pyiceberg_table import find_pyiceberg_table
 from pyspark_checkpoint.registry.queries import check_named_table, plain_options
 from pyspark_checkpoint.store.base import ObjectStore
 from pyspark_checkpoint.store.open import open_object_store
@@ -40,6 +48,10 @@ _OUTPUTS: Mapping[str, type[FileSinkOutput | DeltaOutput | IcebergOutput]] = {
 }
 """By the kind that a manifest records. ``table``: a table of a catalog whose place nobody has said."""
 
+_WHERE_HINT = (
+    "give a Spark session that has its catalog (spark=, --conf), configure pyiceberg for it, or give the "
+    "table's path (sink_location, --sink-location)"
+)
 _ROUNDS = 5
 _MAX_NAMED = 5
 _SILENT = ("ckpt-sink", "noop")
@@ -65,6 +77,7 @@ class OutputQuestion:
             checkpoint knows only the name of a catalog's table.
         options: Options of the output's store.
         drop_others: Whether commits that others made to an output since may go too.
+        tables: How a table of a catalog is found by its name.
         opener: Opens the store of an output whose place Spark itself has said, and no record.
     """
 
@@ -73,6 +86,7 @@ class OutputQuestion:
     place: str | None = None
     options: Mapping[str, str] | None = field(default=None, repr=False)
     drop_others: bool = False
+    tables: FindTable = field(default=find_pyiceberg_table, repr=False)
     opener: Callable[[str], ObjectStore] | None = field(default=None, repr=False)
 
     def __post_init__(self) -> None:
@@ -131,9 +145,11 @@ class OutputQuestion:
                 yield None, None, "" if sink.kind in _SILENT else _replay_note(sink, resumption, twice)
                 continue
             try:
-                output = open_output(sink, self.typed_url, self.place, self.options, self.opener)
+                output = open_output(
+                    sink, self.typed_url, self.place, self.options, self.tables, opener=self.opener
+                )
                 if output is None:
-                    raise Unsupported(f"nobody has said where {sink.target} is", hint="give sink_location")
+                    raise Unsupported(f"nobody has said where {sink.target} is", hint=_WHERE_HINT)
                 position = output.position(resumption.query_id)
             except CheckpointError as error:
                 yield None, None, self._unanswered(sink, error)
@@ -193,6 +209,13 @@ class OutputQuestion:
         is_trap = resumption.is_planned and newest == first and resumption.state_format != 1
         trap = "; every start would end with 'CheckpointInfo length: 0'" if is_trap else ""
         after = f"after batch {batch_id}" if batch_id >= 0 else "from its first batch"
+        if resumption.is_clone:
+            return Diverged(
+                f"the {output} has batch {newest} of query {resumption.query_id}, and a clone would go on "
+                f"{after}: the rows of {lost} would be there twice, or be dropped by number",
+                hint="let the clone write to another target, and say so with sink=warn (--sink warn), or "
+                f"restore a checkpoint of batch {newest}",
+            )
         return Diverged(
             f"the {output} has batch {newest} of this query, and the query would go on {after}: the output "
             f"would drop {lost} by number, whatever rows are in it{trap}",
@@ -211,13 +234,28 @@ def open_output(
     typed_url: str,
     place: str | None,
     options: Mapping[str, str] | None,
+    tables: FindTable = find_pyiceberg_table,
+    *,
     opener: Callable[[str], ObjectStore] | None = None,
 ) -> Output | None:
     """The output of a sink, for which there is an adapter; None if nobody has said where it is.
 
     ``typed_url`` led to the record: what it names elsewhere is not opened. ``place`` is where the output is
-    now, if that is not what the record says.
+    now, if that is not what the record says. A table of a catalog is asked and changed through that: its
+    own files do not always say which of them are current.
     """
+    if _OUTPUTS[sink.kind] is IcebergOutput:
+        name = sink.target if place is None or ("/" in place and "/" not in sink.target) else place
+        if place is None and "/" in name:
+            check_named_table(name, typed_url, options)
+        try:
+            table = tables(name)
+        except (NotFound, Unsupported):
+            table = None  # the caller's catalogs do not have it
+        if table is not None:
+            return IcebergOutput(name, table=table)
+        if place is not None and "/" not in place:
+            return None
     if place is None:
         place = sink.location or sink.target
         if not place or sink.kind == "table":

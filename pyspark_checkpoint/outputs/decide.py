@@ -38,13 +38,15 @@ class Resumption:
     """Where a query goes on, and with what in hand.
 
     Attributes:
-        query_id: The id under which it goes on.
+        query_id: The id under which outputs know it.
         done_batch: The newest batch that it takes for done; -1: none.
         is_planned: Whether the offsets of the batch after it are known, with the log entries of sources.
         is_stateful: Whether the query has state.
         has_next_state: Whether the state of the batch after it is there too.
         state_format: Spark's version of the state's format.
         goes_back: Whether somebody chose the batch: what came after it is not wanted.
+        is_clone: Whether it goes on under another id, by which no output knows it: nothing is dropped, and
+            what the output has of ``query_id``, whose clone it is, comes twice.
     """
 
     query_id: str
@@ -54,23 +56,18 @@ class Resumption:
     has_next_state: bool = False
     state_format: int = 1
     goes_back: bool = False
+    is_clone: bool = False
 
     @staticmethod
-    def of_manifest(
-        manifest: CheckpointManifest, done_batch: int, *, query_id: str = "", goes_back: bool = False
-    ) -> Resumption:
-        """Where a query goes on that is restored from a checkpoint; with ``query_id`` as another one.
-
-        What the checkpoint knows of the batch after its own counts for that batch alone.
-        """
+    def of_manifest(manifest: CheckpointManifest, done_batch: int) -> Resumption:
+        """Where a query goes on after a batch, from a checkpoint that may know the plan of the next one."""
         planned = manifest.planned
         return Resumption(
-            query_id or manifest.query.id,
+            manifest.query.id,
             done_batch,
             is_planned=planned is not None and planned.batch_id == done_batch + 1,
             is_stateful=any(entry.kind == STATE_KIND for entry in manifest.operators.values()),
             state_format=1 if manifest.query.conf.get(FORMAT, "1") == "1" else 2,
-            goes_back=goes_back,
         )
 
     @staticmethod
@@ -91,7 +88,7 @@ class Resumption:
 
     def repeats(self, batch_id: int, *, runs_skipped_batches: bool) -> bool:
         """Whether an output that has ``batch_id`` may drop it without a loss: it is the same batch."""
-        if batch_id != self.done_batch + 1 or not self.is_planned:
+        if self.is_clone or batch_id != self.done_batch + 1 or not self.is_planned:
             return False
         keeps_state = self.has_next_state and self.state_format == 1
         return runs_skipped_batches or not self.is_stateful or keeps_state

@@ -15,7 +15,9 @@ from pyspark_checkpoint.format.manifest import CheckpointManifest
 from pyspark_checkpoint.format.manifest_parts import SinkRecord
 from pyspark_checkpoint.outputs.ask import can_be_asked, open_output
 from pyspark_checkpoint.outputs.ckpt_sink import CkptSinkOutput
+from pyspark_checkpoint.outputs.iceberg_table import FindTable
 from pyspark_checkpoint.outputs.output import Output
+from pyspark_checkpoint.outputs.pyiceberg_table import find_pyiceberg_table
 from pyspark_checkpoint.registry.queries import check_named_table
 
 CKPT_SINK = "ckpt-sink"
@@ -59,10 +61,13 @@ def find_outputs(
     typed_url: str,
     options: Mapping[str, str] | None = None,
     place: str | None = None,
+    *,
+    tables: FindTable = find_pyiceberg_table,
 ) -> Iterator[FoundOutput]:
     """Open what a checkpoint says that its query writes to. A table's own history is none of its outputs.
 
-    ``typed_url`` led to the checkpoint; ``place`` is where the output is, if it was moved.
+    ``typed_url`` led to the checkpoint; ``place`` is where the output is, if it was moved,
+    ``tables`` finds a catalog's table by its name.
     """
     for sink in manifest.sinks:
         output: Output | None = None
@@ -76,7 +81,7 @@ def find_outputs(
                 yield FoundOutput(sink, problem="it does not say what it has, and cannot go back")
                 continue
             else:
-                output = open_output(sink, typed_url, place, options)
+                output = open_output(sink, typed_url, place, options, tables)
         except CheckpointError as error:
             yield FoundOutput(sink, problem=error.message)
             continue
@@ -89,9 +94,12 @@ def pin_outputs(
     typed_url: str,
     options: Mapping[str, str] | None = None,
     place: str | None = None,
+    *,
+    tables: FindTable = find_pyiceberg_table,
 ) -> tuple[KeptOutput, ...]:
     """Keep the batch of a checkpoint in each of its outputs, for the savepoint ``name``. Repeatable."""
-    return tuple(_pin(found, manifest, name) for found in find_outputs(manifest, typed_url, options, place))
+    outputs = find_outputs(manifest, typed_url, options, place, tables=tables)
+    return tuple(_pin(found, manifest, name) for found in outputs)
 
 
 def unpin_outputs(
@@ -100,10 +108,12 @@ def unpin_outputs(
     typed_url: str,
     options: Mapping[str, str] | None = None,
     place: str | None = None,
+    *,
+    tables: FindTable = find_pyiceberg_table,
 ) -> tuple[KeptOutput, ...]:
     """Let go of what ``pin_outputs`` kept; the answer has the outputs that did not."""
     failed = []
-    for found in find_outputs(manifest, typed_url, options, place):
+    for found in find_outputs(manifest, typed_url, options, place, tables=tables):
         if found.output is not None:
             try:
                 found.output.unpin(pin_name(name, _query_id(found.sink, manifest)))

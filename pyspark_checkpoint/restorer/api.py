@@ -31,8 +31,10 @@ from pyspark_checkpoint.history.savepoint import Savepoint
 from pyspark_checkpoint.outputs.ask import OutputQuestion, replayed_offsets
 from pyspark_checkpoint.outputs.ckpt_sink import LinkedSink
 from pyspark_checkpoint.outputs.decide import FAIL, ROLLBACK, Resumption
+from pyspark_checkpoint.outputs.iceberg_table import FindTable
 from pyspark_checkpoint.outputs.output import RollBackPlan
 from pyspark_checkpoint.outputs.pins import pin_outputs
+from pyspark_checkpoint.outputs.pyiceberg_table import find_pyiceberg_table
 from pyspark_checkpoint.registry.queries import plain_options, resolve_root
 from pyspark_checkpoint.restorer.execute import Progress, Restore, RestoreReport, Spread
 from pyspark_checkpoint.restorer.lock import find_interrupted
@@ -70,6 +72,8 @@ class RestoreRequest:
     options: Mapping[str, str] | None = field(default=None, repr=False)
     location_options: Mapping[str, str] | None = field(default=None, repr=False)
     sink_options: Mapping[str, str] | None = field(default=None, repr=False)
+    tables: FindTable = field(default=find_pyiceberg_table, repr=False)
+    """How an Iceberg table of a catalog is found: ``with_session`` has the catalogs of a session too."""
 
     def __post_init__(self) -> None:
         if sum((self.at != LATEST, self.epoch is not None, self.timestamp_ms is not None)) > 1:
@@ -93,7 +97,13 @@ class RestoreRequest:
     def output_question(self) -> OutputQuestion:
         """How the query's outputs are asked how far they are."""
         options = self.options if self.sink_options is None else self.sink_options
-        return OutputQuestion(self.url, self.sink, self.sink_location, options, self.drop_others)
+        return OutputQuestion(
+            self.url, self.sink, self.sink_location, options, self.drop_others, self.tables
+        )
+
+    def with_session(self, spark: SparkSession | None) -> RestoreRequest:
+        """The same request, by which an Iceberg table is found in the catalogs of a session, if any."""
+        return self if spark is None else replace(self, tables=find_tables(spark))
 
     @property
     def rolls_tables_back(self) -> bool:
@@ -112,6 +122,15 @@ class RestoreRequest:
         return LocationSpec(self.to, plain_options(options))
 
 
+def find_tables(spark: SparkSession | None) -> FindTable:
+    """How an Iceberg table of a catalog is found: with a session in its catalogs, and by pyiceberg."""
+    if spark is None:
+        return find_pyiceberg_table
+    from pyspark_checkpoint.spark.iceberg_catalog import session_tables  # noqa: PLC0415 - needs Spark
+
+    return session_tables(spark)
+
+
 def savepoint(
     url: str,
     name: str,
@@ -119,6 +138,7 @@ def savepoint(
     query: str | None = None,
     at: int | str = LATEST,
     sink_location: str | None = None,
+    spark: SparkSession | None = None,
     options: Mapping[str, str] | None = None,
 ) -> Savepoint:
     """Keep a checkpoint of a query under a name; retention never removes it.
@@ -131,6 +151,7 @@ def savepoint(
         query: Name or id of the query, if there are several below ``url``.
         at: A checkpoint's number, another savepoint's name, ``epoch=N`` or ``latest``.
         sink_location: Where the output is, if it was moved or is known only by the name of a table.
+        spark: The session that has the catalog of an Iceberg table. Without it none is needed.
         options: Options of the store, and ``encryptionKeyFile``.
 
     Returns:
@@ -144,7 +165,9 @@ def savepoint(
     history = CheckpointStore.open(resolve_root(url, query, options), options)
     made = history.savepoint(name, None if at == LATEST else choose_number(history.store, at))
     seal_known(history, made.number, options, typed_url=url)
-    kept = pin_outputs(load_checkpoint(history, made.number), name, url, options, sink_location)
+    kept = pin_outputs(
+        load_checkpoint(history, made.number), name, url, options, sink_location, tables=find_tables(spark)
+    )
     return replace(made, outputs=tuple(map(str, kept)))
 
 
@@ -193,7 +216,8 @@ def restore(
         drop_others: Whether an output may go back although somebody else has committed to it since.
         partitions: Repartition the state to so many, by Spark (4.2 or newer, state in RocksDB).
         spark: The session that repartitions (by default the active one), writes large state from its
-            executors, and reaches locations on any file system of Hadoop. Without it none is needed.
+            executors, reaches locations on any file system of Hadoop, and has the catalogs of Iceberg
+            tables. Without it none is needed.
         options: Options of the store, and ``encryptionKeyFile``.
         location_options: Options of the location's store, if they are others.
         sink_options: Options of the table's store, if they are others.
@@ -258,6 +282,7 @@ def execute_restore(
     clock: Clock = SYSTEM_CLOCK,
 ) -> RestoreReport:
     """Do what a request asks for. See ``restore``, and the steps at the top of this file."""
+    request = request.with_session(spark)
     url = request.history_url()
     history, spec = CheckpointStore.open(url, request.options), request.location()
     side = SparkSide.find(spark, must_repartition=request.partitions is not None)
@@ -332,10 +357,10 @@ class PreparedRestore:
             manifest, query_id=query_id, point=point, commit=commit, with_planned=partitions is None
         )
         resumption = replace(
-            Resumption.of_manifest(
-                manifest, files.done_batch, query_id=files.query_id, goes_back=not request.is_latest
-            ),
+            Resumption.of_manifest(manifest, files.done_batch),
             is_planned=files.planned_batch is not None,
+            goes_back=not request.is_latest,
+            is_clone=request.clone,
         )
         outputs = request.output_question().plan(
             manifest.sinks, resumption, _find_replayed(history, manifest, request)

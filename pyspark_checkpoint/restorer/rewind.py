@@ -153,7 +153,8 @@ def rewind(
         sink: What happens to outputs that have later batches: ``rollback``, ``fail`` or ``warn``.
         drop_others: Whether an output may go back although somebody else has committed to it since.
         sink_location: Where the output is, if it was moved or is known only by the name of a table.
-        spark: A session, for locations that only Hadoop reaches, and for large state.
+        spark: A session, for locations that only Hadoop reaches, for large state, and for the catalogs of
+            Iceberg tables.
         options: Options of the store, and ``encryptionKeyFile``.
         location_options: Options of the location's store, if they are others.
         sink_options: Options of the output's store, if they are others.
@@ -190,7 +191,7 @@ def rewind(
         location_options=location_options,
         sink_options=sink_options,
     )
-    prepared = _Rewind.prepare(request, spark, source_options or {})
+    prepared = _Rewind.prepare(request.with_session(spark), spark, source_options or {})
     return RewindReport(prepared.plan) if dry_run else prepared.execute(progress)
 
 

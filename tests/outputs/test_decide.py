@@ -29,6 +29,17 @@ CASES = [
 """Everything that the rule looks at. The state of the next batch is there only if that was planned."""
 
 
+def test_a_clone_repeats_nothing() -> None:
+    """No output knows its id, so that even the one batch whose offsets are known comes twice."""
+    exact = Resumption("q", DONE, is_planned=True)
+    for resumption, expected in (
+        (exact, OutputVerdict.GO_ON),
+        (replace(exact, is_clone=True), OutputVerdict.REFUSE),
+    ):
+        found = decide(resumption, OutputPosition(DONE + 1), runs_skipped_batches=True, choice=FAIL)
+        assert found is expected
+
+
 @dataclass
 class Model:
     """A query that reads two rows a batch, and an output that drops batches by their numbers."""

@@ -158,7 +158,17 @@ def test_a_clone_rolls_nothing_back(url: str, output: MadeOutput, tmp_path: Path
     """The outputs are of the query that it was cloned from."""
     with pytest.raises(SettingsError, match="leaves the query's outputs"):
         restore(url, str(tmp_path / "fresh"), clone=True, sink="rollback")
-    restore(url, str(tmp_path / "fresh"), clone=True)
+    restore(url, str(tmp_path / "fresh"), clone=True, sink="warn")
+    assert output.version == 4
+
+
+def test_a_clone_is_refused_while_its_original_has_later_batches(
+    url: str, output: MadeOutput, tmp_path: Path
+) -> None:
+    """Under its new id nothing would be dropped, and their rows would be there twice."""
+    with pytest.raises(Diverged, match="a clone would go on after batch 2: the rows of batch 3 would be"):
+        restore(url, str(tmp_path / "fresh"), clone=True)
+    assert not (tmp_path / "fresh").exists()
     assert output.version == 4
 
 

@@ -21,6 +21,7 @@ from pyspark_checkpoint.history.lookup import LATEST, parse_timestamp_ms
 from pyspark_checkpoint.outputs.decide import FAIL, OUTPUT_CHOICES
 from pyspark_checkpoint.restorer.api import RestoreRequest, dry_run, execute_restore
 from pyspark_checkpoint.restorer.plan import RestorePlan, parse_point
+from pyspark_checkpoint.spark.local_session import session_with
 from pyspark_checkpoint.spark_files.restore_points import RestorePoint
 
 ABOUT = """Rebuild a query's checkpoint location from a checkpoint; the unmodified query goes on from
@@ -103,14 +104,11 @@ def run(args: argparse.Namespace, console: Console) -> int:
         location_options=parse_options(args.location_option) or None,
         sink_options=parse_options(args.sink_option) or None,
     )
-    if args.dry_run:
-        return _show_plan(dry_run(request), args, console)
     with ExitStack() as stack:
-        spark = None
-        if request.partitions is not None:
-            from pyspark_checkpoint.spark.local_session import local_session  # noqa: PLC0415
-
-            spark = stack.enter_context(local_session())
+        repartitions = request.partitions is not None and not args.dry_run
+        spark = stack.enter_context(session_with(args.conf, is_needed=repartitions))
+        if args.dry_run:
+            return _show_plan(dry_run(request.with_session(spark)), args, console)
         progress = stack.enter_context(console.bar("restore"))
         report = execute_restore(request, spark=spark, progress=progress)
     verb = "finished the interrupted restore of" if report.resumed else "restored"

@@ -20,6 +20,7 @@ from pyspark_checkpoint.cli.histories import REFERENCE, describe_roll_back
 from pyspark_checkpoint.history.lookup import parse_timestamp_ms
 from pyspark_checkpoint.outputs.decide import OUTPUT_CHOICES, ROLLBACK
 from pyspark_checkpoint.restorer.rewind import RewindPlan, RewindReport, rewind
+from pyspark_checkpoint.spark.local_session import session_with
 
 ABOUT = """Take a query back to a checkpoint, whole: its history, its outputs and its checkpoint
 location. Stop the query first. The unmodified query then goes on from there. Whoever still writes is
@@ -61,7 +62,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace, console: Console) -> int:
     """Go back, or say what that would do."""
     address = address_of(args)
-    with console.bar("rewind") as progress:
+    with session_with(args.conf) as spark, console.bar("rewind") as progress:
         done = rewind(
             address.url,
             query=address.query,
@@ -72,6 +73,7 @@ def run(args: argparse.Namespace, console: Console) -> int:
             sink=args.sink,
             drop_others=args.drop_others,
             sink_location=args.sink_location,
+            spark=spark,
             options=address.options,
             location_options=parse_options(args.location_option) or None,
             sink_options=parse_options(args.sink_option) or None,
