@@ -37,6 +37,8 @@ from pyspark_checkpoint.outputs.iceberg_table import FindTable, IcebergOutput
 from pyspark_checkpoint.outputs.output import Output, OutputPosition, RollBackPlan
 from pyspark_checkpoint.outputs.pyiceberg_table import find_pyiceberg_table
 from pyspark_checkpoint.registry.queries import check_named_table, plain_options
+from pyspark_checkpoint.spark_files.requirements import FORMAT
+from pyspark_checkpoint.spark_files.state_artifacts import STATE_KIND
 from pyspark_checkpoint.store.base import ObjectStore
 from pyspark_checkpoint.store.open import open_object_store
 
@@ -264,6 +266,18 @@ def open_output(
             check_named_table(place, typed_url, options)
     store = open_object_store(place, plain_options(options)) if opener is None else opener(place)
     return _OUTPUTS[sink.kind](place, store)
+
+
+def resumption_after(manifest: CheckpointManifest, done_batch: int) -> Resumption:
+    """Where a query goes on after a batch, from a checkpoint that may know the plan of the next one. Pure."""
+    planned = manifest.planned
+    return Resumption(
+        manifest.query.id,
+        done_batch,
+        is_planned=planned is not None and planned.batch_id == done_batch + 1,
+        is_stateful=any(entry.kind == STATE_KIND for entry in manifest.operators.values()),
+        state_format=1 if manifest.query.conf.get(FORMAT, "1") == "1" else 2,
+    )
 
 
 def replayed_offsets(done: CheckpointManifest, newest: CheckpointManifest | None) -> str:

@@ -12,11 +12,8 @@ from __future__ import annotations
 import enum
 from dataclasses import dataclass
 
-from pyspark_checkpoint.format.manifest import CheckpointManifest
 from pyspark_checkpoint.outputs.output import OutputPosition
 from pyspark_checkpoint.spark_files.listing import CheckpointListing, has_format_2
-from pyspark_checkpoint.spark_files.requirements import FORMAT
-from pyspark_checkpoint.spark_files.state_artifacts import STATE_KIND
 
 FAIL, ROLLBACK, WARN = OUTPUT_CHOICES = ("fail", "rollback", "warn")
 """What happens if an output has batches that the query would write again."""
@@ -57,18 +54,6 @@ class Resumption:
     state_format: int = 1
     goes_back: bool = False
     is_clone: bool = False
-
-    @staticmethod
-    def of_manifest(manifest: CheckpointManifest, done_batch: int) -> Resumption:
-        """Where a query goes on after a batch, from a checkpoint that may know the plan of the next one."""
-        planned = manifest.planned
-        return Resumption(
-            manifest.query.id,
-            done_batch,
-            is_planned=planned is not None and planned.batch_id == done_batch + 1,
-            is_stateful=any(entry.kind == STATE_KIND for entry in manifest.operators.values()),
-            state_format=1 if manifest.query.conf.get(FORMAT, "1") == "1" else 2,
-        )
 
     @staticmethod
     def of_location(listing: CheckpointListing, query_id: str) -> Resumption:

@@ -28,7 +28,7 @@ from pyspark_checkpoint.history.checkpoint_store import CheckpointStore
 from pyspark_checkpoint.history.head import Head
 from pyspark_checkpoint.history.lookup import LATEST, choose_number
 from pyspark_checkpoint.history.savepoint import Savepoint
-from pyspark_checkpoint.outputs.ask import OutputQuestion, replayed_offsets
+from pyspark_checkpoint.outputs.ask import OutputQuestion, replayed_offsets, resumption_after
 from pyspark_checkpoint.outputs.ckpt_sink import LinkedSink
 from pyspark_checkpoint.outputs.decide import FAIL, ROLLBACK, Resumption
 from pyspark_checkpoint.outputs.iceberg_table import FindTable
@@ -357,7 +357,7 @@ class PreparedRestore:
             manifest, query_id=query_id, point=point, commit=commit, with_planned=partitions is None
         )
         resumption = replace(
-            Resumption.of_manifest(manifest, files.done_batch),
+            resumption_after(manifest, files.done_batch),
             is_planned=files.planned_batch is not None,
             goes_back=not request.is_latest,
             is_clone=request.clone,

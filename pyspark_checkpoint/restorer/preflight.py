@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from pyspark_checkpoint.errors import NoCheckpoint, RefusedError
 from pyspark_checkpoint.format.manifest import CheckpointManifest
-from pyspark_checkpoint.outputs.ask import OutputQuestion
+from pyspark_checkpoint.outputs.ask import OutputQuestion, resumption_after
 from pyspark_checkpoint.outputs.decide import FAIL, OutputVerdict, Resumption, decide
 from pyspark_checkpoint.outputs.output import Output
 from pyspark_checkpoint.restorer.plan import RESTORE_MARKER
@@ -123,7 +123,7 @@ def check_manifest_outputs(
     """Whether a query can go on from a checkpoint, as far as the outputs that it names say."""
     if manifest.batch_id is None:
         return ()
-    resumption = Resumption.of_manifest(manifest, manifest.batch_id)
+    resumption = resumption_after(manifest, manifest.batch_id)
     try:
         notes = question.plan(manifest.sinks, resumption).notes
     except RefusedError as error:
