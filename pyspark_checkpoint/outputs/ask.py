@@ -269,7 +269,7 @@ def open_output(
 
 
 def resumption_after(manifest: CheckpointManifest, done_batch: int) -> Resumption:
-    """Where a query goes on after a batch, from a checkpoint that may know the plan of the next one. Pure."""
+    """Where a query goes on after a batch, from a checkpoint that may know what is planned. Pure."""
     planned = manifest.planned
     return Resumption(
         manifest.query.id,
