@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Protocol, runtime_checkable
 
 from pyspark_checkpoint.errors import (
     CheckpointError,
@@ -37,6 +38,8 @@ from pyspark_checkpoint.outputs.iceberg_table import FindTable, IcebergOutput
 from pyspark_checkpoint.outputs.output import Output, OutputPosition, RollBackPlan
 from pyspark_checkpoint.outputs.pyiceberg_table import find_pyiceberg_table
 from pyspark_checkpoint.registry.queries import check_named_table, plain_options
+from pyspark_checkpoint.spark_files.location import LocationSpec
+from pyspark_checkpoint.store.base import ObjectStore
 from pyspark_checkpoint.store.open import open_object_store
 
 _OUTPUTS: Mapping[str, type[FileSinkOutput | DeltaOutput | IcebergOutput]] = {
@@ -251,8 +254,32 @@ def open_output(
         place = sink.location or sink.target
         if not place or sink.kind == "table":
             return None
+        if LocationSpec(place).is_foreign:
+            raise Unsupported(
+                f"a record names the output {place}, on a file system of Hadoop",
+                hint="if it is yours, give it as sink_location (--sink-location), with a session of Spark",
+            )
         check_named_table(place, typed_url, options)
-    return _OUTPUTS[sink.kind](place, open_object_store(place, plain_options(options)))
+    return _OUTPUTS[sink.kind](place, _open_store(place, options, tables))
+
+
+@runtime_checkable
+class OpensStores(Protocol):
+    """What finds tables with a Spark session, which also reaches every file system of Hadoop."""
+
+    def open_store(self, url: str) -> ObjectStore:
+        """The files at a place that only Hadoop reaches."""
+
+
+def _open_store(place: str, options: Mapping[str, str] | None, tables: object) -> ObjectStore:
+    if not LocationSpec(place).is_foreign:
+        return open_object_store(place, plain_options(options))
+    if isinstance(tables, OpensStores):
+        return tables.open_store(place)
+    raise Unsupported(
+        f"the output {place} is on a file system that is reached through Spark alone",
+        hint="give a session (spark=), or a conf with which the command starts one (--conf)",
+    )
 
 
 def replayed_offsets(done: CheckpointManifest, newest: CheckpointManifest | None) -> str:

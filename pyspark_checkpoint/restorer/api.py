@@ -128,9 +128,9 @@ def find_tables(spark: SparkSession | None) -> FindTable:
     """How an Iceberg table of a catalog is found: with a session in its catalogs, and by pyiceberg."""
     if spark is None:
         return find_pyiceberg_table
-    from pyspark_checkpoint.spark.iceberg_catalog import session_tables  # noqa: PLC0415 - needs Spark
+    from pyspark_checkpoint.spark.iceberg_catalog import SessionTables  # noqa: PLC0415 - needs Spark
 
-    return session_tables(spark)
+    return SessionTables(spark)
 
 
 def savepoint(
