@@ -20,7 +20,7 @@ KILLS ?= 50
 LANES ?= 2
 ROUNDS ?= 20
 BENCH ?=
-BENCH_PARTS := side-by-side file-manager listener-cost purging two-drivers restore growth by-hand cold-start stores commit sink coordinated
+BENCH_PARTS := side-by-side file-manager listener-cost purging two-drivers restore growth by-hand cold-start stores commit sink coordinated peers
 
 .PHONY: help setup check format test unit test-integration test-crash test-ecosystem test-spark test-spark-quick demo jar wheel simulate soak bench bench-quick bench-report $(BENCH_PARTS:%=bench-%) bench-capture clean
 
@@ -154,6 +154,9 @@ bench-sink: setup jar ## The sink beside an empty sink and Spark's file sink
 
 bench-coordinated: setup jar ## Batch time with Spark's state in the commit, against rows only
 	$(PY) -m benchmarks.coordinated $(BENCH)
+
+bench-peers: setup jar ## ckpt-sink beside Iceberg and Delta on Spark 4.1.1; goes on where it was ended
+	$(PY) -m benchmarks.peers $(BENCH)
 
 bench-capture: setup jar ## On local disk: a query with and without the listener; restores beside a plain download
 	$(PY) -m benchmarks.listener_cost --results .test-results/bench --store file --queries total --partitions 2 --delays 0 --rounds 4 --batches 12 $(BENCH)

@@ -39,7 +39,6 @@ from pyspark_checkpoint.errors import (
     StoreError,
     Unsupported,
 )
-from pyspark_checkpoint.history.parallel import run_bounded
 from pyspark_checkpoint.outputs.delta_log import (
     LOG,
     REPAIR,
@@ -52,6 +51,7 @@ from pyspark_checkpoint.outputs.delta_log import (
 )
 from pyspark_checkpoint.outputs.output import Output, OutputKind, OutputPin, OutputPosition, RollBackPlan
 from pyspark_checkpoint.store.base import ObjectStore, check_key
+from pyspark_checkpoint.store.parallel import run_bounded
 from pyspark_checkpoint.store.probe import require_conditional_writes
 
 KNOWN_FEATURES = frozenset(

@@ -1,34 +1,25 @@
-"""Outputs through a Spark session: tables of its catalogs and of pyiceberg's, files that Hadoop reaches."""
+"""Iceberg tables through the catalogs that a Spark session has, and those that pyiceberg knows besides."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
 from pyspark_checkpoint.errors import NotFound, Unsupported
-from pyspark_checkpoint.outputs.iceberg_table import IcebergTable
+from pyspark_checkpoint.outputs.iceberg_table import FindTable, IcebergTable
 from pyspark_checkpoint.outputs.pyiceberg_table import find_pyiceberg_table
-from pyspark_checkpoint.spark.hadoop_store import HadoopStore
-from pyspark_checkpoint.spark.jvm import HadoopFiles, JvmIcebergTable
-from pyspark_checkpoint.store.base import ObjectStore
+from pyspark_checkpoint.spark.jvm import JvmIcebergTable
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 
-class SessionTables:
-    """How outputs are found with a session: tables in any catalog of its confs, also one of files
-    (``hadoop``), and files on any file system of Hadoop."""
+def session_tables(spark: SparkSession) -> FindTable:
+    """How outputs find tables with a session: any catalog of its confs, also one of files (``hadoop``)."""
 
-    def __init__(self, spark: SparkSession) -> None:
-        self._spark = spark
-
-    def __call__(self, name: str) -> IcebergTable | None:
-        """A catalog's table by its name."""
+    def find(name: str) -> IcebergTable | None:
         try:
-            return JvmIcebergTable(self._spark, name)
+            return JvmIcebergTable(spark, name)
         except (NotFound, Unsupported):
             return find_pyiceberg_table(name)
 
-    def open_store(self, url: str) -> ObjectStore:
-        """The files at a place that only Hadoop reaches."""
-        return HadoopStore(HadoopFiles(self._spark), url)
+    return find

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 from pathlib import Path
+from random import Random
 from typing import Any
 
 import pyarrow as pa
@@ -74,9 +75,10 @@ class MadeTable:
         text = (self.path / "_delta_log" / f"{self.version:020d}.json").read_text()
         return [json.loads(line) for line in text.splitlines()]
 
-    def rows(self) -> list[int]:
+    def rows(self, version: int | None = None) -> list[int]:
         """What is in it, as delta-rs reads it."""
-        query = QueryBuilder().register("t", self.delta).execute("select n from t order by n")
+        table = DeltaTable(str(self.path), version=version)
+        query = QueryBuilder().register("t", table).execute("select n from t order by n")
         return [row["n"] for row in pa.table(query.read_all()).to_pylist()]
 
     @property
@@ -179,6 +181,41 @@ def test_a_version_below_a_checkpoint_of_the_log_is_found_there(flat: MadeTable)
     assert len(added) == 4
     assert all(json.loads(add["stats"])["numRecords"] == 3 for add in added)
     assert {len(line["remove"]["partitionValues"]) for line in flat.last() if "remove" in line} == {0}
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_any_table_has_the_rows_of_the_version_that_the_plan_names(seed: int, tmp_path: Path) -> None:
+    """Whatever happened to it since: delta-rs reads that version before, and the newest one after."""
+    chance = Random(seed)
+    made = MadeTable(tmp_path / "t", partitioned=bool(seed % 2)).batch(0)
+    newest = 0
+    for _ in range(14):
+        match chance.choice(
+            ["batch", "batch", "batch", "compact", "checkpoint", "delete", "other", "back"]
+        ):
+            case "batch":
+                newest += chance.choice([1, 1, 2])
+                made.batch(newest)
+            case "compact":
+                made.delta.optimize.compact()
+            case "checkpoint":
+                made.delta.create_checkpoint()
+            case "delete":
+                made.delta.delete(f"n % {chance.randint(2, 30)} = 1")
+            case "other":
+                made.batch(chance.randint(0, 99), query_id=OTHERS, first_row=chance.randint(500, 900))
+            case "back" if newest:
+                newest = chance.randrange(newest)
+                plan = made.output.plan_roll_back(OURS, newest)
+                if plan is not None:
+                    before = made.rows(int(plan.to_version))
+                    made.output.roll_back(plan)
+                    assert made.rows() == before
+    if newest:
+        plan = made.plan(0)
+        before = made.rows(int(plan.to_version))
+        made.output.roll_back(plan)
+        assert made.rows() == before
 
 
 def test_what_others_commit_before_the_first_dropped_batch_stays(flat: MadeTable) -> None:
