@@ -9,11 +9,11 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
+from pyspark_checkpoint.errors import Unsupported
 from pyspark_checkpoint.format.manifest_parts import SinkRecord
 from pyspark_checkpoint.outputs.ask import open_output
 from pyspark_checkpoint.outputs.file_sink import FileSinkOutput
-from pyspark_checkpoint.spark.hadoop_store import HadoopStore
-from pyspark_checkpoint.spark.jvm import HadoopFiles
+from pyspark_checkpoint.spark.iceberg_catalog import SessionTables
 from tests.support.drivers.inputs import give_turn
 from tests.support.drivers.session import spark_session
 from tests.support.servers.hdfs import mini_hdfs
@@ -54,16 +54,16 @@ def check(spark: SparkSession, target: str, output: FileSinkOutput, rows: int) -
 
 
 def test_a_file_sink_on_hdfs_goes_back(spark: SparkSession, tmp_path: Path) -> None:
-    """With a pin, since Spark has deleted the entries of the batch."""
+    """With a pin, since Spark has deleted the entries of the batch; the record alone is not trusted."""
     with mini_hdfs() as hdfs:
         target = f"{hdfs.endpoint}/data/out"
         run(spark, tmp_path, target, range(13))
-
-        def opener(url: str) -> HadoopStore:
-            return HadoopStore(HadoopFiles(spark), url)
-
-        record = SinkRecord("file", target)
-        output = open_output(record, str(tmp_path), target, None, opener=opener)
+        record, tables = SinkRecord("file", target), SessionTables(spark)
+        with pytest.raises(Unsupported, match="on a file system of Hadoop"):
+            open_output(record, str(tmp_path), None, None, tables)
+        with pytest.raises(Unsupported, match="through Spark alone"):
+            open_output(record, str(tmp_path), target, None)
+        output = open_output(record, str(tmp_path), target, None, tables)
         assert isinstance(output, FileSinkOutput)
         assert output.pin("before", QUERY, 12) is not None
         shutil.copytree(tmp_path / "location", tmp_path / "savepoint")
