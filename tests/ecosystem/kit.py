@@ -15,7 +15,7 @@ from tests.support.servers.hadoop import build_jar
 ROOT = Path(__file__).resolve().parents[2]
 HOME = ROOT / ".tools" / "ecosystem"
 PYTHON = HOME / "python" / "bin" / "python"
-RUN_SECONDS = 300
+RUN_SECONDS = 600
 
 
 def set_up() -> None:
@@ -26,6 +26,22 @@ def set_up() -> None:
 def spark_jars() -> list[Path]:
     """The connectors."""
     return sorted((HOME / "spark-jars").glob("*.jar"))
+
+
+def run_driver(module: str, wanted: Mapping[str, Any]) -> list[str]:
+    """Run a driver of these tests on Spark 4.1.1 and return the lines that it prints."""
+    jars = [str(path) for path in (*spark_jars(), build_jar())]
+    done = subprocess.run(
+        [str(PYTHON), "-m", module, json.dumps({"jars": jars, "conf": {}, **wanted})],
+        cwd=ROOT,
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        capture_output=True,
+        text=True,
+        timeout=RUN_SECONDS,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr[-6000:]
+    return done.stdout.strip().splitlines()
 
 
 @dataclass(frozen=True)
@@ -65,19 +81,7 @@ class Pipeline:
             "output": self.output,
             "conf": dict(self.conf),
             "stateful": self.is_stateful,
-            "jars": [str(path) for path in (*spark_jars(), build_jar())],
             **more,
         }
-        environment = {**os.environ, "PYTHONPATH": str(ROOT)}
-        done = subprocess.run(
-            [str(PYTHON), "-m", "tests.ecosystem.app", json.dumps(wanted)],
-            cwd=ROOT,
-            env=environment,
-            capture_output=True,
-            text=True,
-            timeout=RUN_SECONDS,
-            check=False,
-        )
-        assert done.returncode == 0, done.stderr[-6000:]
-        answer: dict[str, Any] = json.loads(done.stdout.strip().splitlines()[-1])
+        answer: dict[str, Any] = json.loads(run_driver("tests.ecosystem.app", wanted)[-1])
         return answer
