@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
 import sys
 from collections.abc import Callable
@@ -21,6 +22,7 @@ from tests.ecosystem.app import session
 
 ROWS = 5
 JDBC = "books"
+BEGAN_SECONDS = 1_700_000_000
 
 
 class Case:
@@ -61,6 +63,7 @@ class Case:
             numbers = range(max(0, at - 1) * ROWS if self.is_stateful else at * ROWS, (at + 1) * ROWS)
             part = self.home / "input" / f".{at:05d}.json"
             part.write_text("".join(f'{{"n": {n}}}\n' for n in numbers))
+            os.utime(part, (BEGAN_SECONDS + at,) * 2)  # Spark reads the oldest first
             part.rename(self.home / "input" / f"{at:05d}.json")
         self.files += files
 

@@ -111,7 +111,7 @@ def test_the_command_finds_the_table_by_confs_of_its_own(cases: dict[str, Any]) 
     assert done.returncode == 0, done.stderr[-3000:]
     (plan,) = json.loads(done.stdout)["roll_backs"]
     assert (plan["target"], plan["batch_id"]) == ("lake.db.rewound", 0)
-    assert [line.partition(":")[0] for line in plan["dropped"]] == ["batch 2", "batch 1"]
+    assert [line.partition(":")[0] for line in plan["dropped"]] == ["batch 3", "batch 2", "batch 1"]
 
 
 def test_a_table_that_no_catalog_has_is_not_found(cases: dict[str, Any]) -> None:
