@@ -172,13 +172,18 @@ class IcebergOutput(Output):
             return None
         return self._plan(history, query_id, batch_id, going, going[-1].parent_id)
 
+    def check_changeable(self) -> None:
+        """Files alone can be asked; to change the table takes its catalog."""
+        self._changeable()
+
+    def _changeable(self) -> IcebergTable:
+        if self._table is None:
+            raise Unsupported(f"the {self} can be changed by its catalog alone", hint=_CATALOG_HINT)
+        return self._table
+
     def roll_back(self, plan: RollBackPlan) -> None:
         """One commit of the catalog, refused if the current snapshot is another one than planned."""
-        if self._table is None:
-            raise Unsupported(
-                f"the {self} can be changed by its catalog alone",
-                hint=_CATALOG_HINT,
-            )
+        table = self._changeable()
         current = self._known_history().current_id
         expected, target = _number(plan.from_version), _number(plan.to_version)
         if current == target:
@@ -187,7 +192,7 @@ class IcebergOutput(Output):
             raise StaleAttempt(
                 f"the {self} is at snapshot {current} now, and was at {expected} when planned"
             )
-        self._table.set_reference(MAIN, target, expected)
+        table.set_reference(MAIN, target, expected)
 
     def pin(self, name: str, query_id: str, batch_id: int) -> OutputPin | None:
         """Tag the snapshot of the batch, or say that it is kept until it expires."""
