@@ -188,8 +188,6 @@ class OutputQuestion:
 
     def _plan_roll_back(self, output: Output, resumption: Resumption) -> RollBackPlan | None:
         plan = output.plan_roll_back(resumption.query_id, resumption.done_batch)
-        if plan is not None:
-            output.check_changeable()
         if plan is not None and plan.others and not self.drop_others:
             raise Diverged(
                 f"the {output} has commits that are not of this query, and would lose them too: "

@@ -172,18 +172,9 @@ class IcebergOutput(Output):
             return None
         return self._plan(history, query_id, batch_id, going, going[-1].parent_id)
 
-    def check_changeable(self) -> None:
-        """Files alone can be asked; to change the table takes its catalog."""
-        self._changeable()
-
-    def _changeable(self) -> IcebergTable:
-        if self._table is None:
-            raise Unsupported(f"the {self} can be changed by its catalog alone", hint=_CATALOG_HINT)
-        return self._table
-
     def roll_back(self, plan: RollBackPlan) -> None:
         """One commit of the catalog, refused if the current snapshot is another one than planned."""
-        table = self._changeable()
+        table = self._need_table()
         current = self._known_history().current_id
         expected, target = _number(plan.from_version), _number(plan.to_version)
         if current == target:
@@ -251,6 +242,7 @@ class IcebergOutput(Output):
                 f"snapshot {target} of the {self}, before batch {batch_id + 1}, has expired",
                 hint="restore a newer checkpoint, or let the query write to another table",
             )
+        self._need_table()
         dropped = []
         for snapshot in going:
             batch = snapshot.batch_of(query_id)
@@ -269,6 +261,11 @@ class IcebergOutput(Output):
             dropped=tuple(dropped),
             others=tuple(others),
         )
+
+    def _need_table(self) -> IcebergTable:
+        if self._table is None:
+            raise Unsupported(f"the {self} can be changed by its catalog alone", hint=_CATALOG_HINT)
+        return self._table
 
     def _known_history(self) -> _History:
         history = self._history()

@@ -125,13 +125,6 @@ class Output(abc.ABC):
         """
         raise self._cannot_go_back(query_id, batch_id)
 
-    def check_changeable(self) -> None:  # noqa: B027 - most outputs can be changed from where they are asked
-        """Refuse an output that can be asked from here and not changed, before anything else is changed.
-
-        Raises:
-            Unsupported: The hint names what is missing.
-        """
-
     def roll_back(self, plan: RollBackPlan) -> None:
         """Carry a plan out. Killed anywhere, planning and carrying out again finishes it.
 

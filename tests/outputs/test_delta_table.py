@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from random import Random
@@ -20,6 +21,7 @@ from pyspark_checkpoint.errors import (
     CheckpointError,
     Diverged,
     FormatError,
+    MissingExtra,
     RefusedError,
     StaleAttempt,
     Unsupported,
@@ -634,3 +636,13 @@ def test_a_restore_takes_its_delta_table_back(flat: MadeTable, tmp_path: Path, u
     with pytest.raises(RefusedError, match="77 of application another-query"):
         restore(url, str(tmp_path / "again"), epoch=0, sink="rollback")
     assert flat.rows() == [*of(0, 1, 2), 900, 901, 902]
+
+
+def test_a_checkpoint_of_the_log_needs_pyarrow(flat: MadeTable, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A log without one needs nothing."""
+    monkeypatch.setitem(sys.modules, "pyarrow", None)
+    assert flat.output.position(OURS).batch_id == 3
+    flat.delta.create_checkpoint()
+    with pytest.raises(MissingExtra) as caught:
+        flat.output.position("nobody")
+    assert "pyspark-checkpoint[delta]" in str(caught.value.hint)

@@ -201,21 +201,6 @@ def test_an_output_that_cannot_go_back_says_which_way_is_left(
     assert restore(url, str(tmp_path / "fresh"), epoch=1, sink="rollback").rolled_back == ()
 
 
-def test_an_output_that_cannot_be_changed_from_here_is_refused_first(
-    url: str, output: MadeOutput, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Its files alone say that it is ahead; the history is not taken over in vain."""
-
-    def lacks_catalog(_: object) -> None:
-        raise Unsupported("only its catalog can change it", hint="--conf")
-
-    monkeypatch.setattr(MadeOutput, "check_changeable", lacks_catalog)
-    before = contents(Path(url))
-    with pytest.raises(Unsupported, match="only its catalog"):
-        restore(url, str(tmp_path / "fresh"), sink="rollback")
-    assert (contents(Path(url)), output.version) == (before, 4)
-
-
 @pytest.mark.parametrize("sink", ["KafkaTable@519aceac", "ForeachBatchSink", "strange"])
 def test_what_comes_twice_is_named_by_its_offsets(
     made: MadeLocation, tmp_path: Path, sink: str, caplog: pytest.LogCaptureFixture
