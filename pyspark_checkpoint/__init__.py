@@ -13,9 +13,11 @@ if TYPE_CHECKING:
     from pyspark_checkpoint.restorer.api import restore as restore
     from pyspark_checkpoint.restorer.api import savepoint as savepoint
     from pyspark_checkpoint.restorer.preflight import preflight as preflight
+    from pyspark_checkpoint.restorer.rewind import rewind as rewind
     from pyspark_checkpoint.session import CheckpointListener as CheckpointListener
     from pyspark_checkpoint.session import checkpoint as checkpoint
     from pyspark_checkpoint.sink.datasource import CheckpointSinkSource as DefaultSource  # noqa: F401
+    from pyspark_checkpoint.spark.foreach_batch import idempotent_options as idempotent_options
     from pyspark_checkpoint.store.open import open_object_store as open_object_store
 
 
@@ -29,9 +31,11 @@ _EXPORTS = {
     "checkpoint": ("pyspark_checkpoint.session", "checkpoint"),
     "configure": ("pyspark_checkpoint.plugin.configure", "configure"),
     "errors": ("pyspark_checkpoint.errors", None),
+    "idempotent_options": ("pyspark_checkpoint.spark.foreach_batch", "idempotent_options"),
     "open_object_store": ("pyspark_checkpoint.store.open", "open_object_store"),
     "preflight": ("pyspark_checkpoint.restorer.preflight", "preflight"),
     "restore": ("pyspark_checkpoint.restorer.api", "restore"),
+    "rewind": ("pyspark_checkpoint.restorer.rewind", "rewind"),
     "savepoint": ("pyspark_checkpoint.restorer.api", "savepoint"),
 }
 """Public name -> module, and the name in it (None: the module itself)."""

@@ -42,8 +42,10 @@ def test_no_module_has_the_name_of_a_public_function() -> None:
 FRONT_DOORS = (
     pyspark_checkpoint.checkpoint,
     pyspark_checkpoint.configure,
+    pyspark_checkpoint.idempotent_options,
     pyspark_checkpoint.preflight,
     pyspark_checkpoint.restore,
+    pyspark_checkpoint.rewind,
     pyspark_checkpoint.savepoint,
 )
 

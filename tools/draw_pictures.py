@@ -45,6 +45,7 @@ PACKAGES = {
     "restorer": "a checkpoint location from a checkpoint",
     "testing": "fakes and models for tests, yours too",
     "spark": "adapter: all private calls of PySpark and py4j",
+    "inputs": "do the sources still have what comes after?",
     "outputs": "where a query's rows go; ask it, roll it back",
     "capture": "what sink and listener share: upload, manifest",
     "registry": "the queries below one URL",

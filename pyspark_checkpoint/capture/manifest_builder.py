@@ -29,6 +29,7 @@ from pyspark_checkpoint.format.manifest import (
 from pyspark_checkpoint.format.manifest_parts import PlannedBatch, StateRecord, TableRecord
 from pyspark_checkpoint.spark_files.fingerprint import pipeline_hash
 from pyspark_checkpoint.spark_files.inventory import CapturePlan, OperatorFiles
+from pyspark_checkpoint.spark_files.listing import pinned_conf
 from pyspark_checkpoint.spark_files.logs import CommitLog, OffsetLog
 from pyspark_checkpoint.spark_files.positions import SourcePositions
 from pyspark_checkpoint.spark_files.requirements import PARTITIONS
@@ -44,6 +45,8 @@ class QueryFacts:
     sources: tuple[str, ...] = ()
     sink: str = ""
     output_mode: str = ""
+    iceberg_location: str = ""
+    """Where the sink's table lies, if it is one of Iceberg and the JVM says so."""
     finished_batch: int | None = None
     """The last batch that Spark said was done; None if it has not said so yet."""
     has_ended: bool = False
@@ -71,6 +74,7 @@ class BatchPart:
     sink: str
     """Spark's description of the sink."""
     output_mode: str = ""
+    iceberg_location: str = ""
     sources: SourcePositions = field(default_factory=SourcePositions)
     """Empty if they are not known."""
     descriptions: Mapping[str, str] = field(default_factory=dict)
@@ -141,7 +145,7 @@ def build_manifest(
         next_watermark_ms=batch.next_watermark_ms,
         sink_names=(name,),
         sink_epochs={name: batch.epoch},
-        sinks=(describe_sink(batch.sink, query.id, batch.batch_id),),
+        sinks=(describe_sink(batch.sink, query.id, batch.batch_id, batch.iceberg_location),),
         table_store_checkpoint_path=None if table is not None else sink_store_url(batch.sink),
         pipeline_hash=None if location is None else _pipeline_hash(batch, location),
         vnode_count=DEFAULT_VNODE_COUNT if table is None else table.record.vnodes or DEFAULT_VNODE_COUNT,
@@ -178,6 +182,7 @@ def draft_manifest(
         query=facts.query,
         sink=facts.sink,
         output_mode=facts.output_mode,
+        iceberg_location=facts.iceberg_location,
         sources=sources,
         descriptions=dict(zip(sources.names, facts.sources, strict=False)),
         batch_watermark_ms=logs.offsets.watermark_ms,
@@ -186,7 +191,7 @@ def draft_manifest(
     location = LocationPart(
         operators=operator_entries(plan.operators, refs),
         files=files,
-        conf=logs.offsets.conf,
+        conf=pinned_conf(logs.offsets.conf, refs),
         schemas=logs.schemas,
         requests=requests,
         planned=plan.planned,

@@ -33,10 +33,20 @@ _CLASSES = {
 _MAX_TARGET = 2_000
 
 
-def describe_sink(description: str, query_id: str, batch_id: int | None) -> SinkRecord:
-    """The record of a sink. ``table`` is what names itself as a table of a catalog, as Iceberg does."""
+def describe_sink(
+    description: str, query_id: str, batch_id: int | None, iceberg_location: str = ""
+) -> SinkRecord:
+    """The record of a sink. ``table`` is what names itself as a table of a catalog, as Iceberg does.
+
+    ``iceberg_location`` is where the table lies; only a sink that is known to be of Iceberg has one.
+    """
     kind, target = _kind_and_target(description.strip())
-    return SinkRecord(kind, without_credentials(target)[:_MAX_TARGET], query_id, batch_id)
+    location = without_credentials(iceberg_location)[:_MAX_TARGET]
+    if location:
+        kind, target = "iceberg", target or description.strip()
+    return SinkRecord(
+        kind, without_credentials(target)[:_MAX_TARGET], query_id, batch_id, location=location
+    )
 
 
 def sink_name(description: str) -> str:

@@ -61,6 +61,37 @@ def last_of(args: argparse.Namespace) -> int | None:
     return last
 
 
+def add_sink_location(parser: argparse.ArgumentParser) -> None:
+    """How the query's output is reached."""
+    parser.add_argument("--sink-location", metavar="PLACE", help="where the output is, if it was moved")
+    add_options(parser, "--conf", "start Spark with this conf, for the catalog of an Iceberg table")
+
+
+def add_window(parser: argparse.ArgumentParser) -> None:
+    """Whether inputs and outputs are asked how far back the query can go, and how they are reached."""
+    parser.add_argument(
+        "--window", action="store_true", help="ask inputs and outputs how far back the query can go"
+    )
+    add_sink_location(parser)
+    add_source_options(parser)
+
+
+def add_source_options(parser: argparse.ArgumentParser) -> None:
+    """How the query's inputs are reached."""
+    told = "how a source is read, such as kafka.bootstrap.servers; SOURCE:NAME=VALUE is for one of several"
+    add_options(parser, "--source-option", told)
+
+
+def add_output(parser: argparse.ArgumentParser) -> None:
+    """How the query's output is reached, and what may go of it."""
+    add_sink_location(parser)
+    parser.add_argument(
+        "--drop-others",
+        action="store_true",
+        help="roll an output back although somebody else has committed to it since",
+    )
+
+
 def add_dry_run(parser: argparse.ArgumentParser) -> None:
     """Whether anything is changed."""
     parser.add_argument("--dry-run", action="store_true", help="say what would be done; change nothing")

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any
 
 from pyspark_checkpoint.cli import exits, text
@@ -16,10 +16,12 @@ from pyspark_checkpoint.cli.arguments import Address, address_of
 from pyspark_checkpoint.cli.console import Console, error_line
 from pyspark_checkpoint.errors import CheckpointError, FormatError, NoCheckpoint, RefusedError
 from pyspark_checkpoint.format.manifest import CheckpointManifest, ConnectorCheckpoint
+from pyspark_checkpoint.format.manifest_parts import SinkRecord
 from pyspark_checkpoint.history import lookup
 from pyspark_checkpoint.history.checkpoint_store import CheckpointStore
 from pyspark_checkpoint.history.manifest_diff import flatten_offsets
 from pyspark_checkpoint.history.overview import Entry
+from pyspark_checkpoint.outputs.output import RollBackPlan
 from pyspark_checkpoint.registry.queries import (
     QueryNames,
     QueryRoot,
@@ -236,6 +238,7 @@ def checkpoint_record(entry: Entry) -> dict[str, Any]:
         "batch_watermark_ms": entry.batch_watermark_ms,
         "next_watermark_ms": entry.next_watermark_ms,
         "rollback_of": entry.rollback_of,
+        "outputs": [asdict(sink) for sink in entry.sinks],
         "problem": entry.problem,
     }
 
@@ -257,6 +260,40 @@ def checkpoint_cells(heads: Sequence[str], entry: Entry, now_ms: int) -> list[st
         "savepoints": ", ".join(entry.savepoints),
     }
     return [cells[head.removeprefix(text.RIGHT)] for head in heads]
+
+
+def output_rows(sinks: Sequence[SinkRecord]) -> list[tuple[str, str, str, str]]:
+    """Where the rows of a checkpoint's batch went: kind, place, batch, and what the output calls that."""
+    return [
+        (
+            sink.kind,
+            " ".join(filter(None, (sink.target, sink.location))),
+            "" if sink.batch_id is None else str(sink.batch_id),
+            sink.native_version,
+        )
+        for sink in sinks
+    ]
+
+
+def output_line(row: tuple[str, str, str, str]) -> str:
+    """One of these rows as a sentence's end."""
+    kind, place, batch, version = row
+    batch = f"batch {batch}" if batch else ""
+    told = ", ".join(filter(None, (batch, f"version {version}" if version else "")))
+    return f"{kind} {place}".strip() + (f": {told}" if told else "")
+
+
+OUTPUT_HEADS = ("output", "place", ">batch", "version")
+
+
+def describe_roll_back(plan: RollBackPlan) -> list[str]:
+    """How an output goes back, for people."""
+    head = (
+        f"the {plan.kind.value} output {plan.target} to batch {plan.batch_id}: "
+        f"from {plan.from_version or 'its present state'} to {plan.to_version or 'an empty one'}"
+    )
+    dropped = [f"{head}, dropping {line}" for line in plan.dropped] or [head]
+    return dropped + [f"{head}, dropping what somebody else wrote: {line}" for line in plan.others]
 
 
 def problem_record(problem: CheckpointError | None) -> dict[str, str | None]:

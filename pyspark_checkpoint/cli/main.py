@@ -28,6 +28,7 @@ COMMANDS = {
     "report": "write a history as one HTML page",
     "verify": "prove every record and every byte of a history",
     "restore": "rebuild a query's checkpoint location from a checkpoint",
+    "rewind": "take a query back to a checkpoint: history, outputs and location",
     "preflight": "say whether a query will start from a location or a checkpoint",
     "rollback": "make an earlier checkpoint the newest one",
     "savepoint": "keep a checkpoint under a name; list and remove such names",

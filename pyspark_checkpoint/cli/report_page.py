@@ -15,7 +15,8 @@ from statistics import median
 
 from pyspark_checkpoint import __version__
 from pyspark_checkpoint.cli import text
-from pyspark_checkpoint.cli.histories import source_rows
+from pyspark_checkpoint.cli.histories import OUTPUT_HEADS, output_rows, source_rows
+from pyspark_checkpoint.cli.windows import window_lines
 from pyspark_checkpoint.format.manifest import ConnectorCheckpoint
 from pyspark_checkpoint.history.overview import (
     Entry,
@@ -28,6 +29,7 @@ from pyspark_checkpoint.history.overview import (
     readable,
     usual_interval_ms,
 )
+from pyspark_checkpoint.inputs.recovery_window import RecoveryWindow
 
 _POLICY = "default-src 'none'; style-src 'unsafe-inline'"
 _ROWS = 300
@@ -50,6 +52,8 @@ class Chapter:
     overview: Overview
     sources: Mapping[str, ConnectorCheckpoint] = field(default_factory=dict)
     """Where the sources stand at the newest checkpoint."""
+    window: RecoveryWindow | None = None
+    """How far back the query can go, if that was asked."""
 
 
 def page(chapters: Sequence[Chapter], now_ms: int) -> str:
@@ -78,6 +82,7 @@ def _chapter(chapter: Chapter, now_ms: int) -> Iterator[str]:
     yield from _damage(entries)
     yield f'<div class="charts">{"".join(_charts(chapter.overview, known, now_ms))}</div>'
     yield from _sources(chapter)
+    yield from _outputs(chapter)
     yield from _savepoints(known, now_ms)
     yield from _gaps(chapter.overview)
     yield from _spans(known)
@@ -165,6 +170,16 @@ def _sources(chapter: Chapter) -> Iterator[str]:
             note += f" Watermark {text.moment(watermark_ms)}."
         heads = ("source", "offset", ">at")
         yield f'<h2>Sources</h2><p class="soft">{escape(note)}</p>' + html_table(heads, rows)
+
+
+def _outputs(chapter: Chapter) -> Iterator[str]:
+    newest = chapter.overview.newest
+    rows = output_rows(() if newest is None else newest.sinks)
+    if rows:
+        yield "<h2>Outputs</h2>" + html_table(OUTPUT_HEADS, rows)
+    if chapter.window is not None:
+        lines = (f"<p>{escape(line)}</p>" for line in window_lines(chapter.window))
+        yield f"<h2>Recovery window</h2>{''.join(lines)}"
 
 
 def _savepoints(known: Sequence[Entry], now_ms: int) -> Iterator[str]:

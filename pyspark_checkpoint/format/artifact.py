@@ -18,6 +18,23 @@ _HEX_DIGITS = 64
 _URL_SAFE = bytes.maketrans(b"+/", b"-_")
 
 
+MAX_BOUNDED_COLUMNS = 32
+_MAX_BOUND_LETTERS = 64
+
+
+@dataclass(frozen=True, slots=True)
+class ColumnBounds:
+    """The values of one column in an artifact: none is below ``low`` or above ``high``; None is open.
+
+    Without both it has nulls only. What a number stands for is said by the column's type.
+    """
+
+    name: str
+    low: int | float | str | None
+    high: int | float | str | None
+    nulls: int
+
+
 @dataclass(frozen=True, slots=True)
 class ArtifactRef:
     """Immutable bytes: a whole object, a range of a pack, or bytes inline in the manifest.
@@ -28,7 +45,7 @@ class ArtifactRef:
     ``offset`` is where the artifact begins in its object; for an inline one, which has no object, it is
     the number of the checkpoint that made it, because encryption binds it to that number.
     ``decoded_bytes`` bounds what the rows of a table take in memory once they are decoded; it is 0 for what
-    is not decoded, such as a file of Spark.
+    is not decoded, such as a file of Spark. ``bounds`` say what its rows can have, if somebody has looked.
     """
 
     path: str | None
@@ -41,6 +58,7 @@ class ArtifactRef:
     data_key_id: str | None = None
     inline: bytes | None = None
     decoded_bytes: int = 0
+    bounds: tuple[ColumnBounds, ...] = ()
 
     @staticmethod
     def of_inline(
@@ -116,9 +134,9 @@ class Tables:
 def encode_artifact(ref: ArtifactRef, tables: Tables) -> list[Any]:
     """Return the compact row of an artifact; 43 characters of digest are most of it.
 
-    The row is ``[object row or inline base64, offset, size, digest, flags, epoch, name?, decoded?]``; flags
-    are 1 for a delta, plus twice the data key's row plus one for an encrypted artifact. The name is a text
-    and the decoded size a number, so that either may be left out.
+    The row is ``[object row or inline base64, offset, size, digest, flags, epoch]`` and perhaps name,
+    decoded size and bounds: a text, a number and a list, so that each may be left out. Flags are 1 for a
+    delta, plus twice the data key's row plus one for an encrypted artifact.
     """
     if not _is_sound(ref):
         raise FormatError(
@@ -139,6 +157,8 @@ def encode_artifact(ref: ArtifactRef, tables: Tables) -> list[Any]:
         row.append(ref.name)
     if ref.decoded_bytes:
         row.append(ref.decoded_bytes)
+    if ref.bounds:
+        row.append([[one.name, one.low, one.high, one.nulls] for one in ref.bounds])
     return row
 
 
@@ -165,10 +185,10 @@ def decode_artifact(row: Any, objects: list[str], data_keys: list[str]) -> Artif
 
     The paths of ``objects`` must have been checked by the caller, once each.
     """
-    if type(row) is not list or not 6 <= len(row) <= 8:
+    if type(row) is not list or not 6 <= len(row) <= 9:
         raise FormatError("an artifact's row is damaged", hint=DAMAGED)
     where, offset, size_bytes, digest, flags, epoch = row[:6]
-    name, decoded_bytes = _decode_rest(row[6:]) if len(row) > 6 else ("", 0)
+    name, decoded_bytes, bounds = _decode_rest(row[6:]) if len(row) > 6 else ("", 0, ())
     if not type(offset) is type(size_bytes) is type(flags) is type(epoch) is int:
         raise FormatError("an artifact's row is damaged", hint=DAMAGED)
     if offset < 0 or size_bytes < 0 or flags < 0 or epoch < 0:
@@ -188,16 +208,40 @@ def decode_artifact(row: Any, objects: list[str], data_keys: list[str]) -> Artif
         data_keys[key_row] if key_row >= 0 else None,
         inline,
         decoded_bytes,
+        bounds,
     )
 
 
-def _decode_rest(rest: list[Any]) -> tuple[str, int]:
-    """The name and the decoded size at the end of a row, either of which may not be there."""
-    name = rest[0] if type(rest[0]) is str else ""
-    decoded_bytes = rest[-1] if type(rest[-1]) is int else 0
-    if [value for value in (name, decoded_bytes) if value] != rest or decoded_bytes < 0:
+def _decode_rest(rest: list[Any]) -> tuple[str, int, tuple[ColumnBounds, ...]]:
+    """The name, the decoded size and the bounds at the end of a row, each of which may not be there."""
+    listed = rest[-1] if type(rest[-1]) is list else []
+    plain = rest[:-1] if listed else rest
+    name = plain[0] if plain and type(plain[0]) is str else ""
+    decoded_bytes = plain[-1] if plain and type(plain[-1]) is int else 0
+    if [value for value in (name, decoded_bytes) if value] != plain or decoded_bytes < 0:
         raise FormatError("an artifact's row is damaged", hint=DAMAGED)
-    return name, decoded_bytes
+    return name, decoded_bytes, _decode_bounds(listed)
+
+
+def _decode_bounds(rows: list[Any]) -> tuple[ColumnBounds, ...]:
+    found = []
+    for row in rows[: MAX_BOUNDED_COLUMNS + 1]:
+        if type(row) is not list or len(row) != 4:
+            raise FormatError("an artifact's bounds are damaged", hint=DAMAGED)
+        name, low, high, nulls = row
+        is_sound = type(name) is str and type(nulls) is int and nulls >= 0
+        if not is_sound or not (_is_bound(low) and _is_bound(high)) or (low is None and high is not None):
+            raise FormatError("an artifact's bounds are damaged", hint=DAMAGED)
+        found.append(ColumnBounds(name, low, high, nulls))
+    if len(found) > MAX_BOUNDED_COLUMNS:
+        raise FormatError("an artifact has bounds of too many columns", hint=DAMAGED)
+    return tuple(found)
+
+
+def _is_bound(value: Any) -> bool:
+    if type(value) is str:
+        return len(value) <= _MAX_BOUND_LETTERS
+    return value is None or type(value) in (int, float, bool)
 
 
 def _decode_place(where: Any, objects: list[str], size_bytes: int) -> tuple[str | None, bytes | None]:

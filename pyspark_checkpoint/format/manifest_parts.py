@@ -45,7 +45,7 @@ _TABLE_FIELDS = (
     "lineage",
 )
 _POSITION_FIELDS = ("checkpoint_id", "epoch", "digest")
-_SINK_FIELDS = ("kind", "target", "application_id", "batch_id", "native_version")
+_SINK_FIELDS = ("kind", "target", "application_id", "batch_id", "native_version", "location")
 
 
 class TableMode(enum.Enum):
@@ -137,8 +137,9 @@ class SinkRecord:
     """Where a query's rows go, as far as that is known without asking the sink.
 
     ``target`` is a place or a name without credentials, ``application_id`` the id under which the sink
-    remembers batches (the query's), ``native_version`` the sink's own name for what it has then. Empty
-    texts and None where nobody has said.
+    remembers batches (the query's), ``native_version`` the sink's own name for what it has then,
+    ``location`` where a table lies whose target is its name in a catalog. Empty texts and None where
+    nobody has said.
     """
 
     kind: str
@@ -146,6 +147,7 @@ class SinkRecord:
     application_id: str = ""
     batch_id: int | None = None
     native_version: str = ""
+    location: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -255,6 +257,7 @@ def encode_sink(sink: SinkRecord) -> dict[str, Any]:
         "application_id": sink.application_id,
         "batch_id": sink.batch_id,
         "native_version": sink.native_version,
+        "location": sink.location,
     }
 
 
@@ -305,4 +308,5 @@ def _decode_sink(value: Any) -> SinkRecord:
         short_text(fields["application_id"], "sinks"),
         optional(whole, fields["batch_id"], "sinks"),
         short_text(fields["native_version"], "sinks"),
+        short_text(fields["location"], "sinks"),
     )

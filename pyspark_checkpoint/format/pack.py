@@ -22,7 +22,7 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from pyspark_checkpoint.errors import FormatError, UnknownVersion
@@ -233,7 +233,7 @@ def _encode_index(parts: Sequence[Part], refs: Sequence[ArtifactRef]) -> bytes:
     rows: list[list[Any]] = []
     for part, ref in zip(parts, refs, strict=True):
         operator = operators.setdefault(part.operator, len(operators))
-        rows.append([operator, part.partition, *encode_artifact(ref, tables)[1:]])
+        rows.append([operator, part.partition, *encode_artifact(replace(ref, bounds=()), tables)[1:]])
     return encode_sealed(
         {
             "version": FORMAT_VERSION,

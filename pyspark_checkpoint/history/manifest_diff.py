@@ -285,7 +285,7 @@ def _texts(table: TableRecord | None) -> dict[str, str]:
 def _sink_texts(sinks: Iterable[SinkRecord]) -> dict[str, str]:
     """Where the rows go, by the place of the sink; its batch is the checkpoint's."""
     return {
-        str(at): " ".join(filter(None, (sink.kind, sink.target, sink.native_version)))
+        str(at): " ".join(filter(None, (sink.kind, sink.target, sink.location, sink.native_version)))
         for at, sink in enumerate(sinks)
     }
 

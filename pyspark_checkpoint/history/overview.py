@@ -20,6 +20,7 @@ from pyspark_checkpoint.format.fields import optional, short_text, signed_number
 from pyspark_checkpoint.format.keys import manifest_key, parse_attempt_key
 from pyspark_checkpoint.format.manifest import CheckpointManifest, ManifestKind, QueryInfo, RequestCount
 from pyspark_checkpoint.format.manifest_codec import manifest_fields
+from pyspark_checkpoint.format.manifest_parts import SinkRecord, decode_sinks
 from pyspark_checkpoint.format.records import Control
 from pyspark_checkpoint.format.summary import new_bytes_in
 from pyspark_checkpoint.history.control import savepoints
@@ -54,6 +55,7 @@ class Entry:
     batch_watermark_ms: int | None = None
     next_watermark_ms: int | None = None
     rollback_of: int | None = None
+    sinks: tuple[SinkRecord, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,6 +151,7 @@ def entry_from_fields(fields: Mapping[str, Any], names: Sequence[str] = ()) -> E
         batch_watermark_ms=optional(signed_number, fields["batch_watermark_ms"], "batch_watermark_ms"),
         next_watermark_ms=optional(signed_number, fields["next_watermark_ms"], "next_watermark_ms"),
         rollback_of=optional(whole, fields["rollback_of"], "rollback_of"),
+        sinks=decode_sinks(fields["sinks"]),
     )
 
 

@@ -28,6 +28,8 @@ class Savepoint:
     name: str
     number: int
     sha256: str
+    outputs: tuple[str, ...] = ()
+    """What is kept of the outputs of its query, a line each, where it was just made."""
 
 
 def add_savepoint(store: ObjectStore, name: str, clock: Clock, *, number: int | None = None) -> Savepoint:

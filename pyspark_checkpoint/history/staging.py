@@ -15,7 +15,7 @@ from typing import IO
 
 from pyspark_checkpoint.clock import SYSTEM_CLOCK, Clock
 from pyspark_checkpoint.errors import AlreadyExists, NotFound, RefusedError, Unavailable
-from pyspark_checkpoint.format.artifact import ArtifactRef
+from pyspark_checkpoint.format.artifact import ArtifactRef, ColumnBounds
 from pyspark_checkpoint.format.cipher import ArtifactContext, Cipher
 from pyspark_checkpoint.format.envelope import sha256_hex
 from pyspark_checkpoint.format.keys import CheckpointId, CheckpointPaths
@@ -41,6 +41,8 @@ class StagedItem:
     partition: int = NO_PARTITION
     name: str = ""
     decoded_bytes: int = 0
+    bounds: tuple[ColumnBounds, ...] = ()
+    """Of its rows; they stay in the manifest, and are left out of it where artifacts are encrypted."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -187,6 +189,8 @@ def _part(item: StagedItem, attempt: CheckpointId, store_id: str, cipher: Cipher
         made_by=attempt.number,
         decoded_bytes=item.decoded_bytes,
     )
+    if cipher is None and item.bounds:
+        ref = replace(ref, bounds=item.bounds)
     return Part(item.operator, item.partition, ref)
 
 

@@ -267,7 +267,7 @@ class QueryListener(StreamingQueryListener):
             spark_version=self._spark.version,
             app_name=self._spark.sparkContext.appName or "",
         )
-        facts = QueryFacts(query, run_id, (), running.sink, running.output_mode)
+        facts = QueryFacts(query, run_id, (), running.sink, running.output_mode, running.iceberg_location)
         location = self._location(running.checkpoint_location)
         url = root_url(self._url, query_id)
         guard = StartupGuard(

@@ -1,90 +1,284 @@
 """Asking the outputs of a checkpoint's query before the query goes on from that checkpoint.
 
 A sink drops batches by their numbers. A query that goes on after batch N while its output already has M > N
-loses what it writes as N + 1 to M, in silence. So every restore asks first: an output that is ahead is
-refused, and one that cannot be asked is said to be unknown.
+loses what it writes as N + 1 to M, in silence. So whoever restores or starts a query asks first, by
+``decide``, and rolls back what it says when the history is taken over and nobody else writes any more.
+What cannot be asked is said to be so, with the offsets that will come twice.
 """
 
 from __future__ import annotations
 
-import logging
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from pyspark_checkpoint.errors import CheckpointError, Diverged, SettingsError
+from pyspark_checkpoint.errors import (
+    CheckpointError,
+    Diverged,
+    NotFound,
+    SettingsError,
+    StaleAttempt,
+    Unsupported,
+)
 from pyspark_checkpoint.format.manifest import CheckpointManifest
 from pyspark_checkpoint.format.manifest_parts import SinkRecord
+from pyspark_checkpoint.history.manifest_diff import flatten_offsets
+from pyspark_checkpoint.outputs.decide import (
+    FAIL,
+    OUTPUT_CHOICES,
+    ROLLBACK,
+    WARN,
+    OutputVerdict,
+    Resumption,
+    decide,
+)
 from pyspark_checkpoint.outputs.delta_table import DeltaOutput
 from pyspark_checkpoint.outputs.file_sink import FileSinkOutput
-from pyspark_checkpoint.outputs.iceberg_table import IcebergOutput
-from pyspark_checkpoint.outputs.output import Output, check_position
+from pyspark_checkpoint.outputs.iceberg_table import FindTable, IcebergOutput
+from pyspark_checkpoint.outputs.output import Output, OutputPosition, RollBackPlan
+from pyspark_checkpoint.outputs.pyiceberg_table import find_pyiceberg_table
 from pyspark_checkpoint.registry.queries import check_named_table, plain_options
 from pyspark_checkpoint.store.open import open_object_store
 
-_LOG = logging.getLogger(__name__)
-FAIL, WARN = OUTPUT_CHOICES = ("fail", "warn")
-"""What happens if an output has batches that the query would write again."""
 _OUTPUTS: Mapping[str, type[FileSinkOutput | DeltaOutput | IcebergOutput]] = {
     "file": FileSinkOutput,
     "delta": DeltaOutput,
+    "iceberg": IcebergOutput,
     "table": IcebergOutput,
 }
-"""By the kind that a manifest records. ``table``: a table of a catalog, as Iceberg describes itself."""
+"""By the kind that a manifest records. ``table``: a table of a catalog whose place nobody has said."""
+
+_WHERE_HINT = (
+    "give a Spark session that has its catalog (spark=, --conf), configure pyiceberg for it, or give the "
+    "table's path (sink_location, --sink-location)"
+)
+_ROUNDS = 5
+_MAX_NAMED = 5
+_SILENT = ("ckpt-sink", "noop")
+"""Asked elsewhere, or without anything that could come twice."""
+
+
+@dataclass(frozen=True, slots=True)
+class OutputsPlan:
+    """What happens to the outputs of a query that goes on, and what has to be said of them."""
+
+    roll_backs: tuple[RollBackPlan, ...] = ()
+    notes: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
 class OutputQuestion:
-    """How to reach the outputs that a checkpoint names.
+    """How to reach the outputs that a checkpoint names, and what to do about those that are ahead.
 
     Attributes:
         typed_url: The URL that led to the checkpoint: what a record names elsewhere is not opened.
-        choice: ``fail`` or ``warn``.
+        choice: ``fail``, ``rollback`` or ``warn``.
         place: Where the output is now, if that is not what the checkpoint says: it was moved, or the
             checkpoint knows only the name of a catalog's table.
         options: Options of the output's store.
+        drop_others: Whether commits that others made to an output since may go too.
+        tables: How a table of a catalog is found by its name.
     """
 
     typed_url: str
     choice: str = FAIL
     place: str | None = None
     options: Mapping[str, str] | None = field(default=None, repr=False)
+    drop_others: bool = False
+    tables: FindTable = field(default=find_pyiceberg_table, repr=False)
 
     def __post_init__(self) -> None:
         if self.choice not in OUTPUT_CHOICES:
-            raise SettingsError(f"sink is {self.choice!r}", hint="choose fail or warn")
+            raise SettingsError(
+                f"sink is {self.choice!r}", hint=f"choose one of {', '.join(OUTPUT_CHOICES)}"
+            )
 
-    def check(self, manifest: CheckpointManifest, query_id: str, batch_id: int) -> None:
-        """Ask every output of the query that will go on after ``batch_id``.
+    def plan(self, sinks: Sequence[SinkRecord], resumption: Resumption, twice: str = "") -> OutputsPlan:
+        """Ask every output of a query that is to go on. Changes nothing.
+
+        ``twice`` is what comes twice where an output cannot be asked; see ``replayed_offsets``.
 
         Raises:
-            Diverged: An output has later batches of the query, and the choice is to fail.
+            Diverged: An output has later batches of the query, and may not or cannot go back.
+            Unsupported: It is of a kind that cannot go back from here.
         """
-        for sink in manifest.sinks:
-            if sink.kind in _OUTPUTS:
-                self._check(sink, query_id, batch_id)
+        roll_backs, notes = list[RollBackPlan](), list[str]()
+        for _, plan, note in self._ask(sinks, resumption, twice):
+            roll_backs += [plan] if plan is not None else []
+            notes += [note] if note else []
+        return OutputsPlan(tuple(roll_backs), tuple(notes))
 
-    def _check(self, sink: SinkRecord, query_id: str, batch_id: int) -> None:
+    def roll_back(
+        self, sinks: Sequence[SinkRecord], resumption: Resumption, check: Callable[[], None]
+    ) -> tuple[RollBackPlan, ...]:
+        """Ask once more, and roll back what is ahead. ``check`` is called before each change.
+
+        To be called when nobody else writes any more. Who still did may have committed since the first
+        question. Killed anywhere, repeating finishes it.
+        """
+        if self.choice == WARN:
+            return ()  # what is ahead was said when the outputs were asked first
+        done = list[RollBackPlan]()
+        for _ in range(_ROUNDS):
+            try:
+                for output, plan, _note in self._ask(sinks, resumption):
+                    if output is not None and plan is not None:
+                        check()
+                        output.roll_back(plan)
+                        done.append(plan)
+            except StaleAttempt:
+                continue
+            return tuple(done)
+        raise StaleAttempt(
+            f"gave up rolling the query's output back after {_ROUNDS} commits of others",
+            hint="stop what else writes to it, and repeat this",
+        )
+
+    def _ask(
+        self, sinks: Sequence[SinkRecord], resumption: Resumption, twice: str = ""
+    ) -> Iterator[tuple[Output | None, RollBackPlan | None, str]]:
+        """Each output, how it goes back if it does, and what has to be said of it."""
+        for sink in sinks:
+            if not can_be_asked(sink):
+                yield None, None, "" if sink.kind in _SILENT else _replay_note(sink, resumption, twice)
+                continue
+            try:
+                output = open_output(sink, self.typed_url, self.place, self.options, self.tables)
+                if output is None:
+                    raise Unsupported(f"nobody has said where {sink.target} is", hint=_WHERE_HINT)
+                position = output.position(resumption.query_id)
+            except CheckpointError as error:
+                yield None, None, self._unanswered(sink, error)
+                continue
+            yield output, *self._plan_one(output, position, resumption)
+
+    def _plan_one(
+        self, output: Output, position: OutputPosition, resumption: Resumption
+    ) -> tuple[RollBackPlan | None, str]:
+        """How one output goes back, if it does, and what has to be said of it."""
+        verdict = decide(
+            resumption, position, runs_skipped_batches=output.runs_skipped_batches, choice=self.choice
+        )
+        match verdict:
+            case OutputVerdict.ROLL_BACK:
+                return self._plan_roll_back(output, resumption), ""
+            case OutputVerdict.REFUSE:
+                raise self._ahead(output, position, resumption)
+            case OutputVerdict.WARN:
+                return None, self._ahead(output, position, resumption).message
+            case OutputVerdict.UNKNOWN if self.choice == ROLLBACK:
+                return self._plan_roll_back(output, resumption), ""
+            case OutputVerdict.UNKNOWN:
+                return None, f"the {output} no longer says which batches it has of this query"
+        is_ahead = position.batch_id is not None and position.batch_id > resumption.done_batch
+        if self.choice != ROLLBACK or is_ahead:
+            return None, ""
+        try:  # it has what it should have; or somebody was killed while it went back
+            return self._plan_roll_back(output, resumption), ""
+        except (Unsupported, Diverged):
+            return None, ""
+
+    def _plan_roll_back(self, output: Output, resumption: Resumption) -> RollBackPlan | None:
+        plan = output.plan_roll_back(resumption.query_id, resumption.done_batch)
+        if plan is not None and plan.others and not self.drop_others:
+            raise Diverged(
+                f"the {output} has commits that are not of this query, and would lose them too: "
+                f"{_listed(plan.others)}",
+                hint="if they may go: drop_others=True, --drop-others; else write to another target, or "
+                "undo the query's batches in the table itself",
+            )
+        return plan
+
+    def _unanswered(self, sink: SinkRecord, error: CheckpointError) -> str:
+        """What is said of an output that gives no answer; refused if it was to be rolled back."""
+        problem = f"the output {sink.target} cannot be asked how far it is: {error.message}"
+        if self.choice != ROLLBACK:
+            return problem
+        raise Unsupported(
+            problem, hint=f"{error.hint}; or choose sink=warn, and look at the output yourself"
+        )
+
+    def _ahead(self, output: Output, position: OutputPosition, resumption: Resumption) -> Diverged:
+        batch_id, newest = resumption.done_batch, position.batch_id
+        first = batch_id + 1
+        lost = f"batch {first}" if first == newest else f"batches {first} to {newest}"
+        after = f"after batch {batch_id}" if batch_id >= 0 else "from its first batch"
+        if resumption.is_clone:
+            return Diverged(
+                f"the {output} has batch {newest} of query {resumption.query_id}, and a clone would go on "
+                f"{after}: the rows of {lost} would be there twice, or be dropped by number",
+                hint="let the clone write to another target, and say so with sink=warn (--sink warn), or "
+                f"restore a checkpoint of batch {newest}",
+            )
+        return Diverged(
+            f"the {output} has batch {newest} of this query, and the query would go on {after}: the output "
+            f"would drop {lost} by number, whatever rows are in it",
+            hint="roll the output back with it (sink=rollback, --sink rollback, spark.ckpt.sink=rollback), "
+            f"restore a checkpoint of batch {newest}, or write to another target",
+        )
+
+
+def can_be_asked(sink: SinkRecord) -> bool:
+    """Whether there is an adapter for outputs of this kind."""
+    return sink.kind in _OUTPUTS
+
+
+def open_output(
+    sink: SinkRecord,
+    typed_url: str,
+    place: str | None,
+    options: Mapping[str, str] | None,
+    tables: FindTable = find_pyiceberg_table,
+) -> Output | None:
+    """The output of a sink, for which there is an adapter; None if nobody has said where it is.
+
+    ``typed_url`` led to the record: what it names elsewhere is not opened. ``place`` is where the output is
+    now, if that is not what the record says. A table of a catalog is asked and changed through that: its
+    own files do not always say which of them are current.
+    """
+    if _OUTPUTS[sink.kind] is IcebergOutput:
+        name = sink.target if place is None or ("/" in place and "/" not in sink.target) else place
+        if place is None and "/" in name:
+            check_named_table(name, typed_url, options)
         try:
-            output = self._open(sink)
-            if output is None:
-                _LOG.warning("the output %s cannot be asked how far it is: give sink_location", sink.target)
-                return
-            found = check_position(output, query_id, batch_id)
-        except Diverged as error:
-            if self.choice == FAIL:
-                raise
-            _LOG.warning("%s", error)
-        except CheckpointError as error:
-            _LOG.warning("the output %s cannot be asked how far it is: %s", sink.target, error)
-        else:
-            if not found.is_known:
-                _LOG.warning("the %s no longer says which batches it has of this query", output)
+            table = tables(name)
+        except (NotFound, Unsupported):
+            table = None  # the caller's catalogs do not have it
+        if table is not None:
+            return IcebergOutput(name, table=table)
+        if place is not None and "/" not in place:
+            return None
+    if place is None:
+        place = sink.location or sink.target
+        if not place or sink.kind == "table":
+            return None
+        check_named_table(place, typed_url, options)
+    return _OUTPUTS[sink.kind](place, open_object_store(place, plain_options(options)))
 
-    def _open(self, sink: SinkRecord) -> Output | None:
-        place = self.place
-        if place is None:
-            if not sink.target or sink.kind == "table":
-                return None
-            place = sink.target
-            check_named_table(place, self.typed_url, self.options)
-        return _OUTPUTS[sink.kind](place, open_object_store(place, plain_options(self.options)))
+
+def replayed_offsets(done: CheckpointManifest, newest: CheckpointManifest | None) -> str:
+    """Which offsets a query that goes on from ``done`` reads again, as far as its history knows. Pure."""
+    if newest is None or newest.batch_id is None or newest.batch_id <= (done.batch_id or 0):
+        return ""
+    moved = []
+    for name, source in sorted(newest.source_offsets.items()):
+        before = flatten_offsets(done.source_offsets.get(name))
+        for part, offset in flatten_offsets(source).items():
+            if before.get(part) != offset:
+                moved.append(
+                    f"{name} {part} from {before.get(part, 'its start')} to {offset}".replace("  ", " ")
+                )
+    return _listed(moved)
+
+
+def _replay_note(sink: SinkRecord, resumption: Resumption, twice: str) -> str:
+    kind = f"{sink.kind} output" if sink.kind != "other" else "output"
+    known = f"; known are {twice}" if twice else ""
+    return (
+        f"the {kind} cannot be asked nor rolled back: what it got after batch {resumption.done_batch} "
+        f"comes twice{known}"
+    )
+
+
+def _listed(names: Sequence[str]) -> str:
+    more = f" and {len(names) - _MAX_NAMED} more" if len(names) > _MAX_NAMED else ""
+    return f"{', '.join(name[:200] for name in names[:_MAX_NAMED])}{more}"

@@ -8,13 +8,16 @@ that says less could roll back a table that has nothing to do with it.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 
-from pyspark_checkpoint.errors import Diverged, NoCheckpoint
-from pyspark_checkpoint.format.manifest import CheckpointManifest
+from pyspark_checkpoint.errors import Diverged, NoCheckpoint, StaleAttempt
+from pyspark_checkpoint.format.manifest import CheckpointManifest, ManifestKind
 from pyspark_checkpoint.history.checkpoint_store import CheckpointStore
+from pyspark_checkpoint.outputs.output import Output, OutputKind, OutputPin, OutputPosition, RollBackPlan
 from pyspark_checkpoint.registry.queries import check_named_table
 from pyspark_checkpoint.spark_files.positions import SourcePositions
+
+_WRITES_ROWS = (ManifestKind.EPOCH, ManifestKind.REPLACEMENT, ManifestKind.MERGE)
 
 
 class LinkedSink:
@@ -126,11 +129,101 @@ class LinkedSink:
             message = f"at {_told(newest)}, the checkpoint at {self._batch}: {problem}"
         return Diverged(
             f"the query's table {self._url} is {message}",
-            hint="roll the table back with it (rollback_sink=True, --rollback-sink), or restore a clone "
+            hint="roll the table back with it (sink=rollback, --sink rollback), or restore a clone "
             "that writes to another table",
         )
 
 
 def _told(newest: CheckpointManifest) -> str:
     """How far a table is, in words: a batch job's epoch is no batch of any query."""
-    return f"epoch {newest.epoch}" if newest.batch_id is None else f"batch {newest.batch_id}"
+    return f"epoch {newest.epoch} of a batch job" if newest.batch_id is None else f"batch {newest.batch_id}"
+
+
+class CkptSinkOutput(Output):
+    """The table of a ckpt-sink, asked by query and batch. It goes back by a rollback of its own history."""
+
+    kind = OutputKind.CKPT_SINK
+    runs_skipped_batches = True
+
+    def __init__(
+        self,
+        target: str,
+        options: Mapping[str, str] | None = None,
+        manifest: CheckpointManifest | None = None,
+    ) -> None:
+        """``manifest``: the query's checkpoint that is meant; a batch of other offsets is not its."""
+        super().__init__(target)
+        self._history = CheckpointStore.open(target, options)
+        self._manifest = manifest
+
+    def position(self, query_id: str) -> OutputPosition:
+        """The newest batch of the query, whoever has written since, and the newest checkpoint."""
+        newest = ""
+        for table in self._newest_first():
+            newest = newest or str(table.checkpoint_id)
+            if table.query.id == query_id and table.batch_id is not None:
+                return OutputPosition(table.batch_id, newest)
+        return OutputPosition(None, newest)
+
+    def plan_roll_back(self, query_id: str, batch_id: int) -> RollBackPlan | None:
+        """Find the newest checkpoint of that very batch, and what was written after it, by whom."""
+        position = self.position(query_id)
+        if position.batch_id is None or position.batch_id <= batch_id:
+            return None
+        found, dropped, others = None, list[str](), list[str]()
+        for table in self._newest_first():
+            if self._is_batch(table, query_id, batch_id):
+                found = table.checkpoint_id
+                break
+            if table.kind in _WRITES_ROWS:
+                is_ours = table.query.id == query_id and table.batch_id is not None
+                (dropped if is_ours else others).append(f"checkpoint {table.checkpoint_id}, {_told(table)}")
+        if found is None:
+            raise Diverged(
+                f"the {self} no longer keeps batch {batch_id} of query {query_id}",
+                hint="go back to a batch that the table has (ckpt list), or write to another table",
+            )
+        return RollBackPlan(
+            self.kind,
+            self.target,
+            query_id,
+            batch_id,
+            from_version=position.version,
+            to_version=str(found),
+            dropped=tuple(dropped),
+            others=tuple(others),
+        )
+
+    def roll_back(self, plan: RollBackPlan) -> None:
+        """Commit the content of that checkpoint again, as a recorded rollback."""
+        newest = self._history.load_latest()
+        if newest is None or str(newest.checkpoint_id) != plan.from_version:
+            raise StaleAttempt(f"the {self} has a newer checkpoint since it was read", hint="plan it again")
+        self._history.rollback(int(plan.to_version))
+
+    def pin(self, name: str, query_id: str, batch_id: int) -> OutputPin | None:
+        """Make a savepoint of the batch in the table's own history."""
+        for table in self._newest_first():
+            if self._is_batch(table, query_id, batch_id):
+                self._history.savepoint(name, table.checkpoint_id)
+                return OutputPin(str(table.checkpoint_id), is_kept=True)
+        return None
+
+    def unpin(self, name: str) -> None:
+        """Remove that savepoint."""
+        if any(point.name == name for point in self._history.savepoints()):
+            self._history.remove_savepoint(name)
+
+    def _newest_first(self) -> Iterator[CheckpointManifest]:
+        for number in reversed(self._history.list_ids()):
+            table = self._history.load_by_id(number)
+            if table is not None:
+                yield table
+
+    def _is_batch(self, table: CheckpointManifest, query_id: str, batch_id: int) -> bool:
+        if table.query.id != query_id or table.batch_id != batch_id:
+            return False
+        if self._manifest is None:
+            return True
+        read, written = SourcePositions.of_manifest(self._manifest), SourcePositions.of_manifest(table)
+        return not read or not written or read == written

@@ -17,7 +17,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import ClassVar
 
-from pyspark_checkpoint.errors import Diverged, Unsupported
+from pyspark_checkpoint.errors import Unsupported
 
 
 class OutputKind(enum.Enum):
@@ -152,30 +152,3 @@ class Output(abc.ABC):
 
     def __str__(self) -> str:
         return f"{self.kind.value} output {self.target}"
-
-
-def check_position(output: Output, query_id: str, batch_id: int) -> OutputPosition:
-    """Refuse to go on from ``batch_id`` if the output has taken later batches of the query.
-
-    Args:
-        output: Where the query's rows go.
-        query_id: The id under which the query will go on.
-        batch_id: The last batch that the query will take for done.
-
-    Returns:
-        Where the output stands.
-
-    Raises:
-        Diverged: The output has later batches. Nothing was changed.
-    """
-    found = output.position(query_id)
-    if found.batch_id is None or found.batch_id <= batch_id:
-        return found
-    first, last = batch_id + 1, found.batch_id
-    lost = f"batch {first}" if first == last else f"batches {first} to {last}"
-    raise Diverged(
-        f"the {output} has batch {last} of this query, and the query would go on after batch {batch_id}: "
-        f"the output would drop {lost} by number, whatever rows are in it",
-        hint=f"restore a checkpoint of batch {last}, take the output back to batch {batch_id} first, or "
-        "write to another target",
-    )

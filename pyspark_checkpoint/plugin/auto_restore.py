@@ -184,7 +184,6 @@ def _restore(settings: PluginSettings, found: Candidate) -> RestoreReport:
             found.history_url,
             found.location,
             at,
-            rollback_sink=True,
             sink=settings.sink,
             automatic=True,
             options=settings.options,

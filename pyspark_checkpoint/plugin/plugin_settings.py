@@ -14,7 +14,7 @@ from fnmatch import fnmatchcase
 from pyspark_checkpoint.capture.location_status import STALE_CHOICES
 from pyspark_checkpoint.errors import SettingsError
 from pyspark_checkpoint.listener.worker import INTERVAL_SECONDS
-from pyspark_checkpoint.outputs.ask import FAIL, OUTPUT_CHOICES
+from pyspark_checkpoint.outputs.decide import FAIL, OUTPUT_CHOICES
 from pyspark_checkpoint.store.options import HIDDEN, KNOWN, is_store_option
 
 PREFIX = "spark.ckpt."
@@ -74,8 +74,7 @@ SETTINGS = (
         "sink",
         "sink",
         "fail",
-        "fail or warn: an automatic restore whose query writes to files, Delta or Iceberg that have later "
-        "batches already",
+        "fail, rollback or warn: a query whose output has batches already that it would write again",
     ),
     Setting("stopWhenFenced", "stop_when_fenced", "false", "stop a query whose history was taken over"),
     Setting(

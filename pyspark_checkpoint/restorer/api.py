@@ -4,10 +4,11 @@ A restore, in the order in which things become durable:
 
 1. Choose the checkpoint. ``latest`` is the newest; if it turns out to be damaged, the one before it.
 2. Plan, and refuse what cannot be done. Nothing is written yet; a dry run ends here.
-3. Mark the location as unfinished; write state first and ``commits`` last (``Restore``).
+3. Mark the location as unfinished; write state first, then logs, but not ``commits`` (``Restore``).
 4. Let Spark repartition the state, if that is wanted.
 5. Take the history over, so that a driver that still runs is fenced; record a rollback if it goes back.
-6. Roll the query's table back, if that is wanted. Remove the mark.
+6. Ask the query's outputs once more, and roll them back, if that is wanted.
+7. Write ``commits``. Remove the mark.
 
 Killed anywhere, it is finished by repeating it.
 """
@@ -15,7 +16,7 @@ Killed anywhere, it is finished by repeating it.
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
@@ -27,15 +28,22 @@ from pyspark_checkpoint.history.checkpoint_store import CheckpointStore
 from pyspark_checkpoint.history.head import Head
 from pyspark_checkpoint.history.lookup import LATEST, choose_number
 from pyspark_checkpoint.history.savepoint import Savepoint
-from pyspark_checkpoint.outputs.ask import FAIL, OutputQuestion
+from pyspark_checkpoint.outputs.ask import OutputQuestion, replayed_offsets
 from pyspark_checkpoint.outputs.ckpt_sink import LinkedSink
+from pyspark_checkpoint.outputs.decide import FAIL, ROLLBACK, Resumption
+from pyspark_checkpoint.outputs.iceberg_table import FindTable
+from pyspark_checkpoint.outputs.output import RollBackPlan
+from pyspark_checkpoint.outputs.pins import pin_outputs
+from pyspark_checkpoint.outputs.pyiceberg_table import find_pyiceberg_table
 from pyspark_checkpoint.registry.queries import plain_options, resolve_root
 from pyspark_checkpoint.restorer.execute import Progress, Restore, RestoreReport, Spread
 from pyspark_checkpoint.restorer.lock import find_interrupted
 from pyspark_checkpoint.restorer.plan import RestorePlan, parse_point, plan_restore
 from pyspark_checkpoint.restorer.repartition import SparkSide, needs_repartition, repartition_point
 from pyspark_checkpoint.spark_files.location import CheckpointLocation, LocationSpec
+from pyspark_checkpoint.spark_files.requirements import FORMAT
 from pyspark_checkpoint.spark_files.restore_points import RestorePoint
+from pyspark_checkpoint.spark_files.state_artifacts import STATE_KIND
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -56,9 +64,9 @@ class RestoreRequest:
     query: str | None = None
     point: RestorePoint | None = None
     clone: bool = False
-    rollback_sink: bool = False
     sink: str = FAIL
     sink_location: str | None = None
+    drop_others: bool = False
     partitions: int | None = None
     automatic: bool = False
     """Nobody chose this restore. An interrupted one of its kind gives way to it if its checkpoint is older,
@@ -66,6 +74,8 @@ class RestoreRequest:
     options: Mapping[str, str] | None = field(default=None, repr=False)
     location_options: Mapping[str, str] | None = field(default=None, repr=False)
     sink_options: Mapping[str, str] | None = field(default=None, repr=False)
+    tables: FindTable = field(default=find_pyiceberg_table, repr=False)
+    """How an Iceberg table of a catalog is found: ``with_session`` has the catalogs of a session too."""
 
     def __post_init__(self) -> None:
         if sum((self.at != LATEST, self.epoch is not None, self.timestamp_ms is not None)) > 1:
@@ -73,6 +83,11 @@ class RestoreRequest:
                 "at, epoch and timestamp_ms each choose a checkpoint", hint="give one of them"
             )
         self.output_question()
+        if self.clone and self.sink == ROLLBACK:
+            raise SettingsError(
+                "a clone leaves the query's outputs as they are",
+                hint="restore without clone, or without sink",
+            )
         if self.partitions is not None and self.partitions < 1:
             raise SettingsError(f"partitions is {self.partitions}", hint="at least one is needed")
 
@@ -84,7 +99,18 @@ class RestoreRequest:
     def output_question(self) -> OutputQuestion:
         """How the query's outputs are asked how far they are."""
         options = self.options if self.sink_options is None else self.sink_options
-        return OutputQuestion(self.url, self.sink, self.sink_location, options)
+        return OutputQuestion(
+            self.url, self.sink, self.sink_location, options, self.drop_others, self.tables
+        )
+
+    def with_session(self, spark: SparkSession | None) -> RestoreRequest:
+        """The same request, by which an Iceberg table is found in the catalogs of a session, if any."""
+        return self if spark is None else replace(self, tables=find_tables(spark))
+
+    @property
+    def rolls_tables_back(self) -> bool:
+        """Whether a ckpt-sink goes back: nothing of it is lost by that, its rollback is recorded."""
+        return self.sink == ROLLBACK or self.automatic
 
     def history_url(self) -> str:
         """The URL of the query's own history."""
@@ -98,21 +124,36 @@ class RestoreRequest:
         return LocationSpec(self.to, plain_options(options))
 
 
+def find_tables(spark: SparkSession | None) -> FindTable:
+    """How an Iceberg table of a catalog is found: with a session in its catalogs, and by pyiceberg."""
+    if spark is None:
+        return find_pyiceberg_table
+    from pyspark_checkpoint.spark.iceberg_catalog import session_tables  # noqa: PLC0415 - needs Spark
+
+    return session_tables(spark)
+
+
 def savepoint(
     url: str,
     name: str,
     *,
     query: str | None = None,
     at: int | str = LATEST,
+    sink_location: str | None = None,
+    spark: SparkSession | None = None,
     options: Mapping[str, str] | None = None,
 ) -> Savepoint:
     """Keep a checkpoint of a query under a name; retention never removes it.
+
+    Its outputs keep their batch too, as far as each can; the answer says so, or until when it can be had.
 
     Args:
         url: Where the checkpoints are: one query's history, or what several queries share.
         name: The savepoint's name. Repeating it for the same checkpoint changes nothing.
         query: Name or id of the query, if there are several below ``url``.
         at: A checkpoint's number, another savepoint's name, ``epoch=N`` or ``latest``.
+        sink_location: Where the output is, if it was moved or is known only by the name of a table.
+        spark: The session that has the catalog of an Iceberg table. Without it none is needed.
         options: Options of the store, and ``encryptionKeyFile``.
 
     Returns:
@@ -126,7 +167,10 @@ def savepoint(
     history = CheckpointStore.open(resolve_root(url, query, options), options)
     made = history.savepoint(name, None if at == LATEST else choose_number(history.store, at))
     seal_known(history, made.number, options, typed_url=url)
-    return made
+    kept = pin_outputs(
+        load_checkpoint(history, made.number), name, url, options, sink_location, tables=find_tables(spark)
+    )
+    return replace(made, outputs=tuple(map(str, kept)))
 
 
 def restore(
@@ -139,9 +183,9 @@ def restore(
     query: str | None = None,
     point: str | None = None,
     clone: bool = False,
-    rollback_sink: bool = False,
     sink: str = FAIL,
     sink_location: str | None = None,
+    drop_others: bool = False,
     partitions: int | None = None,
     spark: SparkSession | None = None,
     options: Mapping[str, str] | None = None,
@@ -166,14 +210,16 @@ def restore(
             checkpoint's batch. ``before``: Spark runs that batch again, and the table replaces its rows;
             possible for a ckpt-sink with state. None: after where it is known, else before.
         clone: Give the location a new query id, and leave the history and the query's table as they are.
-        rollback_sink: Roll the query's ckpt-sink table back to the checkpoint's epoch, as a recorded
-            rollback, if it is further. Otherwise a table at another epoch is refused.
-        sink: What happens if a file sink, a Delta table or an Iceberg table already has later batches of
-            the query, which it would drop by their numbers: ``fail`` or ``warn``.
+        sink: What happens if an output already has later batches of the query, which it would drop by
+            their numbers: ``fail``, ``rollback`` (it goes back with the query; a ckpt-sink by a recorded
+            rollback) or ``warn``. Kafka, ``foreachBatch`` and others cannot be asked: the report says what
+            comes twice.
         sink_location: Where that output is, if it was moved or is known only by the name of a table.
+        drop_others: Whether an output may go back although somebody else has committed to it since.
         partitions: Repartition the state to so many, by Spark (4.2 or newer, state in RocksDB).
         spark: The session that repartitions (by default the active one), writes large state from its
-            executors, and reaches locations on any file system of Hadoop. Without it none is needed.
+            executors, reaches locations on any file system of Hadoop, and has the catalogs of Iceberg
+            tables. Without it none is needed.
         options: Options of the store, and ``encryptionKeyFile``.
         location_options: Options of the location's store, if they are others.
         sink_options: Options of the table's store, if they are others.
@@ -200,9 +246,9 @@ def restore(
         query=query,
         point=parse_point(point),
         clone=clone,
-        rollback_sink=rollback_sink,
         sink=sink,
         sink_location=sink_location,
+        drop_others=drop_others,
         partitions=partitions,
         options=options,
         location_options=location_options,
@@ -222,8 +268,10 @@ def dry_run(request: RestoreRequest) -> RestorePlan:
             raise NoCheckpoint(f"{history.store.url} has no checkpoint", hint=_LIST)
         number = report.chosen_id
     else:
-        number = _choose(history, request)
-    prepared = _Prepared.of(history, _read(history, number), request, request.location().open())
+        number = choose_checkpoint(history, request)
+    prepared = PreparedRestore.of(
+        history, load_checkpoint(history, number), request, request.location().open()
+    )
     resumes = prepared.writer().check().resumes
     return replace(prepared.plan, newest_id=max(history.list_ids()), resumes=resumes)
 
@@ -236,6 +284,7 @@ def execute_restore(
     clock: Clock = SYSTEM_CLOCK,
 ) -> RestoreReport:
     """Do what a request asks for. See ``restore``, and the steps at the top of this file."""
+    request = request.with_session(spark)
     url = request.history_url()
     history, spec = CheckpointStore.open(url, request.options), request.location()
     side = SparkSide.find(spark, must_repartition=request.partitions is not None)
@@ -243,8 +292,10 @@ def execute_restore(
         spec = side.reach(spec)
     location, skipped = spec.open(), list[str]()
     for manifest in _candidates(history, request, skipped):
-        prepared = _Prepared.of(history, manifest, request, location, clock)
+        prepared = PreparedRestore.of(history, manifest, request, location, clock)
         plan = prepared.plan
+        for note in plan.outputs.notes:
+            _LOG.warning("%s", note)
         target = side.repartition_url(spec) if side is not None and plan.partitions is not None else ""
         spread = None if side is None else side.writer(url, plain_options(request.options), spec)
         writer = prepared.writer(spread)
@@ -259,10 +310,12 @@ def execute_restore(
             _skip(skipped, manifest.checkpoint_id, error)
             continue
         if side is not None and plan.partitions is not None:
+            writer.write_commits()  # it is a batch of Spark's, which goes on after the checkpoint's
             side.repartition(target, plan.partitions)
             writer.check_lock()
         if not request.clone:
             prepared.take_over()
+            report = replace(report, rolled_back=prepared.roll_back_outputs(writer.check_lock))
         writer.finish()
         location.store.close()
         return report
@@ -273,7 +326,7 @@ def execute_restore(
 
 
 @dataclass(frozen=True, slots=True)
-class _Prepared:
+class PreparedRestore:
     """One checkpoint that may be restored, with what was found out about it."""
 
     request: RestoreRequest
@@ -283,6 +336,7 @@ class _Prepared:
     sink: LinkedSink
     commit: bytes | None
     plan: RestorePlan
+    resumption: Resumption
 
     @staticmethod
     def of(
@@ -291,7 +345,7 @@ class _Prepared:
         request: RestoreRequest,
         location: CheckpointLocation,
         clock: Clock = SYSTEM_CLOCK,
-    ) -> _Prepared:
+    ) -> PreparedRestore:
         """Ask the history, the table and the location, and plan. Refused is what cannot be done."""
         commit, point, partitions = find_commit(history, manifest), request.point, request.partitions
         if partitions is not None and needs_repartition(manifest, partitions, is_clone=request.clone):
@@ -299,15 +353,25 @@ class _Prepared:
         else:
             partitions = None
         sink = LinkedSink(manifest, request.url, request.options, request.sink_options)
-        target = None if request.clone else sink.plan(may_roll_back=request.rollback_sink)
+        target = None if request.clone else sink.plan(may_roll_back=request.rolls_tables_back)
         query_id = _clone_id(location, manifest, clock) if request.clone else None
         files = plan_restore(
             manifest, query_id=query_id, point=point, commit=commit, with_planned=partitions is None
         )
-        plan = replace(files, partitions=partitions, table_target=target)
-        done = plan.batch_id if plan.point is RestorePoint.AFTER else plan.batch_id - 1
-        request.output_question().check(manifest, plan.query_id, done)
-        return _Prepared(request, history, manifest, location, sink, commit, plan)
+        resumption = Resumption(
+            manifest.query.id,
+            files.done_batch,
+            is_planned=files.planned_batch is not None,
+            is_stateful=any(entry.kind == STATE_KIND for entry in manifest.operators.values()),
+            state_format=1 if manifest.query.conf.get(FORMAT, "1") == "1" else 2,
+            goes_back=not request.is_latest,
+            is_clone=request.clone,
+        )
+        outputs = request.output_question().plan(
+            manifest.sinks, resumption, _find_replayed(history, manifest, request)
+        )
+        plan = replace(files, partitions=partitions, table_target=target, outputs=outputs)
+        return PreparedRestore(request, history, manifest, location, sink, commit, plan, resumption)
 
     def writer(self, spread: Spread | None = None) -> Restore:
         """What writes it."""
@@ -322,22 +386,28 @@ class _Prepared:
         )
 
     def take_over(self) -> None:
-        """Fence whoever still writes, and bring the history and the table to what was restored."""
+        """Fence whoever still writes, and bring the history to what was restored."""
         made = _take_over(self.history, self.manifest.checkpoint_id)
         if made is not None and self.commit is not None and self.plan.point is RestorePoint.AFTER:
             keep_commit(self.history, made, self.commit)
+
+    def roll_back_outputs(self, check: Callable[[], None]) -> tuple[RollBackPlan, ...]:
+        """Bring the outputs to what was restored: asked again, for who still ran may have written."""
         target = self.plan.table_target
-        if self.request.rollback_sink:
-            target = self.sink.plan(may_roll_back=True)  # who still ran may have written until the fence
+        if self.request.rolls_tables_back:
+            target = self.sink.plan(may_roll_back=True)
         if target is not None:
             self.sink.roll_back(target)
+        return self.request.output_question().roll_back(self.manifest.sinks, self.resumption, check)
 
 
-def _choose(history: CheckpointStore, request: RestoreRequest) -> int:
+def choose_checkpoint(history: CheckpointStore, request: RestoreRequest) -> int:
+    """The number of the checkpoint that a request means."""
     return choose_number(history.store, request.at, epoch=request.epoch, timestamp_ms=request.timestamp_ms)
 
 
-def _read(history: CheckpointStore, number: int) -> CheckpointManifest:
+def load_checkpoint(history: CheckpointStore, number: int) -> CheckpointManifest:
+    """A checkpoint that must be there."""
     manifest = history.load_by_id(number)
     if manifest is None:
         raise NoCheckpoint(f"{history.store.url} has no checkpoint {number}", hint=_LIST)
@@ -352,7 +422,7 @@ def _candidates(
     The bytes of each are verified while they are restored, so that nothing is read twice.
     """
     if not request.is_latest:
-        yield _read(history, _choose(history, request))
+        yield load_checkpoint(history, choose_checkpoint(history, request))
         return
     lost = history.find_lost()
     if lost is not None:
@@ -371,6 +441,16 @@ def _candidates(
             continue
         if manifest is not None:
             yield manifest
+
+
+def _find_replayed(history: CheckpointStore, manifest: CheckpointManifest, request: RestoreRequest) -> str:
+    """Which offsets are known to be read again; empty if nobody need know, or nobody does."""
+    if request.is_latest or not manifest.sinks:
+        return ""
+    try:
+        return replayed_offsets(manifest, history.load_latest())
+    except FormatError:
+        return ""
 
 
 def _is_lost(history: CheckpointStore, number: int) -> bool:

@@ -1,5 +1,8 @@
 """Executing a restore: verified bytes into a fresh location, state first and ``commits`` last.
 
+``execute`` writes all but ``commits``, which it only verifies. The caller takes the history over and rolls
+outputs back; then ``finish`` writes ``commits``, without which Spark does not go on after the batch.
+
 A mark is written before anything else and removed after everything else. A restore that was interrupted
 is resumed by repeating it, of several processes that do so by one; a location that a query uses is refused.
 """
@@ -7,13 +10,15 @@ is resumed by repeating it, of several processes that do so by one; a location t
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import groupby
 
 from pyspark_checkpoint.format.manifest import CheckpointManifest
 from pyspark_checkpoint.history.artifact_reader import ArtifactReader, WantedArtifact, stream_stored
 from pyspark_checkpoint.history.checkpoint_store import CheckpointStore
 from pyspark_checkpoint.history.parallel import iter_bounded
+from pyspark_checkpoint.outputs.idempotent import begin_lineage
+from pyspark_checkpoint.outputs.output import OutputKind, RollBackPlan
 from pyspark_checkpoint.restorer.file_writer import LocationWriter, location_writer
 from pyspark_checkpoint.restorer.lock import (
     InspectedLocation,
@@ -29,6 +34,7 @@ from pyspark_checkpoint.restorer.lock import (
 from pyspark_checkpoint.restorer.plan import IN_USE, RestoredFile, RestorePlan, Rewrite, Stage
 from pyspark_checkpoint.spark_files.location import CheckpointLocation
 from pyspark_checkpoint.spark_files.logs import encode_query_id, relocate_operator_metadata
+from pyspark_checkpoint.spark_files.names import LINEAGE
 from pyspark_checkpoint.spark_files.restore_points import RestorePoint
 from pyspark_checkpoint.spark_files.state_artifacts import state_owners
 from pyspark_checkpoint.store.base import CHUNK_BYTES, ObjectStore
@@ -63,6 +69,10 @@ class RestoreReport:
     """Whether the query goes on after the batch, or runs it again first."""
     batch_id: int = 0
     """Spark's number. ``epoch`` is the table's, where rows and state are in one history."""
+    rolled_back: tuple[RollBackPlan, ...] = ()
+    """The outputs that were rolled back."""
+    notes: tuple[str, ...] = ()
+    """What has to be said of the query's outputs, such as what comes twice."""
 
 
 class Restore:
@@ -93,10 +103,12 @@ class Restore:
         self._spread = spread
         self._mark = RestoreMark.of(plan, automatic=automatic)
         self._is_lost = is_lost
+        self._begins_lineage = any(sink.kind == OutputKind.FOREACH_BATCH.value for sink in manifest.sinks)
         self._lock: RestoreLock | None = None
+        self._commits: list[tuple[str, bytes]] = []
 
     def execute(self, progress: Progress | None = None) -> RestoreReport:
-        """Write everything and say what was done. Every byte is verified before it is visible.
+        """Write all but ``commits`` and say what was done. Every byte is verified before it is visible.
 
         The location stays marked as unfinished until ``finish``. Whoever repeats the restore meanwhile
         takes it over: this one is then refused, before its next logs or when all is written.
@@ -109,6 +121,11 @@ class Restore:
             self._remove_added(lock)
         lock.forget_older(newest_step(file.path for file in plan.files))
         for stage, staged in groupby(plan.files, key=lambda file: file.stage):
+            if stage is Stage.COMMITS:
+                done += self._read_commits(list(staged))
+                if progress is not None:
+                    progress(done, plan.total_bytes)
+                continue
             if stage >= Stage.METADATA:
                 self._writer.sync()  # what a log speaks of is on the disk before the log is
                 lock.check()  # who took over may restore another checkpoint, and finds no log of this one
@@ -116,6 +133,10 @@ class Restore:
                 done += size_bytes
                 if progress is not None:
                     progress(done, plan.total_bytes)
+        if self._begins_lineage:
+            newest = plan.batch_id if plan.planned_batch is None else plan.planned_batch
+            is_restored = any(file.path == LINEAGE for file in plan.files)
+            begin_lineage(self._location.store, newest + 1, is_restored=is_restored)
         self._writer.sync()
         lock.check()  # the caller takes the history over now, which a query may be using by then
         return RestoreReport(
@@ -128,6 +149,7 @@ class Restore:
             lock.inspected.resumes,
             plan.point,
             plan.batch_id,
+            notes=plan.outputs.notes,
         )
 
     def check(self) -> InspectedLocation:
@@ -139,16 +161,36 @@ class Restore:
         if self._lock is not None:
             self._lock.check()
 
-    def finish(self) -> None:
-        """Take the mark away: the location is whole. What a killed restore has left goes first."""
+    def write_commits(self) -> None:
+        """Let Spark go on after the checkpoint's batch; the location stays marked until ``finish``."""
+        commits, self._commits = self._commits, []
+        if commits:
+            self.check_lock()
+            for path, data in commits:
+                self._writer.write(path, data)
+            self._writer.sync()
+
+    def prove(self) -> None:
+        """Read and verify every byte that the restore would write. Changes nothing."""
+        for group in _groups(self.plan.files):
+            self._reader.read_many(
+                [WantedArtifact(file.ref, *self._owners.get(file.path, ("", -1))) for file in group]
+            )
+
+    def finish(self, moved_to: CheckpointLocation | None = None) -> None:
+        """Write ``commits`` and take the mark away. What a killed restore has left goes before it.
+
+        ``moved_to``: where the location is by now, if it was renamed; its ``commits`` were written before.
+        """
+        self.write_commits()
         if self._lock is not None:
-            self._lock.release()
+            replace(self._lock, location=moved_to or self._location).release()
 
     def undo(self) -> None:
         """Remove what was written, because the checkpoint turned out to be damaged; the mark goes last."""
         if self._lock is not None:
             self._lock.check()
-            self._location.store.delete([file.path for file in reversed(self.plan.files)])
+            self._location.store.delete([*(file.path for file in reversed(self.plan.files)), LINEAGE])
             self._lock.release()
 
     def _remove_added(self, lock: RestoreLock) -> None:
@@ -166,6 +208,11 @@ class Restore:
         added = [key for key in found if key.startswith(IN_USE) and key not in ours]
         for wanted in (True, False):
             self._location.store.delete([key for key in added if is_state(key) is wanted])
+
+    def _read_commits(self, files: Sequence[RestoredFile]) -> int:
+        datas = self._reader.read_many([WantedArtifact(file.ref) for file in files])
+        self._commits = [(file.path, data) for file, data in zip(files, datas, strict=True)]
+        return _size(files)
 
     def _write_stage(self, stage: Stage, files: Sequence[RestoredFile]) -> Iterable[int]:
         groups = _groups(files)

@@ -27,6 +27,7 @@ from pyspark_checkpoint.spark_files.location import CheckpointLocation
 from pyspark_checkpoint.spark_files.names import STATE, parse_log
 from pyspark_checkpoint.store.base import Version
 
+_OF_A_REWIND = "rewind "
 IsLost = Callable[[int], bool]
 """Whether the checkpoint of this number is gone or damaged: a restore of it can never be repeated."""
 
@@ -221,6 +222,30 @@ def acquire_lock(location: CheckpointLocation, mark: RestoreMark, is_lost: IsLos
             hint="wait for it, or restore into another location",
         ) from None
     return RestoreLock(location, mark, inspected)
+
+
+def mark_in_use(location: CheckpointLocation, mark: RestoreMark) -> bool:
+    """Mark a location that a query has used, which is to go back: until then no query starts there.
+
+    No restore goes on with such a mark, because what lies there is the query's.
+
+    Returns:
+        Whether it was marked now; False if it was already, by the same.
+    """
+    ours = replace(mark, content_sha256=f"{_OF_A_REWIND}{mark.content_sha256}")
+    try:
+        location.store.put(RESTORE_MARKER, ours.encode(), if_absent=True)
+    except AlreadyExists:
+        found = _decode_or_refuse(location.store.get(RESTORE_MARKER))
+        if not mark.is_same_restore(found) and not ours.is_same_restore(found):
+            raise _interrupted(found) from None
+        return False
+    return True
+
+
+def unmark(location: CheckpointLocation) -> None:
+    """Take a mark away that nobody needs any more."""
+    location.store.delete([RESTORE_MARKER])
 
 
 def _take_over(

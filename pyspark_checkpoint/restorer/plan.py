@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import enum
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from pyspark_checkpoint.errors import FormatError, Incompatible, InUse, NoCheckpoint, SettingsError
 from pyspark_checkpoint.format.artifact import ArtifactRef
 from pyspark_checkpoint.format.keys import CONTROL_KEY
 from pyspark_checkpoint.format.manifest import CheckpointManifest
 from pyspark_checkpoint.format.manifest_parts import PlannedBatch, StateRecord
+from pyspark_checkpoint.outputs.ask import OutputsPlan
 from pyspark_checkpoint.spark_files.logs import decode_commit_log
 from pyspark_checkpoint.spark_files.names import (
     COMMITS,
@@ -89,8 +90,15 @@ class RestorePlan:
     """The checkpoint that the query's table is rolled back to; None if it stays as it is."""
     newest_id: int = 0
     """The newest checkpoint of the history: if it is another one, the restore records a rollback."""
+    outputs: OutputsPlan = field(default_factory=OutputsPlan)
+    """Which outputs go back with the query, and what has to be said of others."""
     resumes: bool = False
     """Whether an interrupted restore into the location goes on."""
+
+    @property
+    def done_batch(self) -> int:
+        """The newest batch that the restored query takes for done; -1: none."""
+        return self.batch_id if self.point is RestorePoint.AFTER else self.batch_id - 1
 
     @property
     def total_bytes(self) -> int:

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 from pyspark_checkpoint.errors import NoCheckpoint
 from pyspark_checkpoint.format.manifest import CheckpointManifest
+from pyspark_checkpoint.outputs.output import Output
 from pyspark_checkpoint.restorer.plan import RESTORE_MARKER
-from pyspark_checkpoint.spark_files.listing import CheckpointListing
+from pyspark_checkpoint.spark_files.listing import CheckpointListing, pinned_conf
 from pyspark_checkpoint.spark_files.location import CheckpointLocation, LocationSpec
-from pyspark_checkpoint.spark_files.logs import decode_offset_log, decode_operator_metadata
-from pyspark_checkpoint.spark_files.names import offsets_file, setup_batch
+from pyspark_checkpoint.spark_files.logs import decode_offset_log, decode_operator_metadata, decode_query_id
+from pyspark_checkpoint.spark_files.names import METADATA, offsets_file, setup_batch
 from pyspark_checkpoint.spark_files.requirements import (
     Offered,
     PreflightFinding,
@@ -18,6 +19,7 @@ from pyspark_checkpoint.spark_files.requirements import (
     Severity,
     check_preflight,
 )
+from pyspark_checkpoint.spark_files.skipped_batch import find_skipped_batch
 from pyspark_checkpoint.spark_files.state_artifacts import STATE_KIND, parse_operator_key
 
 _INTERRUPTED = PreflightFinding(
@@ -33,6 +35,7 @@ def preflight(
     partitions: int | None = None,
     sources: int | None = None,
     operators: Sequence[str] | None = None,
+    outputs: Sequence[Output] = (),
     options: Mapping[str, str] | None = None,
 ) -> tuple[PreflightFinding, ...]:
     """Say what stands against starting a query from a checkpoint location. Reads; changes nothing.
@@ -47,6 +50,7 @@ def preflight(
         sources: How many sources the query has.
         operators: Spark's names of the query's stateful operators, in their order, as progress events
             show them.
+        outputs: Where the query writes to: each is asked which batches it has.
         options: Options of the location's store.
 
     Returns:
@@ -71,7 +75,28 @@ def preflight(
     notes = (
         PreflightFinding(Severity.NOTE, "location", f"batch {newest} is not committed, and runs again"),
     )
-    return (*(() if newest in listing.commits else notes), *check_preflight(recorded, offered))
+    return (
+        *(() if newest in listing.commits else notes),
+        *check_preflight(recorded, offered),
+        *_check_outputs(opened, listing, outputs),
+    )
+
+
+def _check_outputs(
+    location: CheckpointLocation, listing: CheckpointListing, outputs: Sequence[Output]
+) -> Iterator[PreflightFinding]:
+    """Whether Spark can run the batch that it planned last, where an output has it already."""
+    for output in outputs:
+        newest = output.position(decode_query_id(location.read(METADATA))).batch_id
+        runs = output.runs_skipped_batches
+        if (batch_id := find_skipped_batch(listing, newest, runs_skipped_batches=runs)) is not None:
+            yield PreflightFinding(
+                Severity.FAILURE,
+                "output",
+                f"the {output} has batch {batch_id}, which is not committed: with state of format version "
+                "2 every start ends with 'CheckpointInfo length: 0'",
+                f"roll the output back to batch {batch_id - 1}: then Spark runs the batch again",
+            )
 
 
 def recorded_in_location(location: CheckpointLocation, listing: CheckpointListing) -> Recorded:
@@ -83,7 +108,9 @@ def recorded_in_location(location: CheckpointLocation, listing: CheckpointListin
         )
     name = offsets_file(max(listing.offsets))
     offsets = decode_offset_log(location.read(name), name)
-    return Recorded(offsets.conf, len(offsets.offsets), _operators(location, listing))
+    return Recorded(
+        pinned_conf(offsets.conf, listing.facts), len(offsets.offsets), _operators(location, listing)
+    )
 
 
 def recorded_in_manifest(manifest: CheckpointManifest) -> Recorded:

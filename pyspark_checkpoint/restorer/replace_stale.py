@@ -100,7 +100,7 @@ class LocationRestorer:
         stores, which cannot rename, and where a file system is mounted at the location. A failure leaves
         the location as it was.
         """
-        _check_replaceable(spec, url)
+        check_replaceable(spec, url)
         number = clock.uuid7()
         fresh, aside = spec.beside(f"restored-{number}"), spec.beside(f"stale-{number}")
         report = execute_restore(RestoreRequest(url, fresh, options=options), clock=clock)
@@ -109,19 +109,24 @@ class LocationRestorer:
                 f"the query has not waited for it; batch {report.batch_id} is restored at {fresh.url}",
                 hint=f"start the query when that is renamed to {spec.url}, or give the restore more time",
             )
-        _rename(spec, spec.url, aside.url)
-        try:
-            _rename(spec, fresh.url, spec.url)
-        except CheckpointError as error:
-            _put_back(spec, aside, error)
-            raise
+        swap_locations(spec, fresh, aside)
         return ReplacedLocation(report.batch_id, aside.url)
+
+
+def swap_locations(spec: LocationSpec, fresh: LocationSpec, aside: LocationSpec) -> None:
+    """Put ``fresh`` in the place of a location, which is kept ``aside``: two renames, or none."""
+    rename_location(spec, spec.url, aside.url)
+    try:
+        rename_location(spec, fresh.url, spec.url)
+    except CheckpointError as error:
+        _put_back(spec, aside, error)
+        raise
 
 
 def _put_back(spec: LocationSpec, aside: LocationSpec, error: CheckpointError) -> None:
     """Undo the first rename; if that fails too, say where the location is."""
     try:
-        _rename(spec, aside.url, spec.url)
+        rename_location(spec, aside.url, spec.url)
     except CheckpointError:
         raise RefusedError(
             f"{error.message}; the stale location could not be put back, and is now at {aside.url}",
@@ -129,7 +134,7 @@ def _put_back(spec: LocationSpec, aside: LocationSpec, error: CheckpointError) -
         ) from error
 
 
-def _check_replaceable(spec: LocationSpec, url: str) -> None:
+def check_replaceable(spec: LocationSpec, url: str) -> None:
     """Refuse a location that cannot be renamed, before anything is written."""
     if spec.is_foreign:
         return
@@ -145,7 +150,7 @@ def _check_replaceable(spec: LocationSpec, url: str) -> None:
     )
 
 
-def _rename(spec: LocationSpec, source_url: str, target_url: str) -> None:
+def rename_location(spec: LocationSpec, source_url: str, target_url: str) -> None:
     """Rename a location. Atomic on local disks and on HDFS; what fails has changed nothing."""
     if spec.is_foreign:
         store = spec.open().store

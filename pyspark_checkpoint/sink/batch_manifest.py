@@ -29,6 +29,8 @@ from pyspark_checkpoint.spark_files.positions import SourcePositions
 from pyspark_checkpoint.table.info import TABLE_KIND
 from pyspark_checkpoint.table.lineage import find_lineage, next_lineage
 
+MAX_BOUNDS_IN_MANIFEST = 1_024
+
 
 @dataclass(frozen=True, slots=True)
 class Batch:
@@ -82,7 +84,7 @@ def prepare_table(batch: Batch, head: Head | None, *, is_split: bool = False) ->
     return TablePart(
         number=plan.checkpoint_id,
         entry=OperatorSnapshotEntry(
-            _partitions(batch, manifest), TABLE_KIND, _base_settled(batch, manifest)
+            keep_bounds(_partitions(batch, manifest)), TABLE_KIND, _base_settled(batch, manifest)
         ),
         record=replace(plan.table, replaces=plan.replaces).record(_lineage(batch, manifest)),
         requests=_requests(batch.parts),
@@ -151,6 +153,34 @@ def _partitions(batch: Batch, manifest: CheckpointManifest | None) -> tuple[Part
             chain = (*chain, part.ref)
         chains[part.task.partition] = chain
     return tuple(PartitionSnapshotEntry(number, chains[number]) for number in sorted(chains))
+
+
+def keep_bounds(partitions: tuple[PartitionSnapshotEntry, ...]) -> tuple[PartitionSnapshotEntry, ...]:
+    """The same with bounds of the largest artifacts alone, if there are too many for a manifest. Pure.
+
+    The more artifacts a manifest names, the less room it has for them.
+    """
+    refs = [ref for part in partitions for ref in part.artifacts]
+    limit = MAX_BOUNDS_IN_MANIFEST - len(refs) // 10
+    found = [(ref.size_bytes, len(ref.bounds)) for ref in refs if ref.bounds]
+    if sum(count for _, count in found) <= limit:
+        return partitions
+    total, smallest = 0, 0
+    for size_bytes, count in sorted(found, reverse=True):
+        total += count
+        if total > limit:
+            smallest = size_bytes + 1
+            break
+    return tuple(
+        replace(
+            part,
+            artifacts=tuple(
+                replace(ref, bounds=()) if ref.bounds and ref.size_bytes < smallest else ref
+                for ref in part.artifacts
+            ),
+        )
+        for part in partitions
+    )
 
 
 def _base_chains(batch: Batch, manifest: CheckpointManifest | None) -> dict[int, tuple[ArtifactRef, ...]]:

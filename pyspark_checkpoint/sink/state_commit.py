@@ -30,6 +30,7 @@ from pyspark_checkpoint.sink.location_check import (
 from pyspark_checkpoint.sink.state_driver import StateReading, read_state
 from pyspark_checkpoint.sink.state_task import StatePlan, add_requests, plan_state
 from pyspark_checkpoint.sink.worker_cache import CACHE, LastCommit, open_location
+from pyspark_checkpoint.spark_files.listing import pinned_conf
 from pyspark_checkpoint.spark_files.location import CheckpointLocation, FileGone
 
 LOG_BOUNDS = PackBounds(max_inline_bytes=16 * 1024)
@@ -71,7 +72,7 @@ def _commit_state(run: Run, batch: Batch, head: StatePlan, reading: StateReading
         operators=operator_entries(captured.operators, refs),
         files=tuple(refs[file.path] for file in captured.files),
         record=reading.record,
-        conf=reading.offsets.conf,
+        conf=pinned_conf(reading.offsets.conf, refs),
         schemas=reading.schemas,
         requests=requests,
         location=location.url,

@@ -14,9 +14,14 @@ from pyspark.sql.datasource import (
     EqualNullSafe,
     EqualTo,
     Filter,
+    GreaterThan,
+    GreaterThanOrEqual,
     In,
     InputPartition,
+    IsNotNull,
     IsNull,
+    LessThan,
+    LessThanOrEqual,
 )
 
 from pyspark_checkpoint.errors import (
@@ -43,6 +48,7 @@ from pyspark_checkpoint.history.store_cipher import DataKeyCipher
 from pyspark_checkpoint.sink.chain import Chain, ChainReader, rows_of_vnodes
 from pyspark_checkpoint.sink.table_options import ReadOptions, SharedOptions
 from pyspark_checkpoint.sink.worker_cache import OpenTable, open_for_reading, open_store
+from pyspark_checkpoint.table.bounds import Condition, bounded_columns, may_match, stored_value
 from pyspark_checkpoint.table.conform import conform
 from pyspark_checkpoint.table.info import TableInfo
 from pyspark_checkpoint.table.schema import raw_arrow_schema
@@ -179,8 +185,8 @@ class TableReader(DataSourceReader):
     def partitions(self) -> Sequence[InputPartition]:
         """One split per partition of a keyed table; others are split by size."""
         found = read_table(self._options)
-        wanted = self._wanted_vnodes(found.table)
-        return list(table_splits(found, wanted)) or [InputPartition(None)]
+        wanted, conditions = self._wanted_vnodes(found.table), conditions_of(self._filters, found.table)
+        return list(table_splits(found, wanted, conditions)) or [InputPartition(None)]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """The rows of one split."""
@@ -208,20 +214,40 @@ class FilteringTableReader(TableReader):
     """The same reader for the process in which Spark hands filters down."""
 
     def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:
-        """Remember filters on keys to leave partitions out; Spark evaluates all of them as well."""
+        """Remember filters to leave partitions and artifacts out; Spark evaluates all of them as well."""
         self._filters = tuple(filters)
         return filters
 
 
-def table_splits(found: FoundTable, wanted: tuple[int, ...] | None) -> Iterator[TableSplit]:
-    """Cut a table for reading; ``wanted`` are the vnodes to read, None for all."""
+def table_splits(
+    found: FoundTable, wanted: tuple[int, ...] | None, conditions: Sequence[Condition] = ()
+) -> Iterator[TableSplit]:
+    """Cut a table for reading, without what cannot have a row that meets all ``conditions``.
+
+    ``wanted`` are the vnodes to read, None for all.
+    """
     table, chains = found.table, found.chains()
+    if conditions:
+        chains = [_matching(chain, table, conditions) for chain in chains]
     if wanted is not None:
         owners = {vnode % table.partitions for vnode in wanted}
         chains = [chain for chain in chains if chain.partition in owners]
         if len(wanted) == table.vnodes:
             wanted = None
     return found.splits((piece for chain in chains for piece in _pieces(chain, table)), wanted)
+
+
+def _matching(chain: Chain, table: TableInfo, conditions: Sequence[Condition]) -> Chain:
+    """The artifacts of a chain that can have a row which meets the conditions.
+
+    In a keyed table a row may be replaced by one that does not meet them. So an artifact is left out for
+    its keys, which are the same in both, or all of them are.
+    """
+    if table.mode is TableMode.UPSERT:
+        if not any(may_match(ref.bounds, conditions) for ref in chain.refs):
+            return Chain(chain.partition, ())
+        conditions = [condition for condition in conditions if condition.column in table.keys]
+    return Chain(chain.partition, tuple(ref for ref in chain.refs if may_match(ref.bounds, conditions)))
 
 
 def _joined(chains: Iterable[Chain]) -> Iterator[tuple[Chain, ...]]:
@@ -306,6 +332,42 @@ def wanted_keys(filters: Sequence[Filter], table: TableInfo) -> pa.Table | None:
         # A value that does not convert, such as a number beyond the column's type, prunes nothing.
         return None
     return pa.table(columns, names=list(table.keys))
+
+
+def conditions_of(filters: Sequence[Filter], table: TableInfo) -> list[Condition]:
+    """What filters leave of single columns. One that is not understood leaves everything."""
+    schema = table.schema.arrow()
+    ordered = set(bounded_columns(table.schema))
+    found: list[Condition] = []
+    for one in filters:
+        (column, *inner) = getattr(one, "attribute", None) or ("",)
+        if column in ordered and not inner:
+            try:
+                condition = _condition(one, column, schema.field(column).type)
+            except pa.ArrowException:
+                continue  # a value that does not convert leaves nothing out
+            found += [] if condition is None else [condition]
+    return found
+
+
+def _condition(found: Filter, column: str, kind: pa.DataType) -> Condition | None:
+    if isinstance(found, IsNull):
+        return Condition(column, with_nulls=True)
+    if isinstance(found, IsNotNull):
+        return Condition(column, ((None, None),))
+    if isinstance(found, EqualTo | EqualNullSafe | In):
+        values = found.value if isinstance(found, In) else (found.value,)
+        known = [value for value in values if value is not None]
+        ends = [stored_value(value, kind) for value in known]
+        with_nulls = isinstance(found, EqualNullSafe) and not known
+        return None if None in ends else Condition(column, tuple((end, end) for end in ends), with_nulls)
+    if isinstance(found, GreaterThan | GreaterThanOrEqual | LessThan | LessThanOrEqual):
+        end = stored_value(found.value, kind)
+        if end is not None:
+            is_low = isinstance(found, GreaterThan | GreaterThanOrEqual)
+            is_strict = isinstance(found, GreaterThan | LessThan)
+            return Condition(column, ((end, None) if is_low else (None, end),), is_strict=is_strict)
+    return None
 
 
 def _values(filters: Sequence[Filter], key: str) -> list[Any] | None:

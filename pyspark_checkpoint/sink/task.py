@@ -17,7 +17,7 @@ from pyspark.sql.datasource import WriterCommitMessage
 from pyspark_checkpoint.capture.upload import UploadTarget
 from pyspark_checkpoint.clock import SYSTEM_CLOCK, Clock
 from pyspark_checkpoint.errors import Unsupported
-from pyspark_checkpoint.format.artifact import ArtifactRef
+from pyspark_checkpoint.format.artifact import ArtifactRef, ColumnBounds
 from pyspark_checkpoint.format.keys import CheckpointId
 from pyspark_checkpoint.format.manifest import RequestCount
 from pyspark_checkpoint.format.manifest_parts import TableMode
@@ -34,6 +34,7 @@ from pyspark_checkpoint.sink.state_task import (
     collect_state,
 )
 from pyspark_checkpoint.store.base import ObjectStore
+from pyspark_checkpoint.table.bounds import MIN_BOUNDED_BYTES, BoundsOfRows, bounded_columns, bounds_of
 from pyspark_checkpoint.table.codec import (
     Compression,
     DeltaWriter,
@@ -120,6 +121,7 @@ class SinkTask:
         self._compression = compression
         self._clock = clock
         self._epoch = self._plan.epoch_of(task.batch_id)
+        self._bounded = bounded_columns(self._table.schema)
 
     def run(self, batches: Iterator[pa.RecordBatch]) -> StagedPartition:
         """Drain the rows, make everything durable, and say what it was.
@@ -158,9 +160,11 @@ class SinkTask:
         """Compress while rows still arrive; only the keys are kept, to see that each is there once."""
         schema, keys = self._table.schema.arrow(), list(self._table.keys)
         sink, kept = io.BytesIO(), []
-        writer = DeltaWriter(sink, schema, self._compression)
+        writer, bounds = DeltaWriter(sink, schema, self._compression), BoundsOfRows(self._bounded)
         for rows in tables:
-            writer.write(conform(rows, schema))
+            conformed = conform(rows, schema)
+            writer.write(conformed)
+            bounds.add(conformed)
             if keys:
                 kept.append(rows.select(keys))
         writer.close()
@@ -169,7 +173,7 @@ class SinkTask:
         if keys:
             self._check_keys(pa.concat_tables(kept))
         data = sink.getvalue()
-        return self._item(data, self._epoch, arrow_size(data), is_delta=True)
+        return self._item(data, self._epoch, arrow_size(data), bounds.bounds(), is_delta=True)
 
     def _encode_whole(self, tables: Iterator[pa.Table]) -> StagedItem | None:
         parts = [table for table in tables if table.num_rows]
@@ -183,7 +187,7 @@ class SinkTask:
             rows = self._check_keys(rows)
         is_delta = not self._plan.replaces
         data = (encode_delta if is_delta else encode_snapshot)(rows, self._compression)
-        return self._item(data, self._epoch, recorded_size(data, rows), is_delta=is_delta)
+        return self._item_of(rows, data, self._epoch, is_delta=is_delta)
 
     def _check_keys(self, rows: pa.Table) -> pa.Table:
         """One row per key, and this partition's keys only: a row elsewhere would never be found again."""
@@ -222,13 +226,8 @@ class SinkTask:
         encode = encode_delta if is_delta and self._table.mode is TableMode.UPSERT else encode_snapshot
         data = encode(rows, self._compression)
         newest = max(ref.epoch for ref in chain.refs[compaction.first : compaction.end])
-        item = self._item(
-            data,
-            newest,
-            recorded_size(data, rows),
-            is_delta=is_delta,
-            name=level_name(compaction.level or 0),
-        )
+        name = level_name(compaction.level or 0)
+        item = self._item_of(rows, data, newest, is_delta=is_delta, name=name)
         return _Rewrite(compaction.first, compaction.end, item)
 
     def _repartition(self, reader: ChainReader, old_partitions: int) -> _Rewrite:
@@ -236,10 +235,24 @@ class SinkTask:
         rows = reader.repartitioned(chains, self._task.partition, old_partitions)
         data = encode_snapshot(rows, self._compression)
         newest = max((ref.epoch for chain in chains for ref in chain.refs), default=0)
-        return _Rewrite(0, 0, self._item(data, newest, recorded_size(data, rows), is_delta=False))
+        return _Rewrite(0, 0, self._item_of(rows, data, newest, is_delta=False))
+
+    def _item_of(
+        self, rows: pa.Table, data: bytes, epoch: int, *, is_delta: bool, name: str = ""
+    ) -> StagedItem:
+        """An artifact and the rows that it was encoded from."""
+        bounds = bounds_of(rows, self._bounded) if len(data) >= MIN_BOUNDED_BYTES else ()
+        return self._item(data, epoch, recorded_size(data, rows), bounds, is_delta=is_delta, name=name)
 
     def _item(
-        self, data: bytes, epoch: int, decoded_bytes: int, *, is_delta: bool, name: str = ""
+        self,
+        data: bytes,
+        epoch: int,
+        decoded_bytes: int,
+        bounds: tuple[ColumnBounds, ...],
+        *,
+        is_delta: bool,
+        name: str = "",
     ) -> StagedItem:
         return StagedItem(
             data=data,
@@ -249,6 +262,7 @@ class SinkTask:
             partition=self._task.partition,
             name=name,
             decoded_bytes=decoded_bytes,
+            bounds=bounds if len(data) >= MIN_BOUNDED_BYTES else (),
         )
 
     # --- state, and making it all durable ------------------------------------------------------------

@@ -21,10 +21,13 @@ from pyspark.sql.streaming.listener import JStreamingQueryListener
 from pyspark_checkpoint.clock import Clock
 from pyspark_checkpoint.errors import (
     AlreadyExists,
+    CheckpointError,
     Denied,
     InUse,
     NotFound,
+    OutcomeUnknown,
     RefusedError,
+    StaleAttempt,
     StoreError,
     Unavailable,
     Unsupported,
@@ -33,6 +36,7 @@ from pyspark_checkpoint.errors import (
 _STOP_SECONDS = 60.0
 _HADOOP = ("fs.", "google.")
 _DOOR = "io.github.pysparkcheckpoint.plugin.SideDoor"
+_MAIN, _FOR_EVER_MS = "main", (1 << 63) - 1
 _CONNECT = "pyspark.sql.connect."
 _CLASSIC_HINT = "use Spark 4.1 to 4.3 with a classic session; under Connect, the plugin on the server"
 
@@ -55,6 +59,7 @@ class RunningQuery:
     output_mode: str
     sink: str
     is_micro_batch: bool
+    iceberg_location: str = ""
 
 
 def find_running_query(spark: SparkSession, query_id: str) -> RunningQuery | None:
@@ -68,10 +73,21 @@ def find_running_query(spark: SparkSession, query_id: str) -> RunningQuery | Non
             output_mode=str(execution.outputMode().toString()),
             sink=str(execution.sink().toString()),
             is_micro_batch=execution.getClass().getSimpleName() == "MicroBatchExecution",
+            iceberg_location=_iceberg_location(execution.sink()),
         )
     except Py4JError as error:
         text = "this Spark does not say where a query's checkpoint location is"
         raise Unsupported(text, hint=_CLASSIC_HINT) from error
+
+
+def _iceberg_location(sink: Any) -> str:
+    """Where the table of a sink lies, if it is one of Iceberg: it describes itself by its name alone."""
+    if not str(sink.getClass().getName()).startswith("org.apache.iceberg.spark."):
+        return ""
+    try:
+        return str(sink.table().location())
+    except Py4JError:
+        return ""
 
 
 def stop_query(spark: SparkSession, query_id: str) -> None:
@@ -309,6 +325,86 @@ class HadoopFiles:
 
     def _fs(self, url: str) -> Any:
         return self._path(url).getFileSystem(self._conf)
+
+
+class JvmIcebergTable:
+    """An Iceberg table through the catalogs of a session, whatever they are: an ``IcebergTable``.
+
+    A reference is set by the table's own check-and-set of its metadata, which every catalog has.
+    """
+
+    def __init__(self, spark: SparkSession, name: str) -> None:
+        """``name`` is a table's name with its catalog, or its path."""
+        check_classic(spark)
+        jvm: Any = spark._jvm
+        self._name = name
+        self._iceberg = jvm.org.apache.iceberg
+        if not isinstance(self._iceberg.spark.Spark3Util, JavaClass):
+            raise Unsupported(
+                f"this Spark session cannot reach the Iceberg table {name}: it has no Iceberg",
+                hint="give it iceberg-spark-runtime by spark.jars or spark.jars.packages",
+            )
+        with _iceberg_errors(name):
+            if "/" in name:
+                conf = spark._jsparkSession.sessionState().newHadoopConf()
+                table = self._iceberg.hadoop.HadoopTables(conf).load(name)
+            else:
+                table = self._iceberg.spark.Spark3Util.loadIcebergTable(spark._jsparkSession, name)
+            self._operations = table.operations()
+
+    def read_metadata(self) -> bytes:
+        """The current metadata, read anew."""
+        with _iceberg_errors(self._name):
+            return str(self._iceberg.TableMetadataParser.toJson(self._operations.refresh())).encode()
+
+    def set_reference(self, name: str, snapshot_id: int | None, expected_id: int | None) -> None:
+        """Point the branch ``main`` or a tag to a snapshot, if it points to ``expected_id`` now."""
+        with _iceberg_errors(self._name):
+            base = self._operations.refresh()
+            held = base.ref(name)
+            if (None if held is None else held.snapshotId()) != expected_id:
+                raise StaleAttempt(f"{name} of Iceberg table {self._name} points elsewhere now")
+            change = self._iceberg.TableMetadata.buildFrom(base)
+            if snapshot_id is None:
+                change = change.removeRef(name)
+            else:
+                kind = self._iceberg.SnapshotRef
+                if held is not None:
+                    made = kind.builderFrom(held, snapshot_id)
+                elif name == _MAIN:
+                    made = kind.branchBuilder(snapshot_id)
+                else:
+                    made = kind.tagBuilder(snapshot_id).maxRefAgeMs(_FOR_EVER_MS)
+                change = change.setRef(name, made.build())
+            self._operations.commit(base, change.build())
+
+
+@contextlib.contextmanager
+def _iceberg_errors(name: str) -> Iterator[None]:
+    try:
+        yield
+    except Py4JJavaError as error:
+        raise _iceberg_error(name, str(error.java_exception.getClass().getSimpleName())) from None
+    except Py4JError:
+        text = f"Iceberg table {name}: the driver's JVM does not answer as Iceberg does"
+        raise Unavailable(text, hint="look at the driver's log; use Iceberg 1.4 or newer") from None
+
+
+def _iceberg_error(name: str, kind: str) -> CheckpointError:
+    if kind in ("NoSuchTableException", "NoSuchNamespaceException", "CatalogNotFoundException"):
+        return NotFound(
+            f"the session's catalogs have no Iceberg table {name}",
+            hint="give Spark's confs of its catalog (spark.sql.catalog.NAME...)",
+        )
+    if kind == "CommitFailedException":
+        return StaleAttempt(f"somebody else has just committed to Iceberg table {name}")
+    if kind == "CommitStateUnknownException":
+        return OutcomeUnknown(f"the catalog did not say whether its commit to {name} was done")
+    if kind in ("ForbiddenException", "NotAuthorizedException", "AccessControlException"):
+        return Denied(
+            f"Iceberg table {name}: not allowed ({kind})", hint="let the user of the driver write"
+        )
+    return Unavailable(f"Iceberg table {name}: {kind}", hint="look at the driver's log, and at the catalog")
 
 
 _HADOOP_HINT = "try it with hdfs dfs, or the file system's own command, as the user of the driver"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
 from pyspark_checkpoint.errors import RefusedError
@@ -18,6 +18,7 @@ from pyspark_checkpoint.spark_files.names import (
     parse_state_file,
     setup_batch,
 )
+from pyspark_checkpoint.spark_files.requirements import FORMAT
 from pyspark_checkpoint.spark_files.versions import FileFacts
 
 
@@ -46,6 +47,16 @@ class CheckpointListing:
     def operators(self) -> tuple[int, ...]:
         """The stateful operators that have state files."""
         return tuple(sorted({owner.operator for owner in self.state}))
+
+
+def has_format_2(paths: Iterable[str]) -> bool:
+    """Whether state is kept in format version 2, which puts the id of an attempt into names of files."""
+    return any((file := parse_state_file(path)) is not None and file.uid is not None for path in paths)
+
+
+def pinned_conf(conf: Mapping[str, str], paths: Iterable[str]) -> dict[str, str]:
+    """What a query is pinned to: the settings of its offset log, and the format of its state files."""
+    return {**conf, FORMAT: "2"} if has_format_2(paths) else dict(conf)
 
 
 def sort_listing(facts: Mapping[str, FileFacts]) -> CheckpointListing:

@@ -15,6 +15,9 @@ METADATA = "metadata"
 OFFSETS, COMMITS, STATE, SOURCES = "offsets/", "commits/", "state/", "sources/"
 """The directories of a checkpoint location."""
 
+LINEAGE = "_ckpt_lineage.json"
+"""Not Spark's: in which a restore notes from which batch on Spark plans anew (``outputs.idempotent``)."""
+
 _UID = r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}"
 _STORE = re.compile(r"state/(\d+)/(\d+)/(?:([^/_][^/]*)/)?([^/]+)\Z")
 _VERSIONED = re.compile(rf"(\d+)(?:_({_UID}))?\.(delta|snapshot|changelog|zip)\Z")
@@ -142,8 +145,10 @@ def is_source_schema(path: str) -> bool:
     """Whether a file is of a schema log that a source keeps in the location beside what is Spark's own.
 
     Delta's source (``_schema_log_*``) and others (``_schemas``) write there which schema they read with.
+    What a restore notes there of the query's lineage goes the same way.
     """
-    return path.partition("/")[0] not in _SPARKS_OWN and _SOURCE_SCHEMA.match(path) is not None
+    is_of_a_source = path.partition("/")[0] not in _SPARKS_OWN and _SOURCE_SCHEMA.match(path) is not None
+    return is_of_a_source or path == LINEAGE
 
 
 def is_checksum(path: str) -> bool:

@@ -1,8 +1,8 @@
 """Whether a query will go on from a checkpoint location: what it needs against what it will find. Pure.
 
-Spark pins the state store, its format and the number of partitions in the offset log, and takes those,
-whatever the session says. The number of sources and the stateful operators come from the query, and
-must be those of the checkpoint.
+Spark pins the state store and the number of partitions in the offset log, and takes those, whatever the
+session says. The format of state is in no log: the names of its files say it. The number of sources and
+the stateful operators come from the query, and must be those of the checkpoint.
 """
 
 from __future__ import annotations

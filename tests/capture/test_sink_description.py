@@ -43,6 +43,11 @@ def test_kind_and_place_are_read_from_the_description(description: str) -> None:
     assert describe_sink(description, "q", 7) == SinkRecord(kind, target, "q", 7)
 
 
+def test_a_table_of_iceberg_is_recorded_with_its_name_and_its_place() -> None:
+    found = describe_sink("lake.db.clicks", "q", 7, "s3://key:secret@bucket/db/clicks?sig=secret")
+    assert found == SinkRecord("iceberg", "lake.db.clicks", "q", 7, location="s3://bucket/db/clicks")
+
+
 @pytest.mark.parametrize("prefix", [KAFKA, CONSOLE, "org.example.OtherSink@"])
 def test_an_objects_hash_enters_no_name(prefix: str) -> None:
     """It is another one in every process."""

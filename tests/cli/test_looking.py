@@ -71,7 +71,7 @@ def test_list_is_a_table_for_people(ckpt: Shell, table: str) -> None:
         "gen",
         "savepoints",
     ]
-    assert [line.split()[0] for line in lines[1:]] == ["1", "2", "3", "4", "5"]
+    assert [line.split()[0] for line in lines[1:]] == ["1", "2", "3", "4", "5", "writes"]
 
 
 def test_list_of_a_parent_shows_the_queries_below_it(ckpt: Shell, parent: Path) -> None:

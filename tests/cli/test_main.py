@@ -24,7 +24,7 @@ from tests.cli.kit import Shell
 from tests.support.sink_kit import Query
 
 PYTHON = (sys.executable, "-m", "pyspark_checkpoint")
-CHANGING = ("restore", "rollback", "savepoint", "prune", "gc", "copy", "rekey")
+CHANGING = ("restore", "rewind", "rollback", "savepoint", "prune", "gc", "copy", "rekey")
 
 
 @contextmanager

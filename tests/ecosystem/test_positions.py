@@ -12,7 +12,7 @@ from pyspark_checkpoint.history.checkpoint_store import CheckpointStore
 from pyspark_checkpoint.outputs.delta_table import DeltaOutput
 from pyspark_checkpoint.outputs.file_sink import FileSinkOutput
 from pyspark_checkpoint.outputs.iceberg_table import IcebergOutput
-from pyspark_checkpoint.outputs.output import Output, check_position
+from pyspark_checkpoint.outputs.output import Output
 from pyspark_checkpoint.store.open import open_object_store
 from tests.ecosystem.kit import Pipeline, set_up
 
@@ -45,9 +45,6 @@ def test_an_output_says_the_newest_batch_that_it_has(output: str, tmp_path: Path
     found = asked(pipeline).position(done["query_id"])
     assert found.batch_id == done["batch"] == 12
     assert found.is_known
-    check_position(asked(pipeline), done["query_id"], 12)
-    with pytest.raises(Diverged, match="batches 10 to 12"):
-        check_position(asked(pipeline), done["query_id"], 9)
 
 
 @pytest.mark.parametrize("output", sorted(OUTPUTS))
@@ -65,8 +62,7 @@ def test_a_location_that_goes_back_alone_loses_rows_in_silence(output: str, tmp_
     again = pipeline.run(files_per_trigger=100)
     assert again["query_id"] == done["query_id"]
     assert set(again["numbers"]) == set(range(60)), "the rows of the seventh file are nowhere"
-    with pytest.raises(Diverged, match="drop"):
-        check_position(asked(pipeline), done["query_id"], 2)
+    assert asked(pipeline).position(done["query_id"]).batch_id == 5
 
 
 @pytest.mark.parametrize("output", ["delta", "file"])

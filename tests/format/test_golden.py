@@ -97,7 +97,8 @@ def test_a_golden_store_is_read_whole(name: str) -> None:
     assert manifest.state == StateRecord(
         12, (DeclaredStore(0, "default", 1),), {"state/0/0/13.delta": START_MS}
     )
-    assert [sink.kind for sink in manifest.sinks] == ["ckpt-sink", "delta"]
+    assert [sink.kind for sink in manifest.sinks] == ["ckpt-sink", "delta", "iceberg"]
+    assert manifest.sinks[2].location == "s3://bucket/db/raw"
     assert (manifest.share, manifest.assignment_version) == ("west", 4)
     assert manifest.planned == PlannedBatch(13, ("offsets/13",))
     reader = ArtifactReader(store, store_id=STORE_ID, cipher=cipher)

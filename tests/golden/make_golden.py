@@ -236,6 +236,7 @@ class Golden:
             sinks=(
                 SinkRecord("ckpt-sink", "s3://bucket/clicks", QUERY.id, batch_id),
                 SinkRecord("delta", "s3://bucket/raw", QUERY.id, batch_id, "17"),
+                SinkRecord("iceberg", "lake.db.raw", QUERY.id, batch_id, "", "s3://bucket/db/raw"),
             ),
             pipeline_hash=0x1234_5678_9ABC_DEF0,
             partition_count=3,

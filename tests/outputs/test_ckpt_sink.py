@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from pyspark_checkpoint.errors import RefusedError
+from pyspark_checkpoint.errors import Diverged, RefusedError, StaleAttempt
 from pyspark_checkpoint.format.manifest import (
     CheckpointManifest,
     ConnectorCheckpoint,
@@ -16,6 +16,8 @@ from pyspark_checkpoint.format.manifest import (
     QueryInfo,
 )
 from pyspark_checkpoint.history.checkpoint_store import CheckpointStore
+from pyspark_checkpoint.outputs.ckpt_sink import CkptSinkOutput
+from pyspark_checkpoint.outputs.pins import pin_name
 from pyspark_checkpoint.restorer.api import restore, savepoint
 from tests.support.made_location import QUERY_ID, MadeLocation, capture
 
@@ -56,12 +58,12 @@ def test_a_query_and_its_table_stay_at_one_epoch(
     table = save_rows(table_url, {epoch: epoch for epoch in range(3)})
     with pytest.raises(RefusedError, match="would be missing"):
         restore(url, str(tmp_path / "gap"), epoch=3)
-    with pytest.raises(RefusedError, match="rollback_sink"):
+    with pytest.raises(RefusedError, match="sink=rollback"):
         restore(url, str(tmp_path / "double"), epoch=1)
     assert not (tmp_path / "gap").exists()
     assert not (tmp_path / "double").exists()
     restore(url, str(tmp_path / "same"), epoch=2)
-    restore(url, str(tmp_path / "back"), epoch=1, rollback_sink=True)
+    restore(url, str(tmp_path / "back"), epoch=1, sink="rollback")
     newest = table.load_latest()
     assert newest is not None
     assert (newest.kind, newest.epoch) == (ManifestKind.ROLLBACK, 1)
@@ -74,7 +76,7 @@ def another_lineage(made: MadeLocation, url: str, table_url: str, tmp_path: Path
     first = capture(made, url, 0, 1, 2, 3, sink=sink)
     save_rows(table_url, {epoch: epoch for epoch in range(4)})
     savepoint(url, "first-lineage", at=first[2].checkpoint_id)
-    restore(url, str(tmp_path / "back"), epoch=1, rollback_sink=True)
+    restore(url, str(tmp_path / "back"), epoch=1, sink="rollback")
     other = MadeLocation(tmp_path / "other", seed=9).commit(0, 1, 2, 3)
     for batch in (2, 3):
         path = other.path / "offsets" / str(batch)
@@ -88,9 +90,9 @@ def test_a_table_goes_back_to_the_lineage_of_the_checkpoint(
 ) -> None:
     """An epoch number that the table has twice says nothing: rows of other batches would be duplicated."""
     another_lineage(made, url, table_url, tmp_path)
-    with pytest.raises(RefusedError, match="rollback_sink"):
+    with pytest.raises(RefusedError, match="sink=rollback"):
         restore(url, str(tmp_path / "again"), at="first-lineage")
-    restore(url, str(tmp_path / "again"), at="first-lineage", rollback_sink=True)
+    restore(url, str(tmp_path / "again"), at="first-lineage", sink="rollback")
     newest = CheckpointStore.open(table_url).load_latest()
     assert newest is not None
     assert (newest.kind, newest.epoch) == (ManifestKind.ROLLBACK, 2)
@@ -117,13 +119,23 @@ def test_a_lineage_that_the_table_does_not_keep_is_refused(
     """Nothing is written, and the table stays as it is."""
     another_lineage(made, url, table_url, tmp_path)
     table = CheckpointStore.open(table_url)
+    table.remove_savepoint(pin_name("first-lineage", QUERY_ID))
     table.prune(keep=2)
     before = table.list_ids()
     with pytest.raises(RefusedError, match="other batches"):
-        restore(url, str(tmp_path / "again"), at="first-lineage", rollback_sink=True)
+        restore(url, str(tmp_path / "again"), at="first-lineage", sink="rollback")
     assert table.list_ids() == before
     assert not (tmp_path / "again").exists()
     restore(url, str(tmp_path / "clone"), at="first-lineage", clone=True)
+
+
+def test_a_savepoint_keeps_its_lineage_in_the_table(
+    made: MadeLocation, url: str, table_url: str, tmp_path: Path
+) -> None:
+    """However little the table retains."""
+    another_lineage(made, url, table_url, tmp_path)
+    CheckpointStore.open(table_url).prune(keep=2)
+    restore(url, str(tmp_path / "again"), at="first-lineage", sink="rollback")
 
 
 def test_a_table_that_was_taken_over_is_matched_by_batch(
@@ -134,7 +146,7 @@ def test_a_table_that_was_taken_over_is_matched_by_batch(
     save_rows(table_url, dict.fromkeys(range(5), 9), query_id="")
     table = save_rows(table_url, {5 + batch: batch for batch in range(4)}, first_epoch=5)
     restore(url, str(tmp_path / "same"), epoch=3)
-    restore(url, str(tmp_path / "back"), epoch=1, rollback_sink=True)
+    restore(url, str(tmp_path / "back"), epoch=1, sink="rollback")
     newest = table.load_latest()
     assert newest is not None
     assert newest.epoch == 6
@@ -175,7 +187,7 @@ def test_a_table_that_is_not_proven_to_be_the_querys_is_not_rolled_back(
     table = CheckpointStore.open(table_url)
     before = table.list_ids()
     with pytest.raises(RefusedError, match="of which query") as caught:
-        restore(url, str(tmp_path / "back"), epoch=1, rollback_sink=True)
+        restore(url, str(tmp_path / "back"), epoch=1, sink="rollback")
     assert table.list_ids() == before
     assert not (tmp_path / "back").exists()
     assert caught.value.hint is not None
@@ -183,3 +195,50 @@ def test_a_table_that_is_not_proven_to_be_the_querys_is_not_rolled_back(
     if history is not unknown_checkpoint:
         table.rollback(2)
         restore(url, str(tmp_path / "back"), epoch=1)
+
+
+def output(table_url: str) -> CkptSinkOutput:
+    """The table as it is asked by query and batch."""
+    return CkptSinkOutput(table_url)
+
+
+def save_job(table_url: str, epoch: int) -> None:
+    """What a batch job records."""
+    CheckpointStore.open(table_url).save(CheckpointManifest.new(0, epoch))
+
+
+def test_a_table_says_how_far_it_is_by_query(table_url: str) -> None:
+    """Whoever wrote last."""
+    assert output(table_url).position(QUERY_ID).batch_id is None
+    save_job(table_url, 0)
+    assert output(table_url).position(QUERY_ID).batch_id is None
+    save_rows(table_url, {1: 0, 2: 1}, first_epoch=1)
+    save_job(table_url, 3)
+    found = output(table_url).position(QUERY_ID)
+    assert (found.batch_id, found.version, found.is_known) == (1, "4", True)
+    assert output(table_url).position("another").batch_id is None
+
+
+def test_a_table_goes_back_by_query_and_batch(table_url: str) -> None:
+    """What others wrote since is named; the second time nothing is left to do."""
+    save_rows(table_url, {0: 0, 1: 1, 2: 2})
+    save_job(table_url, 3)
+    plan = output(table_url).plan_roll_back(QUERY_ID, 0)
+    assert plan is not None
+    assert (plan.from_version, plan.to_version) == ("4", "1")
+    assert plan.dropped == ("checkpoint 3, batch 2", "checkpoint 2, batch 1")
+    assert plan.others == ("checkpoint 4, epoch 3 of a batch job",)
+    output(table_url).roll_back(plan)
+    assert output(table_url).plan_roll_back(QUERY_ID, 0) is None
+    assert output(table_url).position(QUERY_ID).batch_id == 0
+    with pytest.raises(StaleAttempt, match="newer checkpoint"):
+        output(table_url).roll_back(plan)
+
+
+def test_a_table_that_no_longer_has_a_batch_is_refused(table_url: str) -> None:
+    """And so is the time before its first one."""
+    save_rows(table_url, {0: 0, 1: 1, 2: 2}).prune(keep=1)
+    for batch_id in (-1, 0):
+        with pytest.raises(Diverged, match="no longer keeps batch"):
+            output(table_url).plan_roll_back(QUERY_ID, batch_id)
+    assert output(table_url).pin("good", QUERY_ID, 0) is None

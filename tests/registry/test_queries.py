@@ -81,7 +81,7 @@ def by_application(parent: str, to: Path) -> None:
 def by_manifest(parent: str, to: Path) -> None:
     made = MadeLocation(to.with_name("first")).commit(0)
     capture(made, root_url(parent, QUERY_ID), 0, sink=f"ckpt-sink {ELSEWHERE}")
-    restore(root_url(parent, QUERY_ID), str(to), rollback_sink=True, options=SAS)
+    restore(root_url(parent, QUERY_ID), str(to), sink="rollback", options=SAS)
 
 
 def by_location(parent: str, to: Path) -> None:

@@ -8,7 +8,9 @@ import pytest
 
 from pyspark_checkpoint import preflight
 from pyspark_checkpoint.errors import RefusedError
+from pyspark_checkpoint.outputs.file_sink import FileSinkOutput
 from pyspark_checkpoint.restorer.plan import RESTORE_MARKER
+from pyspark_checkpoint.spark_files.listing import pinned_conf
 from pyspark_checkpoint.spark_files.requirements import (
     FORMAT,
     PARTITIONS,
@@ -18,6 +20,7 @@ from pyspark_checkpoint.spark_files.requirements import (
     Severity,
     check_preflight,
 )
+from pyspark_checkpoint.store.open import open_object_store
 from tests.support.made_location import MadeLocation
 
 ROCKSDB = "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
@@ -84,6 +87,27 @@ def test_a_location_is_read_for_what_it_records(tmp_path: Path) -> None:
     assert preflight(str(made.path))[0].severity is Severity.FAILURE
     with pytest.raises(RefusedError, match="no offset log"):
         preflight(str(tmp_path / "empty"))
+
+
+def test_a_batch_that_spark_can_neither_run_nor_leave_out_is_a_failure(tmp_path: Path) -> None:
+    """Its output has it, it is not committed, and the names of state files say format version 2."""
+    made = MadeLocation(tmp_path / "location").commit(0).plan(1)
+    log = tmp_path / "out" / "_spark_metadata"
+    log.mkdir(parents=True)
+    (log / "1").write_text("v1")
+    output = FileSinkOutput("out", open_object_store(str(tmp_path / "out")))
+    assert [found.severity for found in preflight(str(made.path), outputs=[output])] == [Severity.NOTE]
+    uid = "8232b143-ad8c-4d0b-b82e-7563efd350b4"
+    (made.path / "state" / "0" / "0" / f"2_{uid}.changelog").write_bytes(b"")
+    _, failure = preflight(str(made.path), outputs=[output])
+    assert (failure.severity, "to batch 0" in failure.cure) == (Severity.FAILURE, True)
+
+
+def test_the_format_of_state_is_recorded_by_the_names_of_its_files() -> None:
+    """Spark's offset log does not have it."""
+    names = ("state/0/0/2.changelog", "state/0/0/1_8232b143-ad8c-4d0b-b82e-7563efd350b4.zip")
+    assert pinned_conf({"a": "b"}, names[:1]) == {"a": "b"}
+    assert pinned_conf({"a": "b"}, names) == {"a": "b", FORMAT: "2"}
 
 
 def test_a_restore_that_was_interrupted_early_is_said_to_be_so(tmp_path: Path) -> None:

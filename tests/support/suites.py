@@ -56,7 +56,7 @@ def _directories(name: str) -> tuple[str, ...]:
 _SIMULATION = "tests/protocol/simulation"
 _PROTOCOL = ("tests/contract", "tests/format", "tests/protocol")
 _FEATURES = tuple(
-    f"tests/{room}" for room in ("capture", "listener", "outputs", "registry", "restorer", "sink")
+    f"tests/{room}" for room in ("capture", "inputs", "listener", "outputs", "registry", "restorer", "sink")
 )
 SIMULATION = Suite("simulation", (_SIMULATION,), NO_PROCESS, 40)
 PROTOCOL = Suite("protocol", (*_PROTOCOL, f"--ignore={_SIMULATION}"), NO_PROCESS, 55)
@@ -70,6 +70,7 @@ PROMISES = {
     "sink": 60,
     "coordinated": 60,
     "listener": 60,
+    "outputs": 40,
     "plugin": 60,
     "cli": 30,
     "docs": 30,
@@ -80,6 +81,7 @@ SPARK = {
     "sink": 240,
     "coordinated": 200,
     "listener": 240,
+    "outputs": 30,
     "plugin": 300,
     "cli": 60,
     "docs": 40,

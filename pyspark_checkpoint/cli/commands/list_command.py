@@ -6,7 +6,15 @@ import argparse
 from typing import Any
 
 from pyspark_checkpoint.cli import exits, text
-from pyspark_checkpoint.cli.arguments import Address, add_all, add_last, add_store, address_of, last_of
+from pyspark_checkpoint.cli.arguments import (
+    Address,
+    add_all,
+    add_last,
+    add_store,
+    add_window,
+    address_of,
+    last_of,
+)
 from pyspark_checkpoint.cli.console import Console, error_line
 from pyspark_checkpoint.cli.histories import (
     Query,
@@ -15,11 +23,15 @@ from pyspark_checkpoint.cli.histories import (
     find_queries,
     iter_queries,
     open_history,
+    output_line,
+    output_rows,
     problem_kind,
     problem_record,
 )
-from pyspark_checkpoint.errors import CheckpointError, FormatError
+from pyspark_checkpoint.cli.windows import find_recovery_window, window_lines
+from pyspark_checkpoint.errors import CheckpointError, FormatError, SettingsError
 from pyspark_checkpoint.history.overview import Entry, Overview
+from pyspark_checkpoint.inputs.recovery_window import RecoveryWindow
 from pyspark_checkpoint.registry.queries import QueryNames
 
 ABOUT = """Show the checkpoints of a history, oldest first, or the queries that have a history below
@@ -36,6 +48,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_store(parser)
     add_all(parser)
     add_last(parser)
+    add_window(parser)
 
 
 def run(args: argparse.Namespace, console: Console) -> int:
@@ -44,16 +57,26 @@ def run(args: argparse.Namespace, console: Console) -> int:
     address = address_of(args)
     names = find_queries(address)
     if names is not None:
+        if args.window:
+            raise SettingsError(f"{address.url} holds several queries", hint="choose one with --query")
         return _show_queries(address, names, console)
-    overview = open_history(address).overview(last)
+    history = open_history(address)
+    overview = history.overview(last)
+    window = find_recovery_window(history, overview.entries, args)
     if console.as_json:
-        console.json([checkpoint_record(entry) for entry in overview.entries])
+        console.json([_record(entry, window) for entry in overview.entries])
     else:
-        _show_checkpoints(overview, console)
+        _show_checkpoints(overview, window, console)
     return exits.DONE
 
 
-def _show_checkpoints(overview: Overview, console: Console) -> None:
+def _record(entry: Entry, window: RecoveryWindow | None) -> dict[str, Any]:
+    """A checkpoint; with a window whether its query can go back to it, null if that is not known."""
+    asked = {} if window is None else {"recoverable": window.has(entry.number)}
+    return checkpoint_record(entry) | asked
+
+
+def _show_checkpoints(overview: Overview, window: RecoveryWindow | None, console: Console) -> None:
     if not overview.entries:
         console.line("no checkpoint yet")
         return
@@ -67,6 +90,10 @@ def _show_checkpoints(overview: Overview, console: Console) -> None:
         pinned = sum(1 for entry in overview.entries if entry.number < overview.floor)
         kept = f"; {text.plural(pinned, 'savepoint')} of them kept" if pinned else ""
         console.line(console.dim(f"checkpoints before {overview.floor} are pruned{kept}"))
+    for row in output_rows(() if overview.newest is None else overview.newest.sinks):
+        console.line(console.dim(f"writes to {output_line(row)}"))
+    if window is not None:
+        console.lines(window_lines(window))
 
 
 def _show_queries(address: Address, names: QueryNames, console: Console) -> int:

@@ -8,7 +8,15 @@ from dataclasses import asdict, replace
 from pathlib import Path
 
 from pyspark_checkpoint.cli import exits
-from pyspark_checkpoint.cli.arguments import Address, add_all, add_last, add_store, address_of, last_of
+from pyspark_checkpoint.cli.arguments import (
+    Address,
+    add_all,
+    add_last,
+    add_store,
+    add_window,
+    address_of,
+    last_of,
+)
 from pyspark_checkpoint.cli.console import Console, error_line
 from pyspark_checkpoint.cli.histories import (
     Query,
@@ -18,6 +26,7 @@ from pyspark_checkpoint.cli.histories import (
     open_history,
 )
 from pyspark_checkpoint.cli.report_page import Chapter, page
+from pyspark_checkpoint.cli.windows import find_recovery_window, window_record
 from pyspark_checkpoint.errors import CheckpointError, SettingsError
 from pyspark_checkpoint.format.manifest import ConnectorCheckpoint
 from pyspark_checkpoint.history.checkpoint_store import CheckpointStore
@@ -39,6 +48,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_all(parser)
     parser.add_argument("-o", "--out", required=True, metavar="FILE", help="where the page goes")
     add_last(parser)
+    add_window(parser)
 
 
 def run(args: argparse.Namespace, console: Console) -> int:
@@ -48,9 +58,9 @@ def run(args: argparse.Namespace, console: Console) -> int:
     names = find_queries(address)
     failed: list[tuple[Query, CheckpointError]] = []
     if names is None:
-        chapters = [_only_chapter(address, last)]
+        chapters = [_only_chapter(address, last, args)]
     else:
-        chapters = list(_chapters(address, names, last, failed))
+        chapters = list(_chapters(address, names, last, failed, args))
     out = Path(args.out)
     try:
         out.write_text(page(chapters, console.clock.now_ms()), encoding="utf-8")
@@ -63,6 +73,7 @@ def run(args: argparse.Namespace, console: Console) -> int:
             {
                 "url": chapter.url,
                 "sources": {name: asdict(source) for name, source in chapter.sources.items()},
+                "recovery_window": window_record(chapter.window),
                 "checkpoints": [checkpoint_record(one) for one in chapter.overview.entries],
             }
             for chapter in chapters
@@ -77,28 +88,33 @@ def run(args: argparse.Namespace, console: Console) -> int:
     return exits.FOUND if failed else exits.DONE
 
 
-def _only_chapter(address: Address, last: int | None) -> Chapter:
+def _only_chapter(address: Address, last: int | None, args: argparse.Namespace) -> Chapter:
     history = open_history(address)
-    chapter = _chapter("", history, last)
+    chapter = _chapter("", history, last, args)
     newest = chapter.overview.newest
     name = (newest.query.name if newest is not None else "") or address.query or ""
     return replace(chapter, title=name or chapter.url.rstrip("/").rpartition("/")[2])
 
 
 def _chapters(
-    address: Address, names: QueryNames, last: int | None, failed: list[tuple[Query, CheckpointError]]
+    address: Address,
+    names: QueryNames,
+    last: int | None,
+    failed: list[tuple[Query, CheckpointError]],
+    args: argparse.Namespace,
 ) -> Iterator[Chapter]:
     """A chapter for each query; those that cannot have one go to ``failed``, with the reason."""
     for query in iter_queries(address, names):
         try:
-            yield _chapter(query.label, query.open(address), last)
+            yield _chapter(query.label, query.open(address), last, args)
         except CheckpointError as error:
             failed.append((query, error))
 
 
-def _chapter(title: str, history: CheckpointStore, last: int | None) -> Chapter:
+def _chapter(title: str, history: CheckpointStore, last: int | None, args: argparse.Namespace) -> Chapter:
     overview = history.overview(last)
-    return Chapter(title, history.store.url, overview, _sources(history, overview))
+    window = find_recovery_window(history, overview.entries, args)
+    return Chapter(title, history.store.url, overview, _sources(history, overview), window)
 
 
 def _sources(history: CheckpointStore, overview: Overview) -> Mapping[str, ConnectorCheckpoint]:

@@ -10,16 +10,18 @@ from pyspark_checkpoint.cli import exits, text
 from pyspark_checkpoint.cli.arguments import (
     add_dry_run,
     add_options,
+    add_output,
     add_store,
     address_of,
     parse_options,
 )
 from pyspark_checkpoint.cli.console import Console
-from pyspark_checkpoint.cli.histories import REFERENCE
+from pyspark_checkpoint.cli.histories import REFERENCE, describe_roll_back
 from pyspark_checkpoint.history.lookup import LATEST, parse_timestamp_ms
-from pyspark_checkpoint.outputs.ask import FAIL, OUTPUT_CHOICES
+from pyspark_checkpoint.outputs.decide import FAIL, OUTPUT_CHOICES
 from pyspark_checkpoint.restorer.api import RestoreRequest, dry_run, execute_restore
 from pyspark_checkpoint.restorer.plan import RestorePlan, parse_point
+from pyspark_checkpoint.spark.local_session import session_with
 from pyspark_checkpoint.spark_files.restore_points import RestorePoint
 
 ABOUT = """Rebuild a query's checkpoint location from a checkpoint; the unmodified query goes on from
@@ -30,7 +32,7 @@ the history stays as it is."""
 EXAMPLES = """
 ckpt restore s3://bucket/checkpoints --query orders --to /fresh/location
 ckpt restore s3://bucket/checkpoints --query orders --to s3a://other/location --at before-upgrade
-ckpt restore /data/ckpt --to /fresh/location --epoch 41 --rollback-sink --dry-run
+ckpt restore /data/ckpt --to /fresh/location --epoch 41 --sink rollback --dry-run
 """
 
 
@@ -64,17 +66,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--clone", action="store_true", help="as another query, with an id of its own")
     parser.add_argument(
-        "--rollback-sink",
-        action="store_true",
-        help="roll the query's ckpt-sink table back to the same epoch",
-    )
-    parser.add_argument(
         "--sink",
         choices=OUTPUT_CHOICES,
         default=FAIL,
-        help="if files, Delta or Iceberg have later batches, which they would drop: fail or warn",
+        help="if an output has later batches, which it would drop: fail, roll it back too, or warn",
     )
-    parser.add_argument("--sink-location", metavar="PLACE", help="where that output is, if it was moved")
+    add_output(parser)
     parser.add_argument(
         "--partitions",
         type=int,
@@ -99,22 +96,19 @@ def run(args: argparse.Namespace, console: Console) -> int:
         query=address.query,
         point=parse_point(args.point),
         clone=args.clone,
-        rollback_sink=args.rollback_sink,
         sink=args.sink,
         sink_location=args.sink_location,
+        drop_others=args.drop_others,
         partitions=args.partitions,
         options=address.options,
         location_options=parse_options(args.location_option) or None,
         sink_options=parse_options(args.sink_option) or None,
     )
-    if args.dry_run:
-        return _show_plan(dry_run(request), args, console)
     with ExitStack() as stack:
-        spark = None
-        if request.partitions is not None:
-            from pyspark_checkpoint.spark.local_session import local_session  # noqa: PLC0415
-
-            spark = stack.enter_context(local_session())
+        repartitions = request.partitions is not None and not args.dry_run
+        spark = stack.enter_context(session_with(args.conf, is_needed=repartitions))
+        if args.dry_run:
+            return _show_plan(dry_run(request.with_session(spark)), args, console)
         progress = stack.enter_context(console.bar("restore"))
         report = execute_restore(request, spark=spark, progress=progress)
     verb = "finished the interrupted restore of" if report.resumed else "restored"
@@ -125,6 +119,7 @@ def run(args: argparse.Namespace, console: Console) -> int:
         f"{text.plural(report.files, 'file')}, {text.size(report.size_bytes)}",
         f"start {kind} {report.query_id} with checkpointLocation {report.location}",
         _describe_point(report.point, report.batch_id),
+        *(f"rolled back: {line}" for plan in report.rolled_back for line in describe_roll_back(plan)),
     )
     return exits.DONE
 
@@ -147,6 +142,8 @@ def _show_plan(plan: RestorePlan, args: argparse.Namespace, console: Console) ->
         "size_bytes": plan.total_bytes,
         "resumes": plan.resumes,
         "sink_rollback_to": plan.table_target,
+        "roll_backs": [asdict(one) for one in plan.outputs.roll_backs],
+        "notes": plan.outputs.notes,
         "newest_id": plan.newest_id,
         "partitions": plan.partitions,
         "dry_run": True,
@@ -168,5 +165,9 @@ def _show_plan(plan: RestorePlan, args: argparse.Namespace, console: Console) ->
         lines.append(f"would repartition the state to {plan.partitions}, by Spark")
     if plan.table_target is not None:
         lines.append(f"would roll the query's table back to its checkpoint {plan.table_target}")
+    lines += [
+        f"would roll back {line}" for one in plan.outputs.roll_backs for line in describe_roll_back(one)
+    ]
+    lines += plan.outputs.notes
     console.result(record, *lines)
     return exits.DONE

@@ -6,11 +6,22 @@ import argparse
 
 from pyspark_checkpoint.capture.commit_log import seal_known
 from pyspark_checkpoint.cli import text
-from pyspark_checkpoint.cli.arguments import Address, add_all, add_dry_run, add_store, address_of
+from pyspark_checkpoint.cli.arguments import (
+    Address,
+    add_all,
+    add_dry_run,
+    add_sink_location,
+    add_store,
+    address_of,
+)
 from pyspark_checkpoint.cli.console import Console
 from pyspark_checkpoint.cli.histories import REFERENCE, Done, chosen_manifest, run_on_histories
 from pyspark_checkpoint.errors import NoCheckpoint, SettingsError
 from pyspark_checkpoint.history.checkpoint_store import CheckpointStore
+from pyspark_checkpoint.outputs.iceberg_table import FindTable
+from pyspark_checkpoint.outputs.pins import KeptOutput, pin_outputs, unpin_outputs
+from pyspark_checkpoint.restorer.api import find_tables
+from pyspark_checkpoint.spark.local_session import session_with
 
 ABOUT = """Keep a checkpoint, the newest by default, under a name: retention never removes it.
 Without NAME the savepoints are listed. Repeating it changes nothing."""
@@ -30,6 +41,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("name", nargs="?", metavar="NAME", help="letters, digits and -_.=$")
     parser.add_argument("--at", default="latest", metavar="CHECKPOINT", help=f"{REFERENCE} (the default)")
     parser.add_argument("--remove", action="store_true", help="forget the savepoint NAME")
+    add_sink_location(parser)
     add_dry_run(parser)
 
 
@@ -42,9 +54,12 @@ def run(args: argparse.Namespace, console: Console) -> int:
     def work(history: CheckpointStore, _label: str) -> Done:
         if args.name is None:
             return _list(history, console)
-        return _remove(history, args) if args.remove else _keep(history, address, args)
+        return do(history, address, args, tables)
 
-    return run_on_histories(args, console, work, must_ask=args.name is not None)
+    do = _remove if args.remove else _keep
+    with session_with(args.conf) as spark:
+        tables = find_tables(spark)
+        return run_on_histories(args, console, work, must_ask=args.name is not None)
 
 
 def _list(history: CheckpointStore, console: Console) -> Done:
@@ -76,26 +91,47 @@ def _list(history: CheckpointStore, console: Console) -> Done:
     return Done(told, records, alone=(console.bold(head), *body))
 
 
-def _keep(history: CheckpointStore, address: Address, args: argparse.Namespace) -> Done:
+def _keep(history: CheckpointStore, address: Address, args: argparse.Namespace, tables: FindTable) -> Done:
     manifest = chosen_manifest(history, args.at)
-    checkpoint_id = manifest.checkpoint_id
+    checkpoint_id, kept = manifest.checkpoint_id, tuple[KeptOutput, ...]()
     if not args.dry_run:
         history.savepoint(args.name, checkpoint_id)
         seal_known(history, checkpoint_id, address.options, typed_url=address.url)
+        where = address.url, address.options, args.sink_location
+        kept = pin_outputs(manifest, args.name, *where, tables=tables)
     verb = "would keep" if args.dry_run else "keeps"
-    return Done(
-        f"{args.name} {verb} checkpoint {checkpoint_id} (epoch {manifest.epoch})",
-        {"name": args.name, "checkpoint_id": checkpoint_id, "epoch": manifest.epoch},
-    )
+    told = [f"{args.name} {verb} checkpoint {checkpoint_id} (epoch {manifest.epoch})", *map(str, kept)]
+    record = {"name": args.name, "checkpoint_id": checkpoint_id, "epoch": manifest.epoch}
+    return Done("; ".join(told), {**record, "outputs": [_record(one) for one in kept]}, alone=told)
 
 
-def _remove(history: CheckpointStore, args: argparse.Namespace) -> Done:
+def _record(kept: KeptOutput) -> dict[str, object]:
+    return {
+        "kind": kept.sink.kind,
+        "target": kept.sink.target,
+        "version": kept.version,
+        "is_kept": kept.is_kept,
+        "note": kept.note,
+    }
+
+
+def _remove(
+    history: CheckpointStore, address: Address, args: argparse.Namespace, tables: FindTable
+) -> Done:
     known = {point.name: point.number for point in history.savepoints()}
     if args.name not in known:
         raise NoCheckpoint(f"there is no savepoint {args.name!r}", hint="ckpt savepoint URL lists them")
-    deleted = 0 if args.dry_run else history.remove_savepoint(args.name).object_count
+    deleted, held = 0, tuple[KeptOutput, ...]()
+    if not args.dry_run:
+        manifest = history.load_by_id(known[args.name])
+        if manifest is not None:
+            held = unpin_outputs(
+                manifest, args.name, address.url, address.options, args.sink_location, tables=tables
+            )
+        deleted = history.remove_savepoint(args.name).object_count
     result = {"name": args.name, "checkpoint_id": known[args.name], "deleted_objects": deleted}
     if args.dry_run:
         return Done(f"would forget {args.name}, which keeps checkpoint {known[args.name]}", result)
     gone = f"; {text.plural(deleted, 'object')} deleted" if deleted else ""
-    return Done(f"{args.name} no longer keeps checkpoint {known[args.name]}{gone}", result)
+    still = "".join(f"; an output may still keep it: {one}" for one in held)
+    return Done(f"{args.name} no longer keeps checkpoint {known[args.name]}{gone}{still}", result)

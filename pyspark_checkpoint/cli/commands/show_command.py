@@ -7,9 +7,17 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from pyspark_checkpoint.cli import exits, text
-from pyspark_checkpoint.cli.arguments import add_store, address_of
+from pyspark_checkpoint.cli.arguments import add_store, add_window, address_of
 from pyspark_checkpoint.cli.console import Console
-from pyspark_checkpoint.cli.histories import REFERENCE, chosen_manifest, open_history, source_rows
+from pyspark_checkpoint.cli.histories import (
+    OUTPUT_HEADS,
+    REFERENCE,
+    chosen_manifest,
+    open_history,
+    output_rows,
+    source_rows,
+)
+from pyspark_checkpoint.cli.windows import find_recovery_window, window_lines, window_record
 from pyspark_checkpoint.format.manifest import CheckpointManifest, OperatorSnapshotEntry
 from pyspark_checkpoint.format.manifest_codec import manifest_fields
 from pyspark_checkpoint.history.overview import Entry, entry_of
@@ -29,17 +37,24 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Say what the command takes."""
     add_store(parser)
     parser.add_argument("checkpoint", nargs="?", default="latest", metavar="CHECKPOINT", help=REFERENCE)
+    add_window(parser)
 
 
 def run(args: argparse.Namespace, console: Console) -> int:
     """Print it."""
     history = open_history(address_of(args))
     manifest = chosen_manifest(history, args.checkpoint)
+    entries = history.overview().entries if args.window else ()
+    window = find_recovery_window(history, entries, args)
     if console.as_json:
-        console.json(manifest_record(manifest))
+        record = {"recovery_window": window_record(window)} if window is not None else {}
+        console.json(manifest_record(manifest) | record)
         return exits.DONE
     names = [found.name for found in history.savepoints() if found.number == manifest.checkpoint_id]
     _show(manifest, entry_of(manifest, names), console)
+    if window is not None:
+        console.title("recovery window")
+        console.lines(window_lines(window))
     return exits.DONE
 
 
@@ -56,6 +71,7 @@ def _show(manifest: CheckpointManifest, entry: Entry, console: Console) -> None:
     )
     heads = ("operator", "kind", ">partitions", ">snapshots", ">deltas", ">size")
     _section(console, "operators", heads, [_operator_row(*item) for item in manifest.operators.items()])
+    _section(console, "outputs", OUTPUT_HEADS, output_rows(manifest.sinks))
     _section(console, "sinks", ("sink", ">epoch", "status"), _sink_rows(manifest))
     files = [(ref.name, text.size(ref.size_bytes), "yes" if ref.inline else "") for ref in manifest.files]
     _section(console, "files", ("file", ">size", "in the manifest"), files)
@@ -92,8 +108,6 @@ def _facts(manifest: CheckpointManifest, entry: Entry, now_ms: int) -> Iterator[
     if manifest.table is not None:
         keys = ", ".join(manifest.table.keys) or "none"
         yield "table", f"{manifest.table.mode.value}, keys: {keys}"
-    for sink in manifest.sinks:
-        yield "sink", " ".join(filter(None, (sink.kind, sink.target, sink.native_version)))
     yield "key", manifest.encryption_key_id or ""
 
 

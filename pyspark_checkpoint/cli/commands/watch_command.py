@@ -11,7 +11,14 @@ from typing import Any
 from pyspark_checkpoint.cli import exits, text
 from pyspark_checkpoint.cli.arguments import Address, add_store, address_of, parse_span_ms
 from pyspark_checkpoint.cli.console import Console, error_line
-from pyspark_checkpoint.cli.histories import checkpoint_cells, checkpoint_record, find_names, open_history
+from pyspark_checkpoint.cli.histories import (
+    checkpoint_cells,
+    checkpoint_record,
+    find_names,
+    open_history,
+    output_line,
+    output_rows,
+)
 from pyspark_checkpoint.errors import CheckpointError, FormatError, Unavailable
 from pyspark_checkpoint.format.records import Control
 from pyspark_checkpoint.history.checkpoint_store import CheckpointStore
@@ -155,6 +162,7 @@ def _history_lines(label: str, look: Look, now_ms: int) -> list[str]:
                 "savepoints",
                 ", ".join(f"{name} ({checkpoint_id})" for name, checkpoint_id in look.savepoints),
             ),
+            *(("output", output_line(row)) for row in output_rows(look.newest.sinks)),
             ("kept from", str(look.floor)),
         )
     )

@@ -164,7 +164,7 @@ def test_a_relative_table_and_an_odd_location_are_found_from_elsewhere(
     [root] = list_queries(open_object_store(lab.path("store")))
     assert Path(root.table).resolve() == tmp_path / "table"
     lab.lose(location)
-    report = restore(lab.path("store"), location, epoch=1, rollback_sink=True)
+    report = restore(lab.path("store"), location, epoch=1, sink="rollback")
     assert report.epoch == 1
     newest = lab.history("table").load_latest()
     assert newest is not None

@@ -1,0 +1,51 @@
+"""The recovery window of a history as commands ask for it, for people and for ``--json``."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from pyspark_checkpoint.cli.arguments import address_of, parse_options
+from pyspark_checkpoint.history.checkpoint_store import CheckpointStore
+from pyspark_checkpoint.history.overview import Entry
+from pyspark_checkpoint.inputs.recovery_window import RecoveryWindow, WindowQuestion, ask_window
+from pyspark_checkpoint.restorer.api import find_tables
+from pyspark_checkpoint.spark.local_session import session_with
+
+
+def find_recovery_window(
+    history: CheckpointStore, entries: Sequence[Entry], args: argparse.Namespace
+) -> RecoveryWindow | None:
+    """How far back the query of a history can go, if that was asked for."""
+    if not args.window:
+        return None
+    address, sources = address_of(args), parse_options(args.source_option)
+    with session_with(args.conf) as spark:
+        place = args.sink_location
+        question = WindowQuestion(address.url, address.options, place, sources, find_tables(spark))
+        return ask_window(history, entries, question)
+
+
+def window_record(window: RecoveryWindow | None) -> dict[str, Any] | None:
+    """The same for ``--json``."""
+    if window is None:
+        return None
+    return {
+        "oldest": window.oldest,
+        "newest": window.newest,
+        "pinned": list(window.pinned),
+        "limits": list(window.limits),
+        "unknown": list(window.unknown),
+    }
+
+
+def window_lines(window: RecoveryWindow) -> Iterator[str]:
+    """The same for people."""
+    if window.oldest is None:
+        yield "no checkpoint can be gone back to with its input and output"
+    else:
+        pinned = f", and to {', '.join(map(str, window.pinned))}" if window.pinned else ""
+        yield f"can go back to every checkpoint from {window.oldest} to {window.newest}{pinned}"
+    yield from (f"before that: {limit}" for limit in window.limits)
+    yield from (f"not known: {unknown}" for unknown in window.unknown)

@@ -1,0 +1,1 @@
+"""Outputs that go back, with a real Spark."""

@@ -1,0 +1,305 @@
+"""A query goes back whole: location, outputs and history; killed anywhere it is finished by repeating."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from pyspark_checkpoint import rewind
+from pyspark_checkpoint.errors import Diverged, FormatError, InUse, RefusedError, SettingsError
+from pyspark_checkpoint.format.manifest import ManifestKind
+from pyspark_checkpoint.history.checkpoint_store import CheckpointStore
+from pyspark_checkpoint.registry.queries import QueryRoot, register
+from pyspark_checkpoint.restorer.api import restore, savepoint
+from pyspark_checkpoint.restorer.lock import find_interrupted
+from pyspark_checkpoint.restorer.plan import RESTORE_MARKER
+from pyspark_checkpoint.spark_files.location import LocationSpec
+from pyspark_checkpoint.store.memory import MemoryStore
+from pyspark_checkpoint.store.open import open_object_store
+from pyspark_checkpoint.testing.faulty_store import SimulatedCrash
+from tests.cli.conftest import ckpt
+from tests.cli.kit import Shell
+from tests.restorer.test_restore_rules import damage
+from tests.restorer.test_restore_steps import Life, living
+from tests.support.made_location import QUERY_ID, MadeLocation, capture, contents, needed
+from tests.support.made_output import MadeOutput, use_output
+
+__all__ = ["ckpt"]
+EPOCH = 1
+
+
+@pytest.fixture
+def made(tmp_path: Path) -> MadeLocation:
+    """A query at batch 3, of which batches 0 to 2 are captured."""
+    return MadeLocation(tmp_path / "location").commit(0, 1, 2, 3)
+
+
+@pytest.fixture
+def url(made: MadeLocation, tmp_path: Path) -> str:
+    capture(made, str(tmp_path / "store"), 0, 1, 2)
+    return str(tmp_path / "store")
+
+
+@pytest.fixture
+def output(monkeypatch: pytest.MonkeyPatch) -> MadeOutput:
+    return use_output(monkeypatch, MadeOutput(*((QUERY_ID, batch) for batch in range(4))))
+
+
+def beside(location: Path) -> list[Path]:
+    """What lies beside a location and begins with its name."""
+    return [path for path in location.parent.glob(f"{location.name}.*") if contents(path)]
+
+
+@contextmanager
+def renaming(life: Life) -> Iterator[None]:
+    """As ``living``, and renames are steps too. A rename of a store is part of its put."""
+    rename = Path.rename
+
+    def stepped(self: Path, target: Path) -> Any:
+        return life.step(lambda: rename(self, target)) if self.is_dir() else rename(self, target)
+
+    with living(life), pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Path, "rename", stepped)
+        for verb in ("put", "delete"):
+            inner = getattr(MemoryStore, verb)
+
+            def changing(*args: Any, inner: Any = inner, **kwargs: Any) -> Any:
+                return life.step(lambda: inner(*args, **kwargs))
+
+            patch.setattr(MemoryStore, verb, changing)
+        yield
+
+
+def test_a_query_goes_back_whole(made: MadeLocation, url: str, output: MadeOutput, tmp_path: Path) -> None:
+    """The old location is kept as it was; nothing is marked any more."""
+    whole, before = needed(made, EPOCH), contents(made.path)
+    done = rewind(url, epoch=EPOCH)
+    assert contents(made.path) == whole
+    assert contents(Path(done.set_aside)) == before
+    assert beside(made.path) == [Path(done.set_aside)]
+    assert output.position(QUERY_ID).batch_id == EPOCH
+    newest = CheckpointStore.open(url).load_latest()
+    assert newest is not None
+    assert (newest.kind, newest.epoch) == (ManifestKind.ROLLBACK, EPOCH)
+    assert [(move.before, move.after) for move in done.plan.moves] == [("2", "1")]
+    assert "stops at the removed files" in done.plan.readers[0]
+    assert not (tmp_path / "fresh").exists()
+
+
+def test_a_dry_run_says_it_and_changes_nothing(made: MadeLocation, url: str, output: MadeOutput) -> None:
+    """What it prints is what is done."""
+    before = contents(made.path), contents(Path(url))
+    said = rewind(url, epoch=EPOCH, dry_run=True)
+    assert (contents(made.path), contents(Path(url)), output.version) == (*before, 4)
+    assert said.restored is None
+    assert rewind(url, epoch=EPOCH).plan == said.plan
+
+
+def check_stopped(path: Path, before: dict[str, bytes], whole: dict[str, bytes]) -> None:
+    """What a query would find after a kill: its old location, the new one, or a mark that stops it."""
+    found = contents(path)
+    is_marked = found.pop(RESTORE_MARKER, None) is not None
+    assert is_marked or not found or found in (before, whole)
+
+
+def test_a_kill_at_any_step_leaves_what_repeating_finishes(
+    made: MadeLocation, url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Where the location is swapped by renames. If an output went back, its location waits, marked."""
+    whole, before = needed(made, EPOCH), contents(made.path)
+
+    def begun(name: str, life: Life) -> tuple[str, Path, MadeOutput]:
+        root = tmp_path / name
+        shutil.copytree(url, root / "store")
+        shutil.copytree(made.path, root / "location")
+        output = use_output(monkeypatch, MadeOutput(*((QUERY_ID, batch) for batch in range(4))))
+        output.change = life.step
+        return str(root / "store"), root / "location", output
+
+    counted = Life()
+    with renaming(counted):
+        store, location, _ = begun("counted", counted)
+        rewind(store, to=str(location), epoch=EPOCH)
+    for step in range(counted.steps):
+        life = Life(step)
+        store, location, output = begun(str(step), life)
+        with renaming(life), pytest.raises(SimulatedCrash):
+            rewind(store, to=str(location), epoch=EPOCH)
+        check_stopped(location, before, whole)
+        output.change = lambda work: work()
+        if output.steps and location.exists() and contents(location) != whole:
+            assert find_interrupted(LocationSpec(str(location)).open()) == QUERY_ID
+        rewind(store, to=str(location), epoch=EPOCH)
+        assert contents(location) == whole, f"killed after step {step}"
+        assert output.steps == [f"rolled back to {EPOCH}"]
+        assert all(path.name.startswith("location.before-rewind-") for path in beside(location))
+        assert list(CheckpointStore.open(store).verify(read_artifacts=False)) == []
+        shutil.rmtree(tmp_path / str(step))
+
+
+def test_objects_are_replaced_in_their_place(
+    made: MadeLocation, url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nothing can be renamed there: under the mark, killed at every step, and repeated."""
+    whole, counted = needed(made, EPOCH), Life()
+
+    def begun(name: str, life: Life) -> tuple[str, str, MadeOutput]:
+        shutil.copytree(url, tmp_path / name)
+        place = f"memory://rewound/{name}"
+        for path, data in contents(made.path).items():
+            open_object_store(place).put(path, data)
+        output = use_output(monkeypatch, MadeOutput(*((QUERY_ID, batch) for batch in range(4))))
+        output.change = life.step
+        return str(tmp_path / name), place, output
+
+    def found(place: str) -> dict[str, bytes]:
+        there = open_object_store(place)
+        return {info.key: there.get(info.key) for info in there.list()}
+
+    begun_first = begun("counted", counted)
+    with renaming(counted):
+        assert rewind(begun_first[0], to=begun_first[1], epoch=EPOCH).plan.in_place
+    assert found(begun_first[1]) == whole
+    for step in range(counted.steps):
+        life = Life(step)
+        store, place, output = begun(str(step), life)
+        with renaming(life), pytest.raises(SimulatedCrash):
+            rewind(store, to=place, epoch=EPOCH)
+        left = found(place)
+        assert RESTORE_MARKER in left or left in (contents(made.path), whole)
+        output.change = lambda work: work()
+        rewind(store, to=place, epoch=EPOCH)
+        assert found(place) == whole, f"killed after step {step}"
+        assert output.steps == [f"rolled back to {EPOCH}"]
+        shutil.rmtree(tmp_path / str(step))
+
+
+def refused(work: Callable[[], object], kind: type[Exception], match: str, *unchanged: Path) -> None:
+    """Nothing was changed, and nothing is marked."""
+    before = [contents(path) for path in unchanged]
+    with pytest.raises(kind, match=match):
+        work()
+    assert [contents(path) for path in unchanged] == before
+
+
+def test_what_cannot_be_done_is_refused_first(made: MadeLocation, url: str, output: MadeOutput) -> None:
+    """Nobody said how far; another's commits would go; another restore there is not finished."""
+    places = (made.path, Path(url))
+    refused(lambda: rewind(url), SettingsError, "how far back", *places)
+    refused(lambda: rewind(url, epoch=9), RefusedError, "no epoch 9", *places)
+    output.write("another", 5)
+    refused(lambda: rewind(url, epoch=EPOCH), Diverged, "batch 5 of another", *places)
+    refused(lambda: rewind(url, epoch=EPOCH, sink="fail"), Diverged, "drop batches 2 to 3", *places)
+    mark = {"content_sha256": "other", "query_id": QUERY_ID, "checkpoint_id": 3}
+    (made.path / RESTORE_MARKER).write_text(json.dumps(mark))
+    again = rewind
+    refused(
+        lambda: again(url, epoch=EPOCH, drop_others=True), InUse, "checkpoint 3, was interrupted", made.path
+    )
+    assert output.version == 5
+
+
+def test_a_damaged_checkpoint_is_found_before_anything_goes_back(
+    made: MadeLocation, url: str, output: MadeOutput, tmp_path: Path
+) -> None:
+    """On a disk and in place: the history is not taken over, and the location not marked."""
+    manifest = CheckpointStore.open(url).load_by_id(2)
+    newest = CheckpointStore.open(url).load_latest()
+    assert manifest is not None
+    damage(url, newest or manifest, "flip")
+    place = "memory://damaged/location"
+    for path, data in contents(made.path).items():
+        open_object_store(place).put(path, data)
+    before = contents(made.path), CheckpointStore.open(url).list_ids()
+    for to in (None, place):
+        with pytest.raises(FormatError):
+            rewind(url, at="latest", to=to)
+    assert (contents(made.path), CheckpointStore.open(url).list_ids()) == before
+    assert find_interrupted(LocationSpec(place).open()) is None
+    assert output.version == 4
+    rewind(url, epoch=0)
+    assert contents(made.path) == needed(MadeLocation(tmp_path / "location"), 0)
+
+
+def test_a_query_that_runs_is_noticed(made: MadeLocation, url: str, output: MadeOutput) -> None:
+    """It has committed a batch since: neither its output nor its location is taken from it."""
+    whole = contents(made.path)
+
+    def progress(_done: int, _total: int) -> None:
+        (made.path / "offsets" / "4").write_text("v1\n{}\n{}")
+
+    with pytest.raises(InUse, match="a query runs in"):
+        rewind(url, epoch=EPOCH, progress=progress)
+    assert output.version == 4
+    assert contents(made.path) == {**whole, "offsets/4": b"v1\n{}\n{}"}
+
+
+def test_the_location_is_where_the_query_started_last(
+    made: MadeLocation, tmp_path: Path, output: MadeOutput
+) -> None:
+    """What a checkpoint says may be older than that: the location was moved since."""
+    parent = tmp_path / "parent"
+    capture(made, str(parent / QUERY_ID), 0, 1, 2)
+    moved = tmp_path / "moved"
+    made.path.rename(moved)
+    register(open_object_store(str(parent)), QueryRoot("orders", QUERY_ID, "", 1, "", str(moved)))
+    savepoint(str(parent), "good", query="orders", at="epoch=0")
+    done = rewind(str(parent), query="orders", at="good")
+    assert done.plan.location == str(moved)
+    assert not made.path.exists()
+    assert output.position(QUERY_ID).batch_id == 0
+
+
+@pytest.mark.usefixtures("output")
+def test_a_location_that_is_gone_is_restored_there(made: MadeLocation, url: str) -> None:
+    """The machine is lost and the last deployment was bad: one command."""
+    whole = needed(made, EPOCH)
+    shutil.rmtree(made.path)
+    done = rewind(url, epoch=EPOCH)
+    assert (contents(made.path), done.set_aside) == (whole, "")
+    assert done.restored is not None
+    assert done.restored.rolled_back[0].batch_id == EPOCH
+
+
+def test_a_restore_does_not_take_the_place_of_a_rewind(
+    made: MadeLocation, url: str, output: MadeOutput
+) -> None:
+    """Between two steps the location has the mark of the rewind, and what a query wrote."""
+    counted = Life(1)
+    with renaming(counted), pytest.raises(SimulatedCrash):
+        rewind(url, epoch=EPOCH)
+    before = contents(made.path)
+    for epoch in (EPOCH, 2):
+        with pytest.raises(InUse):
+            restore(url, str(made.path), epoch=epoch, sink="warn")
+    assert contents(made.path) == before
+    assert output.version == 4
+
+
+@pytest.mark.usefixtures("output")
+def test_the_command_prints_what_goes_back_where(ckpt: Shell, url: str, made: MadeLocation) -> None:
+    """People get lines, programs the plan."""
+    typed = ("rewind", url, "--epoch", str(EPOCH))
+    said = ckpt(*typed, "--dry-run").out
+    for line in (
+        "would go back to batch 1",
+        "by a recorded rollback",
+        "from 2 to 1",
+        "output: the delta output made to batch 1",
+        "readers: readers see the earlier rows",
+        f"location: {made.path}",
+        "nothing was changed",
+    ):
+        assert line in said
+    plan = json.loads(ckpt(*typed, "--dry-run", "--json").out)
+    assert (plan["batch_id"], plan["dry_run"], plan["set_aside"]) == (EPOCH, True, None)
+    done = ckpt(*typed)
+    assert done.status == 0
+    assert "is kept as" in done.out
+    assert ckpt("rewind", url).status == 2
