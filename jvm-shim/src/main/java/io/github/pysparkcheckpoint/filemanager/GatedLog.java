@@ -54,8 +54,7 @@ final class GatedLog extends CancellableFSDataOutputStream {
     boolean isPlan = log.getName().equals("offsets");
     try {
       if (isPlan) {
-        gate.beforeOffsets(
-            log.getParent(), Long.parseLong(entry.getName()), bytes.toByteArray());
+        gate.beforeOffsets(log.getParent(), Long.parseLong(entry.getName()), bytes.toByteArray());
       }
       bytes.writeTo(target);
     } catch (IOException | RuntimeException failure) {

@@ -17,8 +17,8 @@ import scala.Tuple2;
  * @param setsFileManager whether checkpoint files on object stores are ours to write
  * @param restoreSeconds how long a restore may take
  * @param startSeconds how long the start of a query waits for the look at its history
- * @param holdSeconds how long the plan of a batch waits until the checkpoint before it is durable; 0
- *     for not at all
+ * @param holdSeconds how long the plan of a batch waits until the checkpoint before it is durable;
+ *     0 for not at all
  * @param stopSeconds how long the end of the application waits for the last checkpoints
  * @param confs every setting that Python is told, secrets included
  */

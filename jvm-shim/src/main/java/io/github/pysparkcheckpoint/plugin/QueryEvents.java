@@ -33,8 +33,7 @@ public final class QueryEvents extends StreamingQueryListener {
             Map.of(
                 "location", query.resolvedCheckpointRoot(),
                 "execution", query.getClass().getSimpleName(),
-                "file_manager",
-                    query.sparkSession().conf().get(CheckpointDriver.FILE_MANAGER, ""));
+                "file_manager", query.sparkSession().conf().get(CheckpointDriver.FILE_MANAGER, ""));
         door.started(text(event.id()), text(event.runId()), event.name(), facts, query);
       }
     }

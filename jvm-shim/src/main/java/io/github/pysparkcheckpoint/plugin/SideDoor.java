@@ -27,8 +27,8 @@ import org.slf4j.LoggerFactory;
  *
  * <p>Spark's threads never wait here, but for two things, and a limited time: the start of a query
  * for the look at its history; and, if every batch is to be durable, the plan of a batch for the
- * checkpoint of the batch before it. Events that find no room are dropped: they only wake, and the side
- * process looks for itself from time to time.
+ * checkpoint of the batch before it. Events that find no room are dropped: they only wake, and the
+ * side process looks for itself from time to time.
  *
  * <p>A location may be replaced only while its query waits here. So each start has a {@link Step},
  * which changes by compare-and-set alone: the side process says that it restores, and then that it
@@ -335,7 +335,9 @@ public final class SideDoor implements LogGate {
     }
   }
 
-  /** The active run that has this checkpoint location; null if there is none, or it is not known. */
+  /**
+   * The active run that has this checkpoint location; null if there is none, or it is not known.
+   */
   private Run find(Path location) {
     for (Run run : runs.values()) {
       if (run.location().equals(location) && run.query().isActive()) {
@@ -486,9 +488,7 @@ public final class SideDoor implements LogGate {
    */
   public boolean watches(String runId, String url) {
     Run run = runs.get(runId);
-    return run != null
-        && run.isWatched()
-        && withoutSlash(url).equals(withoutSlash(settings.url()));
+    return run != null && run.isWatched() && withoutSlash(url).equals(withoutSlash(settings.url()));
   }
 
   private static String withoutSlash(String url) {

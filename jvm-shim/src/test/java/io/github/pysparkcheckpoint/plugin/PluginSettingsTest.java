@@ -112,8 +112,7 @@ final class PluginSettingsTest {
   void batchesAreHeldOnlyIfTheyAreToBeDurable(String value, String seconds, long held) {
     SparkConf conf =
         conf(
-            Map.of(
-                "spark.ckpt.durability", value, "spark.ckpt.durabilityTimeoutSeconds", seconds));
+            Map.of("spark.ckpt.durability", value, "spark.ckpt.durabilityTimeoutSeconds", seconds));
     assertEquals(held, PluginSettings.take(conf).holdSeconds());
     assertEquals(held > 0, PluginSettings.mustHold(conf));
   }

@@ -147,7 +147,8 @@ final class SideDoorTest {
     door.answer(RUN, 6, "durable", "");
     door.answer(RUN, 7, "waits", "the store is away");
     held.thread.join(300);
-    assertTrue(held.thread.isAlive(), "neither an answer for another batch nor patience lets it go");
+    assertTrue(
+        held.thread.isAlive(), "neither an answer for another batch nor patience lets it go");
     door.answer(RUN, 7, "durable", "");
     held.thread.join();
     assertNull(held.failure.get());
@@ -225,8 +226,7 @@ final class SideDoorTest {
   }
 
   private static SideDoor door(int startSeconds) {
-    return new SideDoor(
-        null, PluginSettings.take(conf(startSeconds)), new CheckpointMetrics());
+    return new SideDoor(null, PluginSettings.take(conf(startSeconds)), new CheckpointMetrics());
   }
 
   private static SparkConf conf(int startSeconds) {
@@ -239,7 +239,11 @@ final class SideDoorTest {
   /** Begin a start in a thread of its own, as Spark does; returns when the door knows of it. */
   private Thread start() throws InterruptedException {
     SideDoor entered = door;
-    Thread thread = new Thread(() -> entered.started("id", RUN, null, Map.of("location", "file:/location"), query.proxy()));
+    Thread thread =
+        new Thread(
+            () ->
+                entered.started(
+                    "id", RUN, null, Map.of("location", "file:/location"), query.proxy()));
     thread.setDaemon(true);
     thread.start();
     assertTrue(door.next(10_000).contains("started"));
