@@ -75,32 +75,31 @@ def verbs(requests: Mapping[str, int], batches: int) -> str:
     return ", ".join(f"{number / max(1, batches):.1f} {verb}" for verb, number in ordered) or "none"
 
 
-def by_situation(rows: Iterable[Row]) -> dict[str, dict[str, Cell | Side]]:
+def by_situation(rows: Iterable[Row]) -> dict[str, dict[str, Row]]:
     """What was compared: by situation, then by way."""
-    found: dict[str, dict[str, Cell | Side]] = {}
+    found: dict[str, dict[str, Row]] = {}
     for row in rows:
-        if isinstance(row, Cell | Side):
-            found.setdefault(row.where, {})[row.way] = row
+        found.setdefault(row.where, {})[row.way] = row
     return found
 
 
-def time_ratio(above: Cell | Side, below: Cell | Side) -> float:
+def time_ratio(above: Row, below: Row) -> float:
     return above.p50 / below.p50
 
 
-def _request_ratio(above: Cell | Side, below: Cell | Side) -> float:
+def _request_ratio(above: Row, below: Row) -> float:
     assert isinstance(above, Cell) and isinstance(below, Cell)
     return above.per_batch / below.per_batch
 
 
-def _nearer_ratio(above: Cell | Side, below: Cell | Side) -> float:
+def _nearer_ratio(above: Row, below: Row) -> float:
     """Of wall time and processor time the ratio that is nearer to the aim."""
     assert isinstance(above, Side) and isinstance(below, Side)
     cpu = above.counts.get("cpu ms", 0.0) / below.counts.get("cpu ms", 1.0)
     return max(time_ratio(above, below), cpu)
 
 
-def _own_requests(cell: Cell | Side, _: Cell | Side) -> float:
+def _own_requests(cell: Row, _: Row) -> float:
     """Requests a batch; lists do not count: Spark's maintenance makes them, by its own clock.
 
     What a batch that was cut by the end of a turn adds is rounded away.
@@ -110,9 +109,9 @@ def _own_requests(cell: Cell | Side, _: Cell | Side) -> float:
     return float(round(counted / max(1, cell.batches)))
 
 
-def _own_puts(side: Cell | Side, _: Cell | Side) -> float:
-    assert isinstance(side, Side)
-    return side.counts.get("PUT", 0.0)
+def _own(count: str) -> Callable[[Row, Row], float]:
+    """What a side has counted itself."""
+    return lambda side, _: side.counts.get(count, 0.0) if isinstance(side, Side) else 0.0
 
 
 @dataclass(frozen=True)
@@ -126,7 +125,7 @@ class Aim:
     bound: float
     where: str = "*"
     at_least: bool = True
-    ratio: Callable[[Cell | Side, Cell | Side], float] = time_ratio
+    ratio: Callable[[Row, Row], float] = time_ratio
     unit: str = "x"
     why: str = ""
 
@@ -150,9 +149,7 @@ class Aim:
     def _judged(self, where: str, value: float | None, remark: str = "", reason: str = "") -> Judged:
         return Judged(self.text, where, self.bound, self.at_least, value, remark, self.unit, reason)
 
-    def _explain(
-        self, above: Cell | Side, below: Cell | Side, ways: Mapping[str, Cell | Side]
-    ) -> tuple[str, str]:
+    def _explain(self, above: Row, below: Row, ways: Mapping[str, Row]) -> tuple[str, str]:
         """A remark on a ratio, and the reason if it misses."""
         if isinstance(above, Side) or isinstance(below, Side):
             sides = ", ".join(f"{row.way} {row.p50:.4g} {_unit(row)}" for row in ways.values())
@@ -165,7 +162,7 @@ class Aim:
         return _lag(below), _verbs(above, below)
 
 
-def _unit(row: Cell | Side) -> str:
+def _unit(row: Row) -> str:
     return row.unit if isinstance(row, Side) else "ms"
 
 
@@ -204,7 +201,7 @@ AIMS = (
     ),
     *FILE_MANAGER_AIMS,
     Aim("stores", "speed of a store over its bare SDK", "bare SDK", "ours", 0.9, ratio=_nearer_ratio),
-    Aim("commit", "PUTs of a commit", "plain", "plain", 4.0, "400 x 2 KB*", False, _own_puts, ""),
+    Aim("commit", "PUTs of a commit", "plain", "plain", 4.0, "400 x 2 KB*", False, _own("PUT"), ""),
     Aim(
         "growth", "batch p50, last epochs over the second tenth", "tenth 10", "tenth 2", 1.1, at_least=False
     ),
@@ -221,12 +218,45 @@ AIMS = (
 )
 
 
+TASKS = "every task that runs Python costs processor time before it has a row (empty-arrow beside noop)"
+FEW, MANY = "*, 10,000 rows, *", "append, 1,000,000 rows, *"
+PEER_AIMS = (
+    *(
+        Aim("peers", f"batch p50, ckpt-sink over {peer}", "ckpt-sink", peer, bound, where, False, why=TASKS)
+        for peer, bound, where in (
+            ("iceberg", 0.5, FEW),
+            ("iceberg copy-on-write", 0.5, FEW),
+            ("iceberg merge-on-read", 0.5, FEW),
+            ("delta", 0.25, FEW),
+            ("delta in 2 partitions", 0.25, FEW),
+            ("empty-arrow", 0.5, "*, 10,000 rows, 64 partitions"),
+            ("empty-arrow", 0.5, "*, 10,000 rows, 200 partitions"),
+            ("iceberg", 0.75, MANY),
+        )
+    ),
+    Aim("peers", "requests a batch", "ckpt-sink", "ckpt-sink", 8, FEW, False, _own("requests"), ""),
+    *(
+        Aim(
+            "peers",
+            f"read {what}, ckpt-sink over {peer}",
+            "ckpt-sink",
+            peer,
+            bound,
+            f"read {what}: *",
+            False,
+        )
+        for what, bound in (("whole table", 1.0), ("one key", 0.5))
+        for peer in ("iceberg", "iceberg copy-on-write", "iceberg merge-on-read")
+    ),
+)
+
+
 def judge(runs: Runs, aims: Iterable[Aim] = AIMS) -> list[Judged]:
     """Every aim of the benchmark, in the order in which they were set."""
     return [judged for aim in aims for judged in aim.judge(runs)]
 
 
-def _remark(above: Cell, below: Cell, alone: Cell | Side | None) -> str:
+def _remark(above: Cell, below: Cell, alone: Row | None) -> str:
     """Whether noise may hide a ratio, and what it would be if checkpoints cost nothing at all."""
     words = [noise(above.batch_ms, below.batch_ms)]
     if alone is not None and below is not alone:

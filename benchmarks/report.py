@@ -13,6 +13,7 @@ from pathlib import Path
 from benchmarks.aims import (
     AIMS,
     MISSED,
+    PEER_AIMS,
     Judged,
     by_situation,
     judge,
@@ -24,7 +25,7 @@ from benchmarks.aims import (
 from benchmarks.frame import LOAD, Cell, Part, Run, Runs, Side, load_runs
 from benchmarks.lab import LETTERS, WAYS
 
-RESULTS_PAGE = Path(__file__).with_name("RESULTS.md")
+RESULTS_PAGE, PEERS_PAGE = (Path(__file__).with_name(name) for name in ("RESULTS.md", "PEERS.md"))
 CELL_PARTS = ("side-by-side", "file-manager", "listener-cost", "purging")
 SIDES = {
     "two-drivers": "two drivers on one location",
@@ -39,6 +40,8 @@ SIDES = {
 }
 """The parts that time sides, with their titles; of the stores the worst is among the aims."""
 PARTS = (*CELL_PARTS, *SIDES, "stores")
+PEERS = "peers"
+"""It has a page of its own."""
 RATIOS = (
     ("ours", "alone"),
     ("stock", "ours"),
@@ -79,6 +82,17 @@ all performance flags and no checksum files. (c) `ours` is our file manager on S
 Spark's manager. (e) `sink` is ckpt-sink with rows and state in one commit; only this way also writes its
 rows, the others use Spark's noop sink.
 """
+PEERS_INTRODUCTION = """\
+# ckpt-sink beside Iceberg and Delta Lake
+
+`make bench-peers` measures what is missing here, case by case, and writes this page from
+`benchmarks/results/peers-*.json`. `benchmarks/peers.py` says how. Spark 4.1.1 is the newest that both
+have connectors for: Iceberg 1.11.0, Delta Lake 4.1.0, Hadoop 3.4.2. The sides of a case run in turns in
+one session with two slots; tables are on an S3 server behind a proxy that adds 20 ms to every request,
+checkpoint locations on disk. Each side has its defaults; Delta also with two partitions for its
+snapshots, which is fair on two cores. Iceberg has a hadoop catalog. Upserts replace every key of the
+table in every batch. What counts are ratios of one case.
+"""
 QUERIES = """\
 `lag` is the time from Spark's commit until the listener's checkpoint is durable; `PUTs` are those of a
 capture. `purging` runs past 100 batches with 10 batches retained by Spark and 20 by ours, and Spark's
@@ -95,25 +109,53 @@ every partition twice a minute.
 
 
 def render(runs: Runs) -> str:
-    """The whole page."""
-    judged = judge(runs)
-    sections: dict[str, list[str]] = {
-        "Aims": aim_table(judged),
-        "What was run": [*run_table(runs), "", machines(runs)],
-        "Queries, each way: batch p50 in ms / requests a batch": cell_table(runs),
-        "Sides in turns: p50, its ratio to the first side, and what was counted": all_sides(runs),
-        "What a day costs": costs(runs),
-    }
-    lines = paragraphs(INTRODUCTION)
+    """The page of everything beside Spark's own checkpoints."""
+    return page(
+        INTRODUCTION,
+        {
+            "Aims": aim_table(judged := judge(runs)),
+            "What was run": [*run_table(runs, PARTS), "", machines(runs, PARTS)],
+            "Queries, each way: batch p50 in ms / requests a batch": cell_table(runs),
+            "Sides in turns: p50, its ratio to the first side, and what was counted": all_sides(runs),
+            "What a day costs": costs(runs),
+            "Why aims were missed": reasons(judged),
+        },
+    )
+
+
+def render_peers(runs: Runs) -> str:
+    """The page of the comparison with Iceberg and Delta Lake."""
+    return page(
+        PEERS_INTRODUCTION,
+        {
+            "Aims": aim_table(judged := judge(runs, PEER_AIMS)),
+            "Batch p50, its ratio to ckpt-sink, and requests a batch": side_tables(
+                runs.rows(PEERS, Side), "case"
+            ),
+            "Where we lose, and why": reasons(judged),
+            "What was run": [
+                *run_table(runs, (PEERS,)),
+                "",
+                machines(runs, (PEERS,), ("pyspark", "hadoop-aws")),
+            ],
+        },
+    )
+
+
+def page(introduction: str, sections: Mapping[str, Sequence[str]]) -> str:
+    lines = paragraphs(introduction)
     for title, found in sections.items():
-        lines += ["", f"## {title}", "", *(found or ["Not run."])]
-    missed = [found for found in judged if found.verdict == MISSED]
-    lines += ["", "## Why aims were missed", ""] if missed else []
-    for one in missed:
-        lines.append(
-            f"- {one.aim}, {one.situation}: {measured(one)}, not {one.bound:g}{one.unit}; {one.reason}."
-        )
+        lines += ["", f"## {title}", "", *(found or ["Nothing."])]
     return "\n".join(lines) + "\n"
+
+
+def reasons(judged: Iterable[Judged]) -> list[str]:
+    """Every aim that was missed, and why."""
+    return [
+        f"- {one.aim}, {one.situation}: {measured(one)}, not {one.bound:g}{one.unit}; {one.reason}."
+        for one in judged
+        if one.verdict == MISSED
+    ]
 
 
 def paragraphs(text: str) -> list[str]:
@@ -144,10 +186,10 @@ def aim_table(judged: Sequence[Judged]) -> list[str]:
     return table(["aim", "where", "bound", "found", "verdict", "remark"], rows)
 
 
-def run_table(runs: Runs) -> list[str]:
+def run_table(runs: Runs, parts: Iterable[str]) -> list[str]:
     """Every run with its command, and every part that was not run."""
     rows = []
-    for part in PARTS:
+    for part in parts:
         for run in runs.of(part):
             batches = sum(row.batches for row in run.rows if isinstance(row, Cell))
             found = f"{batches} batches" if batches else f"{len(run.rows)} rows"
@@ -161,13 +203,15 @@ def run_table(runs: Runs) -> list[str]:
     return table(["part", "command", "began", "took", LOAD, "measured"], rows)
 
 
-def machines(runs: Runs) -> str:
+def machines(runs: Runs, parts: Iterable[str], left_out: Sequence[str] = ()) -> str:
     """Facts about the machine; what differs between runs is given for each value once."""
     values: dict[str, dict[str, None]] = {}
-    for run in sorted(runs.all, key=lambda run: run.started):
+    for run in sorted((run for part in parts for run in runs.of(part)), key=lambda run: run.started):
         for name, value in run.machine.items():
             values.setdefault(name, {})[value] = None
-    return "; ".join(f"{name} {' or '.join(found)}" for name, found in values.items() if name != LOAD)
+    return "; ".join(
+        f"{name} {' or '.join(found)}" for name, found in values.items() if name not in (LOAD, *left_out)
+    )
 
 
 def cell_table(runs: Runs) -> list[str]:
@@ -314,10 +358,11 @@ def run_and_show(part: Part) -> None:
 
 
 def main() -> None:
-    """Write the page."""
+    """Write the pages."""
     runs = load_runs()
     RESULTS_PAGE.write_text(render(runs))
-    print(f"{RESULTS_PAGE.name}: {len(runs.all)} runs")
+    PEERS_PAGE.write_text(render_peers(runs))
+    print(f"{RESULTS_PAGE.name}, {PEERS_PAGE.name}: {len(runs.all)} runs")
 
 
 if __name__ == "__main__":

@@ -15,9 +15,9 @@ from collections.abc import Sequence
 from benchmarks import report
 from benchmarks.frame import RESULTS, load_runs, tell
 
-ALONE = ("file-manager",)
-"""Runs by itself only: the side by side has the same ways in the same situations, with another query."""
-MODULES = {name: f"benchmarks.{name.replace('-', '_')}" for name in report.PARTS}
+ALONE = ("file-manager", report.PEERS)
+"""Run by themselves only: the side by side has the ways of the first, the second takes hours."""
+MODULES = {name: f"benchmarks.{name.replace('-', '_')}" for name in (*report.PARTS, report.PEERS)}
 
 
 def plan(parts: Sequence[str], *, quick: bool) -> list[list[str]]:
@@ -25,7 +25,7 @@ def plan(parts: Sequence[str], *, quick: bool) -> list[list[str]]:
     unknown = [part for part in parts if part not in MODULES]
     if unknown:
         raise SystemExit(f"no such part: {', '.join(unknown)}; choose from {', '.join(MODULES)}")
-    chosen = parts or [part for part in MODULES if part not in ALONE]
+    chosen = parts or [part for part in MODULES if part not in ALONE or (quick and part == report.PEERS)]
     return [["-m", MODULES[part], *(["--quick"] if quick else [])] for part in MODULES if part in chosen]
 
 

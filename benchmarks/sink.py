@@ -14,42 +14,16 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
-import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
-from pyspark.sql.datasource import DataSource, DataSourceStreamArrowWriter, WriterCommitMessage
 
+from benchmarks.empty_sink import EMPTY_FORMAT, EmptySink
 from benchmarks.frame import Argument, Part, Settings, Side, in_turns, tell
 from benchmarks.lab import batch_times, local_spark
 from benchmarks.report import run_and_show
 from tests.support.servers.hadoop import build_jar
 
 WARM_UP_BATCHES = 2
-EMPTY_FORMAT = "empty-arrow"
-
-
-class _EmptyWriter(DataSourceStreamArrowWriter):
-    def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
-        for _ in iterator:
-            pass
-        return WriterCommitMessage()
-
-    def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
-        pass
-
-    def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
-        pass
-
-
-class EmptySink(DataSource):
-    """Takes every row as Arrow and forgets it."""
-
-    @classmethod
-    def name(cls) -> str:
-        return EMPTY_FORMAT
-
-    def streamWriter(self, schema: object, overwrite: bool) -> DataSourceStreamArrowWriter:  # noqa: ARG002
-        return _EmptyWriter()
 
 
 @dataclass(frozen=True)

@@ -33,6 +33,7 @@ def checkpoint(
     retain: int = 20,
     queries: Callable[[str], bool] | None = None,
     stale: str = FAIL,
+    sink: str = FAIL,
     stop_when_fenced: bool = False,
     options: Mapping[str, str] | None = None,
     location_options: Mapping[str, str] | None = None,
@@ -49,6 +50,8 @@ def checkpoint(
         queries: Says by name which queries are meant; None means all.
         stale: What happens to a query whose location is behind its history, or has diverged from it:
             ``fail``, ``warn`` or ``restore``.
+        sink: What happens to a query whose output has batches already that it would write again: ``fail``,
+            ``rollback`` (of the output) or ``warn``.
         stop_when_fenced: Whether a query is stopped when another run has claimed its history.
         options: Options of the store, such as credentials; see ``docs/options.md``.
         location_options: Options of the checkpoint locations; by default those of the session and the
@@ -70,6 +73,7 @@ def checkpoint(
         retain=retain,
         queries=queries,
         stale=stale,
+        sink=sink,
         stop_when_fenced=stop_when_fenced,
         options=options,
         location_options=location_options,

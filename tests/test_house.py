@@ -24,7 +24,10 @@ ALLOWED_TWICE = {
 """Public names that a contract asks of several modules."""
 FOR_OTHERS = ("compat/", "testing/")
 """Packages whose names are for users, and need no user in the package."""
-CALLED_FROM_OUTSIDE = {"query_facts": "the jar names it in what it pickles for the driver"}
+CALLED_FROM_OUTSIDE = {
+    "query_facts": "the jar names it in what it pickles for the driver",
+    "inline_rows": "the same",
+}
 SPARK_NAMES = "spark_files/names.py"
 UPPER_HALF = {"epoch": 28, "capture": 16, "restore": 13, "verify": 8}
 """Files of the upper half that a walk enters. Only to be lowered."""

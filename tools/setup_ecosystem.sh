@@ -6,14 +6,14 @@ set -eu
 root=$(cd "$(dirname "$0")/.." && pwd)
 version=4.1.1
 home="$root/.tools/ecosystem"
-stamp="$home/.installed-$version-1"
+stamp="$home/.installed-$version-2"
 
 if [ -f "$stamp" ]; then
     exit 0
 fi
 "$root/.venv/bin/python" -m venv "$home/python"
 "$home/python/bin/python" -m pip install --quiet --disable-pip-version-check \
-    "pyspark==$version" "pyarrow>=17" "pandas>=2.2,<3" "confluent-kafka>=2.6" "deltalake>=1.2" "pytest>=8"
+    "pyspark==$version" "pyarrow>=17" "pandas>=2.2,<3" "confluent-kafka>=2.6" "deltalake>=1.2" "boto3>=1.36" "pytest>=8"
 "$home/python/bin/python" -m pip install --quiet --disable-pip-version-check --editable "$root"
 for part in spark broker hdfs; do
     "$root/tools/mvn.sh" --quiet --batch-mode --file "$root/tests/ecosystem/jars.xml" -P "$part" \

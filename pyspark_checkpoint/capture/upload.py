@@ -32,11 +32,11 @@ from pyspark_checkpoint.format.keys import CheckpointId, CheckpointPaths
 from pyspark_checkpoint.format.manifest import RequestCount
 from pyspark_checkpoint.format.pack import PackBounds
 from pyspark_checkpoint.history.artifact_reader import ArtifactReader, WantedArtifact
-from pyspark_checkpoint.history.parallel import run_bounded
 from pyspark_checkpoint.history.staging import StagedItem, put_artifact_file, stage
 from pyspark_checkpoint.spark_files.location import CheckpointLocation, FileGone, LocationSpec
 from pyspark_checkpoint.store.base import ObjectStore
 from pyspark_checkpoint.store.open import open_object_store, parse_store_settings
+from pyspark_checkpoint.store.parallel import run_bounded
 from pyspark_checkpoint.store.settings import BackendSettings, S3Settings
 from pyspark_checkpoint.store.url import parse_store_url
 

@@ -17,11 +17,11 @@ from pyspark_checkpoint.history.control import read_control
 from pyspark_checkpoint.history.deletion import delete_checkpoint
 from pyspark_checkpoint.history.head import find_head, locate_head
 from pyspark_checkpoint.history.lookup import find_checkpoint, iter_newest_first
-from pyspark_checkpoint.history.parallel import DEFAULT_CONCURRENCY, run_bounded
 from pyspark_checkpoint.history.publish import move_latest
 from pyspark_checkpoint.history.run import Run
 from pyspark_checkpoint.history.staging import NO_PARTITION, artifact_context, put_artifact
 from pyspark_checkpoint.store.base import ObjectStore
+from pyspark_checkpoint.store.parallel import DEFAULT_CONCURRENCY, run_bounded
 
 PartitionData = tuple[str, int, bool, bytes]
 """Operator, partition, whether it is a delta, and the bytes."""

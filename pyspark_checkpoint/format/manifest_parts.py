@@ -8,7 +8,7 @@ from __future__ import annotations
 import enum
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from typing import Any
 
 from pyspark_checkpoint.format.fields import (
@@ -89,15 +89,13 @@ class Lineage:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class TableRecord:
-    """The table that a sink keeps, as its manifest records it; ``table.info`` gives it its schema.
+class TableShape:
+    """How a table keeps rows. ``routed``: row r is in partition ``pmod(hash(keys), partitions)``.
 
-    ``schema_json`` is what Spark's ``StructType.json()`` gives. ``routed``: row r is in partition
-    ``pmod(hash(keys), partitions)``. ``replaces``: this epoch replaced all rows.
+    ``replaces``: this epoch replaced all rows.
     """
 
     operator: str
-    schema_json: str
     mode: TableMode
     keys: tuple[str, ...] = ()
     sequence_column: str | None = None
@@ -106,6 +104,20 @@ class TableRecord:
     partitions: int = 0
     vnodes: int = 0
     replaces: bool = False
+
+    def shape(self) -> dict[str, Any]:
+        """The fields of the shape alone, by name."""
+        return {each.name: getattr(self, each.name) for each in fields(TableShape)}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TableRecord(TableShape):
+    """The table that a sink keeps, as its manifest records it; ``table.info`` gives it its schema.
+
+    ``schema_json`` is what Spark's ``StructType.json()`` gives.
+    """
+
+    schema_json: str
     lineage: Lineage | None = None
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from typing import Protocol
 
 from pyspark_checkpoint.crypto.keyring import KEY_RING_HINT
 from pyspark_checkpoint.errors import (
@@ -21,10 +22,10 @@ from pyspark_checkpoint.format.envelope import sha256_hex
 from pyspark_checkpoint.format.manifest import SIDECAR_NAME, CheckpointManifest
 from pyspark_checkpoint.format.ranges import ReadRange, coalesce_ranges, cut_range
 from pyspark_checkpoint.history.manifest_reader import DAMAGE_HINT, missing_object
-from pyspark_checkpoint.history.parallel import DEFAULT_CONCURRENCY, iter_bounded
 from pyspark_checkpoint.history.settle import unfolded
 from pyspark_checkpoint.history.staging import NO_PARTITION, artifact_context
 from pyspark_checkpoint.store.base import CHUNK_BYTES, ObjectStore
+from pyspark_checkpoint.store.parallel import DEFAULT_CONCURRENCY, iter_bounded
 
 _Place = tuple[str | None, int, int, str]
 
@@ -36,6 +37,13 @@ class WantedArtifact:
     ref: ArtifactRef
     operator: str = ""
     partition: int = NO_PARTITION
+
+
+class KnownArtifacts(Protocol):
+    """Artifacts whose bytes are at hand."""
+
+    def find(self, ref: ArtifactRef) -> bytes | None:
+        """The bytes of an artifact as they were before they were encrypted; None if they must be read."""
 
 
 def wanted_artifacts(manifest: CheckpointManifest, operator: str, partition: int) -> list[WantedArtifact]:
@@ -60,8 +68,10 @@ class ArtifactReader:
         store_id: str = "",
         cipher: Cipher | None = None,
         max_concurrent_reads: int = DEFAULT_CONCURRENCY,
+        known: KnownArtifacts | None = None,
     ) -> None:
         self._store = store
+        self._known = known
         self._store_id = store_id
         self._cipher = cipher
         self._limit = max_concurrent_reads
@@ -72,8 +82,14 @@ class ArtifactReader:
 
     def read_many(self, wanted: Sequence[WantedArtifact]) -> list[bytes]:
         """All artifacts' bytes, in order, with as few requests as their places allow."""
-        stored = self._read_stored(want.ref for want in wanted)
-        return [self._open(want, stored[_place(want.ref)]) for want in wanted]
+        known = [None if self._known is None else self._known.find(want.ref) for want in wanted]
+        stored = self._read_stored(
+            want.ref for want, data in zip(wanted, known, strict=True) if data is None
+        )
+        return [
+            self._open(want, stored[_place(want.ref)]) if data is None else data
+            for want, data in zip(wanted, known, strict=True)
+        ]
 
     def has_bytes(self, want: WantedArtifact, data: bytes) -> bool:
         """Whether an artifact holds ``data``. Its digest tells; an encrypted one is read to know."""

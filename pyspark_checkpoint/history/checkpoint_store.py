@@ -30,7 +30,6 @@ from pyspark_checkpoint.history.control import ensure_control, find_control_or_n
 from pyspark_checkpoint.history.deletion import Removal, delete_checkpoint
 from pyspark_checkpoint.history.head import find_head, locate_head, lost_problem
 from pyspark_checkpoint.history.overview import Overview, read_overview
-from pyspark_checkpoint.history.parallel import DEFAULT_CONCURRENCY
 from pyspark_checkpoint.history.rollback import rollback
 from pyspark_checkpoint.history.run import HeadCheck, Run
 from pyspark_checkpoint.history.savepoint import (
@@ -52,6 +51,7 @@ from pyspark_checkpoint.history.store_cipher import StoreCipher, choose_cipher, 
 from pyspark_checkpoint.history.vnode_share import check_others, check_share, check_vnodes, select_share
 from pyspark_checkpoint.store.base import ObjectStore
 from pyspark_checkpoint.store.open import open_object_store, parse_store_settings
+from pyspark_checkpoint.store.parallel import DEFAULT_CONCURRENCY
 from pyspark_checkpoint.store.probe import require_conditional_writes
 
 _LOG = logging.getLogger(__name__)

@@ -57,6 +57,8 @@ class ControlState:
     control: Control
     version: Version
     data: bytes
+    made: bool = False
+    """Whether this call has made it: then nothing else was ever in the store."""
 
 
 def find_control(store: ObjectStore, *, store_id: str | None = None) -> ControlState | None:
@@ -129,9 +131,11 @@ def ensure_control(store: ObjectStore, clock: Clock, *, store_id: str | None = N
             return state
         if store_id is not None:
             raise lost_control(store)
-        data = encode_control(Control(store_id=clock.uuid7()))
+        made = Control(store_id=clock.uuid7())
+        data = encode_control(made)
         try:
-            store.put(CONTROL_KEY, data, if_absent=True, nonce=clock.nonce())
+            version = store.put(CONTROL_KEY, data, if_absent=True, nonce=clock.nonce())
+            return ControlState(made, version, data, made=True)
         except (AlreadyExists, OutcomeUnknown):
             # Whoever made it, there is one now or soon, and all of them are equally new.
             clock.sleep(_FIRST_DELAY_SECONDS)

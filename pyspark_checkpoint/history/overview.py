@@ -27,8 +27,8 @@ from pyspark_checkpoint.history.control import savepoints
 from pyspark_checkpoint.history.head import HeadLocation, locate_head, lost_problem
 from pyspark_checkpoint.history.lookup import is_visible, visible_numbers, was_removed_since
 from pyspark_checkpoint.history.manifest_reader import DAMAGE_HINT, find_record
-from pyspark_checkpoint.history.parallel import DEFAULT_CONCURRENCY, iter_bounded
 from pyspark_checkpoint.store.base import ObjectStore
+from pyspark_checkpoint.store.parallel import DEFAULT_CONCURRENCY, iter_bounded
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,11 +19,11 @@ from pyspark_checkpoint.format.records import SinkCommitStatus
 from pyspark_checkpoint.history.head import MAX_ROUNDS, HeadLocation, locate_head, lost_problem
 from pyspark_checkpoint.history.lookup import is_visible, visible_numbers, was_removed_since
 from pyspark_checkpoint.history.manifest_reader import find_record, load_manifest_bytes
-from pyspark_checkpoint.history.parallel import DEFAULT_CONCURRENCY
 from pyspark_checkpoint.history.sink_status import usable_statuses
 from pyspark_checkpoint.history.verify import Finding, finding_of, verify_checkpoint
 from pyspark_checkpoint.history.vnode_share import missing_vnodes
 from pyspark_checkpoint.store.base import ObjectStore
+from pyspark_checkpoint.store.parallel import DEFAULT_CONCURRENCY
 
 _LOG = logging.getLogger(__name__)
 Selector = Callable[[CheckpointManifest], CheckpointManifest]

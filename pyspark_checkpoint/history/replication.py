@@ -83,10 +83,10 @@ from pyspark_checkpoint.history.manifest_reader import (
     find_record,
     load_manifest_bytes,
 )
-from pyspark_checkpoint.history.parallel import DEFAULT_CONCURRENCY, iter_bounded
 from pyspark_checkpoint.history.publish import move_latest
 from pyspark_checkpoint.history.settle import walk_lists
 from pyspark_checkpoint.store.base import ObjectStore
+from pyspark_checkpoint.store.parallel import DEFAULT_CONCURRENCY, iter_bounded
 
 _MAX_ROUNDS = 5
 _SOURCE_HINT = "the source is damaged: run ckpt verify on it"

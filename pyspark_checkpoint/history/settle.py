@@ -37,9 +37,9 @@ from pyspark_checkpoint.format.settled import (
     read_list_bytes,
 )
 from pyspark_checkpoint.history.manifest_reader import DAMAGE_HINT, missing_object
-from pyspark_checkpoint.history.parallel import DEFAULT_CONCURRENCY, iter_bounded
 from pyspark_checkpoint.history.staging import put_artifact
 from pyspark_checkpoint.store.base import ObjectStore
+from pyspark_checkpoint.store.parallel import DEFAULT_CONCURRENCY, iter_bounded
 from pyspark_checkpoint.table.compaction import tail_start
 
 _NOTHING: frozenset[str] = frozenset()

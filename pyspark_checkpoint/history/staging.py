@@ -22,8 +22,8 @@ from pyspark_checkpoint.format.keys import CheckpointId, CheckpointPaths
 from pyspark_checkpoint.format.manifest import SIDECAR_NAME, CheckpointManifest, RequestCount
 from pyspark_checkpoint.format.pack import DEFAULT_BOUNDS, PackBounds, Part, build_pack, plan_packs
 from pyspark_checkpoint.history.manifest_reader import create_object
-from pyspark_checkpoint.history.parallel import DEFAULT_CONCURRENCY, run_bounded
 from pyspark_checkpoint.store.base import Body, ObjectStore
+from pyspark_checkpoint.store.parallel import DEFAULT_CONCURRENCY, run_bounded
 
 _PUT_ATTEMPTS = 10
 NO_PARTITION = -1

@@ -54,11 +54,11 @@ from pyspark_checkpoint.history.manifest_reader import (
     find_record,
     load_manifest_bytes,
 )
-from pyspark_checkpoint.history.parallel import DEFAULT_CONCURRENCY, iter_bounded
 from pyspark_checkpoint.history.settle import read_list
 from pyspark_checkpoint.history.store_cipher import check_wrapped_key
 from pyspark_checkpoint.spark_files.consistency import check_fit
 from pyspark_checkpoint.store.base import ObjectStore
+from pyspark_checkpoint.store.parallel import DEFAULT_CONCURRENCY, iter_bounded
 from pyspark_checkpoint.store.probe import PROBE_PREFIX
 
 # --- what can be seen without bytes: pure -----------------------------------------------------------

@@ -11,11 +11,11 @@ from urllib.parse import unquote
 
 from pyspark_checkpoint.errors import NotFound
 from pyspark_checkpoint.history.checkpoint_store import CheckpointStore
-from pyspark_checkpoint.history.parallel import DEFAULT_CONCURRENCY, iter_bounded
 from pyspark_checkpoint.inputs.offset_reader import InputState
 from pyspark_checkpoint.outputs.delta_log import DeltaLog
 from pyspark_checkpoint.outputs.iceberg_table import IcebergOutput
 from pyspark_checkpoint.store.base import ObjectStore
+from pyspark_checkpoint.store.parallel import DEFAULT_CONCURRENCY, iter_bounded
 
 MAX_FILES = 1_000
 """So many data files are looked for, those that are read next first."""

@@ -37,8 +37,10 @@ from pyspark_checkpoint.listener.worker import (
     QueryWorker,
     WorkerSettings,
 )
+from pyspark_checkpoint.outputs.ask import OutputQuestion
 from pyspark_checkpoint.registry.queries import QueryRoot, plain_options, register, root_url
 from pyspark_checkpoint.spark.hadoop_store import location_spec
+from pyspark_checkpoint.spark.iceberg_catalog import session_tables
 from pyspark_checkpoint.spark.jobs import ExecutorUploader, HadoopUploader
 from pyspark_checkpoint.spark.jvm import (
     check_classic,
@@ -88,6 +90,7 @@ class QueryListener(StreamingQueryListener):
         retain: int = 20,
         queries: Callable[[str], bool] | None = None,
         stale: str = FAIL,
+        sink: str = FAIL,
         stop_when_fenced: bool = False,
         options: Mapping[str, str] | None = None,
         location_options: Mapping[str, str] | None = None,
@@ -108,6 +111,8 @@ class QueryListener(StreamingQueryListener):
             queries: Says by name which queries are meant; None means all.
             stale: What happens to a query whose location is behind its history, or has diverged from it:
                 ``fail``, ``warn`` or ``restore``.
+            sink: What happens to a query whose output has batches already that it would write again:
+                ``fail``, ``rollback`` (of the output) or ``warn``.
             stop_when_fenced: Whether a query is stopped when another run has claimed its history.
             options: Options of the store, such as credentials, and ``encryptionKeyFile``.
             location_options: Options of the checkpoint locations; by default those of the session and the
@@ -134,6 +139,13 @@ class QueryListener(StreamingQueryListener):
             )
         self._spark = spark
         self._url = url.rstrip("/")
+        self._outputs = OutputQuestion(
+            self._url,
+            sink,
+            options=options,
+            tables=session_tables(spark),
+            opener=lambda place: self._location(place).open().store,
+        )
         self._timing = WorkerSettings(interval_seconds, poll_seconds, holds_batches)
         self._retain = retain
         self._queries = queries
@@ -279,6 +291,7 @@ class QueryListener(StreamingQueryListener):
             options=self._options,
             clock=self._clock,
             restorer=self.restorer,
+            outputs=self._outputs,
             hold=self._hold,
         )
         if not guard.allow(lambda: self._history(facts)):

@@ -1,4 +1,7 @@
-"""Stops a query that starts from a stale or diverged location before its first batch.
+"""Stops a query before its first batch that starts from a stale or diverged location, or behind its output.
+
+The output is asked which batches it has: somebody may have copied an old location by hand, or killed a
+driver where Spark alone never starts again. By ``sink`` it is refused, rolled back or said to be ahead.
 
 A store that does not answer stops no query. It is asked once more before the first capture, with what the
 location had when the query started.
@@ -11,22 +14,30 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from typing import Protocol
 
 from pyspark.sql import SparkSession
 
 from pyspark_checkpoint.capture.location_status import RESTORE, WARN, LocationStatus
 from pyspark_checkpoint.capture.manifest_builder import QueryFacts
-from pyspark_checkpoint.capture.sink_description import sink_store_url
+from pyspark_checkpoint.capture.sink_description import describe_sink, sink_store_url
 from pyspark_checkpoint.clock import Clock
-from pyspark_checkpoint.errors import CheckpointError, Diverged, FormatError, StoreError
+from pyspark_checkpoint.errors import CheckpointError, Diverged, FormatError, InUse, StoreError
 from pyspark_checkpoint.format.manifest import CheckpointManifest
+from pyspark_checkpoint.format.manifest_parts import SinkRecord
 from pyspark_checkpoint.history.checkpoint_store import CheckpointStore
 from pyspark_checkpoint.listener.sink_watcher import find_table_checkpoint
+from pyspark_checkpoint.outputs.ask import OutputQuestion, can_be_asked
+from pyspark_checkpoint.outputs.decide import FAIL, ROLLBACK, Resumption
 from pyspark_checkpoint.spark.jvm import stop_query, stop_starting_query
 from pyspark_checkpoint.spark_files.location import CheckpointLocation, LocationSpec
 
 _LOG = logging.getLogger(__name__)
+_NOT_EMPTY = (
+    "{}. It has a new checkpoint location: give it a new target too, go on from its old location, or set "
+    "sink=warn"
+)
 
 
 class QueryHold(Protocol):
@@ -74,6 +85,7 @@ class Restorer(Protocol):
         spec: LocationSpec,
         options: Mapping[str, str] | None,
         *,
+        sink: str,
         may_replace: Callable[[], bool],
         clock: Clock,
     ) -> Replacement:
@@ -94,9 +106,12 @@ class StartupGuard:
         options: Mapping[str, str],
         clock: Clock,
         restorer: Restorer,
+        outputs: OutputQuestion,
         hold: QueryHold | None = None,
     ) -> None:
         """``url`` is the query's own store. ``hold`` says whether the query waits for us.
+
+        ``outputs``: how the query's output is asked.
 
         Without one it does: Spark waits for the callback of a listener, however long that takes.
         """
@@ -108,6 +123,7 @@ class StartupGuard:
         self._options = options
         self._clock = clock
         self._restorer = restorer
+        self._outputs = outputs
         self._hold = hold
         self._status: LocationStatus | None = None
         self._is_settled = False
@@ -133,10 +149,10 @@ class StartupGuard:
             return True
         self._is_settled = True
         if problem is None:
-            return True
+            return self._allow_output(opened)
         if self._stale == WARN:
             _LOG.warning("query %s: %s", self._facts.query.id, problem)
-            return True
+            return self._allow_output(opened)
         if self._stale == RESTORE:
             return self._replace(problem)
         return self._stop(f"{problem}. Run ckpt restore, or set stale=restore or stale=warn")
@@ -188,6 +204,56 @@ class StartupGuard:
         stop_query(self._spark, self._facts.query.id)
         raise Diverged(problem, hint="run ckpt restore, or set stale=warn")
 
+    def _allow_output(self, location: CheckpointLocation) -> bool:
+        """Whether the query may run with the output that it has; the output is rolled back where it may be.
+
+        One that gives no answer is said and stops no query: stock Spark would start it too.
+        """
+        facts, outputs = self._facts, self._outputs
+        sink = describe_sink(facts.sink, facts.query.id, None, facts.iceberg_location)
+        if not can_be_asked(sink):
+            return True
+        try:
+            listing = location.listing()
+            resumption = Resumption.of_location(listing, facts.query.id)
+            asking = replace(outputs, choice=FAIL) if outputs.choice == ROLLBACK else outputs
+            for note in asking.plan([sink], resumption).notes:
+                _LOG.warning("query %s: %s", facts.query.id, note)
+        except Diverged as ahead:
+            if outputs.choice == ROLLBACK and listing.offsets:
+                return self._roll_back(sink, resumption)
+            return self._stop(str(ahead) if listing.offsets else _NOT_EMPTY.format(ahead.message))
+        except CheckpointError as error:
+            _LOG.warning("query %s: its output cannot be asked: %s", facts.query.id, error)
+        return True
+
+    def _roll_back(self, sink: SinkRecord, resumption: Resumption) -> bool:
+        """Roll the output back while the query waits for this callback and has read nothing."""
+        run_id = self._facts.run_id
+
+        def check() -> None:
+            if self._hold is not None and not self._hold.replaces(run_id):
+                raise InUse("the query has not waited for it", hint="start it again")
+
+        try:
+            if self._hold is not None and not self._hold.restores(run_id):
+                return self._stop("its output is ahead, and it began before that was known: start it again")
+            done = self._outputs.roll_back([sink], resumption, check)
+        except CheckpointError as error:
+            return self._stop(f"its output is ahead, and could not be rolled back: {error}")
+        except Exception as error:  # noqa: BLE001 - whatever it was: its rows would be dropped
+            return self._stop(f"its output is ahead, and could not be rolled back: {type(error).__name__}")
+        for plan in done:
+            _LOG.warning(
+                "query %s: the %s output %s was rolled back to batch %d, where the query goes on: %s",
+                self._facts.query.id,
+                plan.kind.value,
+                plan.target,
+                plan.batch_id,
+                ", ".join(plan.dropped) or "nothing of it was visible",
+            )
+        return True
+
     def _has_state_in_table(self) -> bool:
         """Whether the sink itself refuses a batch that its table is ahead of."""
         table = sink_store_url(self._facts.sink)
@@ -206,6 +272,7 @@ class StartupGuard:
                 self._url,
                 self._location,
                 self._options,
+                sink=self._outputs.choice,
                 may_replace=lambda: self._hold is None or self._hold.replaces(run_id),
                 clock=self._clock,
             )

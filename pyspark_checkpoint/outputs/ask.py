@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Protocol, runtime_checkable
 
 from pyspark_checkpoint.errors import (
     CheckpointError,
@@ -37,6 +38,10 @@ from pyspark_checkpoint.outputs.iceberg_table import FindTable, IcebergOutput
 from pyspark_checkpoint.outputs.output import Output, OutputPosition, RollBackPlan
 from pyspark_checkpoint.outputs.pyiceberg_table import find_pyiceberg_table
 from pyspark_checkpoint.registry.queries import check_named_table, plain_options
+from pyspark_checkpoint.spark_files.location import LocationSpec
+from pyspark_checkpoint.spark_files.requirements import FORMAT
+from pyspark_checkpoint.spark_files.state_artifacts import STATE_KIND
+from pyspark_checkpoint.store.base import ObjectStore
 from pyspark_checkpoint.store.open import open_object_store
 
 _OUTPUTS: Mapping[str, type[FileSinkOutput | DeltaOutput | IcebergOutput]] = {
@@ -77,6 +82,7 @@ class OutputQuestion:
         options: Options of the output's store.
         drop_others: Whether commits that others made to an output since may go too.
         tables: How a table of a catalog is found by its name.
+        opener: Opens the store of an output whose place Spark itself has said, and no record.
     """
 
     typed_url: str
@@ -85,6 +91,7 @@ class OutputQuestion:
     options: Mapping[str, str] | None = field(default=None, repr=False)
     drop_others: bool = False
     tables: FindTable = field(default=find_pyiceberg_table, repr=False)
+    opener: Callable[[str], ObjectStore] | None = field(default=None, repr=False)
 
     def __post_init__(self) -> None:
         if self.choice not in OUTPUT_CHOICES:
@@ -142,7 +149,9 @@ class OutputQuestion:
                 yield None, None, "" if sink.kind in _SILENT else _replay_note(sink, resumption, twice)
                 continue
             try:
-                output = open_output(sink, self.typed_url, self.place, self.options, self.tables)
+                output = open_output(
+                    sink, self.typed_url, self.place, self.options, self.tables, opener=self.opener
+                )
                 if output is None:
                     raise Unsupported(f"nobody has said where {sink.target} is", hint=_WHERE_HINT)
                 position = output.position(resumption.query_id)
@@ -201,6 +210,8 @@ class OutputQuestion:
         batch_id, newest = resumption.done_batch, position.batch_id
         first = batch_id + 1
         lost = f"batch {first}" if first == newest else f"batches {first} to {newest}"
+        is_trap = resumption.is_planned and newest == first and resumption.state_format != 1
+        trap = "; every start would end with 'CheckpointInfo length: 0'" if is_trap else ""
         after = f"after batch {batch_id}" if batch_id >= 0 else "from its first batch"
         if resumption.is_clone:
             return Diverged(
@@ -211,7 +222,7 @@ class OutputQuestion:
             )
         return Diverged(
             f"the {output} has batch {newest} of this query, and the query would go on {after}: the output "
-            f"would drop {lost} by number, whatever rows are in it",
+            f"would drop {lost} by number, whatever rows are in it{trap}",
             hint="roll the output back with it (sink=rollback, --sink rollback, spark.ckpt.sink=rollback), "
             f"restore a checkpoint of batch {newest}, or write to another target",
         )
@@ -228,6 +239,8 @@ def open_output(
     place: str | None,
     options: Mapping[str, str] | None,
     tables: FindTable = find_pyiceberg_table,
+    *,
+    opener: Callable[[str], ObjectStore] | None = None,
 ) -> Output | None:
     """The output of a sink, for which there is an adapter; None if nobody has said where it is.
 
@@ -251,8 +264,46 @@ def open_output(
         place = sink.location or sink.target
         if not place or sink.kind == "table":
             return None
-        check_named_table(place, typed_url, options)
-    return _OUTPUTS[sink.kind](place, open_object_store(place, plain_options(options)))
+        if opener is None and LocationSpec(place).is_foreign:
+            raise Unsupported(
+                f"a record names the output {place}, on a file system of Hadoop",
+                hint="if it is yours, give it as sink_location (--sink-location), with a session of Spark",
+            )
+        if opener is None:
+            check_named_table(place, typed_url, options)
+    elif opener is None and LocationSpec(place).is_foreign:
+        opener = _hadoop_opener(tables, place)
+    store = open_object_store(place, plain_options(options)) if opener is None else opener(place)
+    return _OUTPUTS[sink.kind](place, store)
+
+
+@runtime_checkable
+class OpensStores(Protocol):
+    """What finds tables by a session of Spark, which reaches every file system of Hadoop besides."""
+
+    def open_store(self, url: str) -> ObjectStore:
+        """The files at a place that only Hadoop reaches."""
+
+
+def _hadoop_opener(tables: object, place: str) -> Callable[[str], ObjectStore]:
+    if isinstance(tables, OpensStores):
+        return tables.open_store
+    raise Unsupported(
+        f"the output {place} is on a file system that is reached through Spark alone",
+        hint="give a session (spark=), or a conf with which the command starts one (--conf)",
+    )
+
+
+def resumption_after(manifest: CheckpointManifest, done_batch: int) -> Resumption:
+    """Where a query goes on after a batch, from a checkpoint that may know what is planned. Pure."""
+    planned = manifest.planned
+    return Resumption(
+        manifest.query.id,
+        done_batch,
+        is_planned=planned is not None and planned.batch_id == done_batch + 1,
+        is_stateful=any(entry.kind == STATE_KIND for entry in manifest.operators.values()),
+        state_format=1 if manifest.query.conf.get(FORMAT, "1") == "1" else 2,
+    )
 
 
 def replayed_offsets(done: CheckpointManifest, newest: CheckpointManifest | None) -> str:

@@ -13,6 +13,7 @@ import enum
 from dataclasses import dataclass
 
 from pyspark_checkpoint.outputs.output import OutputPosition
+from pyspark_checkpoint.spark_files.listing import CheckpointListing, has_format_2
 
 FAIL, ROLLBACK, WARN = OUTPUT_CHOICES = ("fail", "rollback", "warn")
 """What happens if an output has batches that the query would write again."""
@@ -53,6 +54,22 @@ class Resumption:
     state_format: int = 1
     goes_back: bool = False
     is_clone: bool = False
+
+    @staticmethod
+    def of_location(listing: CheckpointListing, query_id: str) -> Resumption:
+        """Where a query goes on from a checkpoint location that it has run in."""
+        newest = listing.newest_committed
+        done = -1 if newest is None else newest
+        versions = [{file.version for file in files} for files in listing.state.values()]
+        kept = [found for found in versions if done < 0 or max(found, default=0) > done]
+        return Resumption(
+            query_id,
+            done,
+            is_planned=done + 1 in listing.offsets,
+            is_stateful=bool(listing.state),
+            has_next_state=bool(kept) and all(done + 2 in found for found in kept),
+            state_format=2 if has_format_2(listing.facts) else 1,
+        )
 
     def repeats(self, batch_id: int, *, runs_skipped_batches: bool) -> bool:
         """Whether an output that has ``batch_id`` may drop it without a loss: it is the same batch."""

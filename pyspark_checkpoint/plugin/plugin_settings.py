@@ -81,8 +81,8 @@ SETTINGS = (
         "startTimeoutSeconds",
         "start_timeout_seconds",
         "30",
-        "how long the start of a query waits for the look at its history; with stale=restore it is "
-        "restoreTimeoutSeconds",
+        "how long the start of a query waits for the look at its history; with stale=restore and "
+        "sink=rollback it is restoreTimeoutSeconds",
     ),
     Setting(
         "stopTimeoutSeconds",

@@ -135,6 +135,7 @@ class SideCar:
                     retain=settings.retain,
                     queries=settings.wants,
                     stale=settings.stale,
+                    sink=settings.sink,
                     stop_when_fenced=settings.stop_when_fenced,
                     options=settings.options,
                     poll_seconds=settings.poll_seconds,

@@ -28,7 +28,7 @@ from pyspark_checkpoint.history.checkpoint_store import CheckpointStore
 from pyspark_checkpoint.history.head import Head
 from pyspark_checkpoint.history.lookup import LATEST, choose_number
 from pyspark_checkpoint.history.savepoint import Savepoint
-from pyspark_checkpoint.outputs.ask import OutputQuestion, replayed_offsets
+from pyspark_checkpoint.outputs.ask import OutputQuestion, replayed_offsets, resumption_after
 from pyspark_checkpoint.outputs.ckpt_sink import LinkedSink
 from pyspark_checkpoint.outputs.decide import FAIL, ROLLBACK, Resumption
 from pyspark_checkpoint.outputs.iceberg_table import FindTable
@@ -41,9 +41,7 @@ from pyspark_checkpoint.restorer.lock import find_interrupted
 from pyspark_checkpoint.restorer.plan import RestorePlan, parse_point, plan_restore
 from pyspark_checkpoint.restorer.repartition import SparkSide, needs_repartition, repartition_point
 from pyspark_checkpoint.spark_files.location import CheckpointLocation, LocationSpec
-from pyspark_checkpoint.spark_files.requirements import FORMAT
 from pyspark_checkpoint.spark_files.restore_points import RestorePoint
-from pyspark_checkpoint.spark_files.state_artifacts import STATE_KIND
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -358,12 +356,9 @@ class PreparedRestore:
         files = plan_restore(
             manifest, query_id=query_id, point=point, commit=commit, with_planned=partitions is None
         )
-        resumption = Resumption(
-            manifest.query.id,
-            files.done_batch,
+        resumption = replace(
+            resumption_after(manifest, files.done_batch),
             is_planned=files.planned_batch is not None,
-            is_stateful=any(entry.kind == STATE_KIND for entry in manifest.operators.values()),
-            state_format=1 if manifest.query.conf.get(FORMAT, "1") == "1" else 2,
             goes_back=not request.is_latest,
             is_clone=request.clone,
         )

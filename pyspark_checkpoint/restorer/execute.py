@@ -16,7 +16,6 @@ from itertools import groupby
 from pyspark_checkpoint.format.manifest import CheckpointManifest
 from pyspark_checkpoint.history.artifact_reader import ArtifactReader, WantedArtifact, stream_stored
 from pyspark_checkpoint.history.checkpoint_store import CheckpointStore
-from pyspark_checkpoint.history.parallel import iter_bounded
 from pyspark_checkpoint.outputs.idempotent import begin_lineage
 from pyspark_checkpoint.outputs.output import OutputKind, RollBackPlan
 from pyspark_checkpoint.restorer.file_writer import LocationWriter, location_writer
@@ -38,6 +37,7 @@ from pyspark_checkpoint.spark_files.names import LINEAGE
 from pyspark_checkpoint.spark_files.restore_points import RestorePoint
 from pyspark_checkpoint.spark_files.state_artifacts import state_owners
 from pyspark_checkpoint.store.base import CHUNK_BYTES, ObjectStore
+from pyspark_checkpoint.store.parallel import iter_bounded
 from pyspark_checkpoint.store.url import parse_store_url
 
 CONCURRENCY = 8

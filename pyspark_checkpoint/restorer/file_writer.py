@@ -16,11 +16,11 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 
 from pyspark_checkpoint.clock import SYSTEM_CLOCK
-from pyspark_checkpoint.history.parallel import run_bounded
 from pyspark_checkpoint.spark_files.location import CheckpointLocation
 from pyspark_checkpoint.store.base import check_key
 from pyspark_checkpoint.store.local.local_errors import Translated
 from pyspark_checkpoint.store.local.local_files import sync, sync_directory
+from pyspark_checkpoint.store.parallel import run_bounded
 from pyspark_checkpoint.store.url import parse_store_url
 
 _SYNCS = 4

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 
-from pyspark_checkpoint.errors import NoCheckpoint
+from pyspark_checkpoint.errors import NoCheckpoint, RefusedError
 from pyspark_checkpoint.format.manifest import CheckpointManifest
+from pyspark_checkpoint.outputs.ask import OutputQuestion, resumption_after
+from pyspark_checkpoint.outputs.decide import FAIL, OutputVerdict, Resumption, decide
 from pyspark_checkpoint.outputs.output import Output
 from pyspark_checkpoint.restorer.plan import RESTORE_MARKER
 from pyspark_checkpoint.spark_files.listing import CheckpointListing, pinned_conf
@@ -85,18 +87,48 @@ def preflight(
 def _check_outputs(
     location: CheckpointLocation, listing: CheckpointListing, outputs: Sequence[Output]
 ) -> Iterator[PreflightFinding]:
-    """Whether Spark can run the batch that it planned last, where an output has it already."""
+    """Whether Spark can go on with outputs that have batches already that are not committed."""
     for output in outputs:
-        newest = output.position(decode_query_id(location.read(METADATA))).batch_id
-        runs = output.runs_skipped_batches
+        resumption = Resumption.of_location(listing, decode_query_id(location.read(METADATA)))
+        position, runs = output.position(resumption.query_id), output.runs_skipped_batches
+        newest = position.batch_id
         if (batch_id := find_skipped_batch(listing, newest, runs_skipped_batches=runs)) is not None:
             yield PreflightFinding(
                 Severity.FAILURE,
                 "output",
                 f"the {output} has batch {batch_id}, which is not committed: with state of format version "
                 "2 every start ends with 'CheckpointInfo length: 0'",
-                f"roll the output back to batch {batch_id - 1}: then Spark runs the batch again",
+                f"roll the output back to batch {batch_id - 1} (spark.ckpt.sink=rollback): then Spark runs "
+                "the batch again",
             )
+            continue
+        verdict = decide(resumption, position, runs_skipped_batches=runs, choice=FAIL)
+        if verdict is OutputVerdict.UNKNOWN:
+            text = f"the {output} no longer says which batches it has of this query"
+            yield PreflightFinding(Severity.WARNING, "output", text)
+        elif verdict is not OutputVerdict.GO_ON:
+            yield PreflightFinding(
+                Severity.FAILURE,
+                "output",
+                f"the {output} has batch {newest}, the location goes on after {resumption.done_batch}: it "
+                "would drop what the query writes by number",
+                "roll the output back with it (ckpt rewind, or spark.ckpt.sink=rollback), or take a newer "
+                "location or another target",
+            )
+
+
+def check_manifest_outputs(
+    manifest: CheckpointManifest, question: OutputQuestion
+) -> tuple[PreflightFinding, ...]:
+    """Whether a query can go on from a checkpoint, as far as the outputs that it names say."""
+    if manifest.batch_id is None:
+        return ()
+    resumption = resumption_after(manifest, manifest.batch_id)
+    try:
+        notes = question.plan(manifest.sinks, resumption).notes
+    except RefusedError as error:
+        return (PreflightFinding(Severity.FAILURE, "output", error.message, error.hint or ""),)
+    return tuple(PreflightFinding(Severity.NOTE, "output", note) for note in notes)
 
 
 def recorded_in_location(location: CheckpointLocation, listing: CheckpointListing) -> Recorded:

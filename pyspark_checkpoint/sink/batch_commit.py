@@ -40,6 +40,7 @@ from pyspark_checkpoint.sink.table_options import WriteOptions
 from pyspark_checkpoint.sink.worker_cache import (
     CACHE,
     OpenTable,
+    PlannedHead,
     catch_up,
     open_for_writing,
     open_location,
@@ -110,7 +111,7 @@ def _plan_on(
         refs = chain(chain.from_iterable(plan.chains.values()), held)
         keys = {ref.data_key_id for ref in refs if ref.data_key_id}
         plan = replace(plan, cipher=opened.cipher.task_cipher(sorted(keys)))
-    return plan if plan.state is None else replace(plan, state=plan.state.packed())
+    return plan
 
 
 def _find_claimant(
@@ -127,8 +128,10 @@ def _find_claimant(
     if check_owner(head, options, streaming=streaming):
         return None
     query = replace(query_info(facts, batch=False), conf=head.manifest.query.conf)
-    run = open_run(options, opened, facts, query)
-    run.refresh()
+    known = CACHE.runs.find((*store_key(options.shared), facts.run_id))
+    run = open_run(options, opened, facts, query, head)
+    if known is not None:
+        run.refresh()
     return run
 
 
@@ -150,8 +153,9 @@ def commit_batch(
     # 2. The run, on the head that the batch was planned on.
     opened = open_for_writing(options.shared, store_id=batch.plan.store_id)
     query = query_info(batch.facts, batch=batch.plan.table.batch)
-    run = open_run(options, opened, batch.facts, query)
-    catch_up(run, batch.plan.checkpoint_id - 1, batch.plan.parent_sha256)
+    planned = PlannedHead(batch.plan.checkpoint_id - 1, batch.plan.parent_sha256)
+    run = open_run(options, opened, batch.facts, query, planned)
+    catch_up(run, planned)
 
     # 3. Whether this batch may follow on that head.
     _refuse_other_owner(run, query.id, options)

@@ -152,7 +152,9 @@ def _partitions(batch: Batch, manifest: CheckpointManifest | None) -> tuple[Part
         if part.ref is not None:
             chain = (*chain, part.ref)
         chains[part.task.partition] = chain
-    return tuple(PartitionSnapshotEntry(number, chains[number]) for number in sorted(chains))
+    # Tasks that only sent their rows to another one's artifact are no partitions of a table without keys.
+    named = (number for number in sorted(chains) if chains[number] or batch.plan.table.routed)
+    return tuple(PartitionSnapshotEntry(number, chains[number]) for number in named)
 
 
 def keep_bounds(partitions: tuple[PartitionSnapshotEntry, ...]) -> tuple[PartitionSnapshotEntry, ...]:

@@ -68,6 +68,10 @@ class SinkPlan:
             return self
         return replace(self, table=replace(self.table, first_epoch=0), follows=False, owner="")
 
+    def packed(self) -> SinkPlan:
+        """The plan as it travels to the tasks."""
+        return self if self.state is None else replace(self, state=self.state.packed())
+
     def returned(self) -> SinkPlan:
         """The plan as a task sends it back: without what the driver knows better by then."""
         state = None if self.state is None else replace(self.state, held={}, shares={})

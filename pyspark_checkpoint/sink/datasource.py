@@ -22,7 +22,8 @@ from pyspark_checkpoint.sink.change_reader import CHANGE_TYPE_COLUMN, EPOCH_COLU
 from pyspark_checkpoint.sink.query import FACT_PREFIX
 from pyspark_checkpoint.sink.table_options import parse_read_options, parse_write_options
 from pyspark_checkpoint.sink.table_reader import FilteringTableReader, TableReader, read_table
-from pyspark_checkpoint.sink.worker_cache import open_to_plan
+from pyspark_checkpoint.sink.worker_cache import look_at_head
+from pyspark_checkpoint.sink.worker_tuning import settle_worker
 from pyspark_checkpoint.sink.writers import BatchWriter, StreamWriter
 from pyspark_checkpoint.table.schema import TableSchema
 
@@ -63,9 +64,9 @@ class CheckpointSinkSource(DataSource):
         options = parse_write_options(self.options)
         if runs_as(_COMMIT_WORKER):
             return StreamWriter(options, None)
-        return StreamWriter(
-            options, plan_batch(options, _table_schema(schema), streaming=True, overwrite=overwrite)
-        )
+        plan = plan_batch(options, _table_schema(schema), streaming=True, overwrite=overwrite)
+        settle_worker()
+        return StreamWriter(options, plan)
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceArrowWriter:
         """Plan a batch job's epoch."""
@@ -91,14 +92,13 @@ class CheckpointSinkSource(DataSource):
     def _layout(self) -> StructType:
         """What the jar asks before it plans: the answer is the metadata of a column."""
         options = parse_write_options(self.options)
-        opened, head = open_to_plan(options.shared, begun=options.facts.begun)
         plan = plan_sink(
-            head,
+            look_at_head(options.shared),
             options,
             TableSchema.from_json(json.loads(self.options[f"{FACT_PREFIX}schema"])),
             streaming=bool(options.facts.query_id),
             overwrite=options.facts.output_mode == "complete",
-            store_id=opened.store_id,
+            store_id="",
         )
         metadata = {"partitions": plan.table.partitions, "vnodes": plan.table.vnodes}
         return StructType([StructField("layout", StringType(), True, metadata)])

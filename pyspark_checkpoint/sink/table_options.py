@@ -20,6 +20,9 @@ from pyspark_checkpoint.table.compaction import DEFAULT_MAX_DELTAS
 
 DEFAULT_OPERATOR = "table"
 DEFAULT_RETAIN = 20
+DEFAULT_INLINE_TASK_BYTES = 1024 * 1024
+DEFAULT_INLINE_BATCH_BYTES = 64 * 1024 * 1024
+MOST_INLINE_BYTES = 512 * 1024 * 1024
 STATE_MODES = ("auto", "off", "on")
 
 _SHARED = ("path", "operator", "encryptionKeyFile")
@@ -35,6 +38,8 @@ _WRITE = (
     "codec",
     "codecLevel",
     "takeOver",
+    "inlineTaskBytes",
+    "inlineBatchBytes",
 )
 _READ = ("checkpointId", "epoch", "savepoint", "timestampAsOf", "vnodes", "changes", "startingEpoch")
 _SPARK = ("checkpointLocation", "queryName", "maxFilesPerTrigger")
@@ -67,6 +72,10 @@ class WriteOptions:
     take_over: bool = False
     state: str = "auto"
     """Whether Spark's own state is committed with the rows."""
+    inline_task_bytes: int = DEFAULT_INLINE_TASK_BYTES
+    """Rows of a task up to here are written by the driver; 0: every task writes its own."""
+    inline_batch_bytes: int = DEFAULT_INLINE_BATCH_BYTES
+    """What all tasks of a batch may send to the driver."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,6 +111,8 @@ def parse_write_options(options: Mapping[str, str]) -> WriteOptions:
         compression=Compression(codec, level) if level else Compression(codec),
         take_over=_flag(values, "takeOver"),
         state=_choice(values, "state", STATE_MODES, "auto"),
+        inline_task_bytes=_bytes(values, "inlineTaskBytes", DEFAULT_INLINE_TASK_BYTES),
+        inline_batch_bytes=_bytes(values, "inlineBatchBytes", DEFAULT_INLINE_BATCH_BYTES),
     )
 
 
@@ -196,6 +207,14 @@ def _number(values: Mapping[str, str], name: str, minimum: int) -> int | None:
     if not text.strip().removeprefix("-").isdecimal() or int(text) < minimum:
         raise _wrong_value(name, text, f"a whole number of at least {minimum}")
     return int(text)
+
+
+def _bytes(values: Mapping[str, str], name: str, default: int) -> int:
+    """A bound of what travels in messages of Spark, which have less than 2 GB."""
+    found = _number(values, name, 0)
+    if found is not None and found > MOST_INLINE_BYTES:
+        raise _wrong_value(name, values[name], f"at most {MOST_INLINE_BYTES}")
+    return default if found is None else found
 
 
 def _choice(values: Mapping[str, str], name: str, choices: Sequence[str], default: str) -> str:

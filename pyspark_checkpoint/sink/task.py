@@ -1,14 +1,15 @@
 """One task of a batch: its rows become one artifact, its chain is compacted when due, all in one PUT.
 
 Spark pickles what a task returns, and what the jar adds to it, and unpickles both for the commit:
-``StagedPartition`` and ``DriverFacts`` are all that travels from ``write`` to ``commit``.
+``StagedPartition``, ``InlineRows`` and ``DriverFacts`` are all that travels from ``write`` to ``commit``,
+and the plan, if tasks without Python sent their rows: then ``inline_tasks`` runs this code on the driver.
 """
 
 from __future__ import annotations
 
 import io
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
 
 import orjson
 import pyarrow as pa
@@ -22,7 +23,7 @@ from pyspark_checkpoint.format.keys import CheckpointId
 from pyspark_checkpoint.format.manifest import RequestCount
 from pyspark_checkpoint.format.manifest_parts import TableMode
 from pyspark_checkpoint.format.pack import PackBounds
-from pyspark_checkpoint.history.artifact_reader import ArtifactReader
+from pyspark_checkpoint.history.artifact_reader import ArtifactReader, KnownArtifacts, WantedArtifact
 from pyspark_checkpoint.history.staging import Staged, StagedItem, stage
 from pyspark_checkpoint.sink.batch_plan import SinkPlan
 from pyspark_checkpoint.sink.chain import Chain, ChainReader, plan_chain_compaction
@@ -43,7 +44,7 @@ from pyspark_checkpoint.table.codec import (
     encode_snapshot,
     recorded_size,
 )
-from pyspark_checkpoint.table.compaction import level_name
+from pyspark_checkpoint.table.compaction import CompactionPlan, level_name
 from pyspark_checkpoint.table.conform import conform
 from pyspark_checkpoint.table.merge import delta_schema, mark_deletes, one_row_per_key
 from pyspark_checkpoint.table.murmur3 import spark_hash
@@ -82,6 +83,19 @@ class StagedPartition(WriterCommitMessage):
 
 
 @dataclass(frozen=True)
+class InlineRows(WriterCommitMessage):
+    """The rows of a task that ran no Python: a stream of Arrow batches, empty if there are none."""
+
+    partition: int
+    data: bytes
+
+
+def inline_rows(partition: str, data: bytes) -> InlineRows:
+    """Read the message of a task without Python; Spark unpickles a call of this."""
+    return InlineRows(int(partition), data)
+
+
+@dataclass(frozen=True)
 class DriverFacts(WriterCommitMessage):
     """What only the JVM's driver knows."""
 
@@ -103,8 +117,22 @@ class _Rewrite:
     item: StagedItem
 
 
+@dataclass(frozen=True, slots=True)
+class EncodedTask:
+    """What a task has to make durable of the table."""
+
+    rows: StagedItem | None
+    rewrite: _Rewrite | None
+
+    @property
+    def items(self) -> list[StagedItem]:
+        """The new rows, then what takes the place of a part of the chain; whichever there is."""
+        rewritten = None if self.rewrite is None else self.rewrite.item
+        return [item for item in (self.rows, rewritten) if item is not None]
+
+
 class SinkTask:
-    """One attempt of one task."""
+    """One attempt of one task; ``known`` are artifacts that need not be read."""
 
     def __init__(
         self,
@@ -113,7 +141,10 @@ class SinkTask:
         store: ObjectStore,
         compression: Compression,
         clock: Clock = SYSTEM_CLOCK,
+        *,
+        known: KnownArtifacts | None = None,
     ) -> None:
+        self._known = known
         self._plan = plan.of_query(task.query_id)
         self._table = self._plan.table
         self._task = task
@@ -128,23 +159,39 @@ class SinkTask:
 
         The rows go first: when they are read to their end, Spark has written the state of this batch.
         """
-        rows = self._encode(batches)
-        rewrite = self._rewrite()
+        encoded = self.encode(batches)
         state = self._collect_state()
-        rewritten = None if rewrite is None else rewrite.item
-        items = [item for item in (rows, rewritten) if item is not None]
-        staged = self._stage([*items, *state.items])
-        refs = staged.refs[: len(items)]
+        staged = stage_items(self._plan, self._store, [*encoded.items, *state.items], self._clock)
+        count = len(encoded.items)
+        return replace(
+            self.message(encoded, staged.refs[:count]),
+            requests=add_requests([state.requests, staged.requests]),
+            plan=self._plan.returned() if self._task.partition == 0 else None,
+            state=state.all_covered(staged.refs[count:]),
+        )
+
+    def encode(self, batches: Iterator[pa.RecordBatch]) -> EncodedTask:
+        """The rows as bytes, checked, and the rewritten part of the chain if it is due."""
+        return EncodedTask(self._encode(batches), self._rewrite())
+
+    def message(self, encoded: EncodedTask, refs: Sequence[ArtifactRef]) -> StagedPartition:
+        """What the commit is told once the items of ``encoded`` are durable at ``refs``."""
+        rewrite = encoded.rewrite
         return StagedPartition(
             task=self._task,
             epoch=self._epoch,
             parent_sha256=self._plan.parent_sha256,
-            ref=None if rows is None else refs[0],
+            ref=None if encoded.rows is None else refs[0],
             rewritten=None if rewrite is None else Rewritten(rewrite.first, rewrite.end, refs[-1]),
-            requests=add_requests([state.requests, staged.requests]),
-            plan=self._plan.returned() if self._task.partition == 0 else None,
-            state=state.all_covered(staged.refs[len(items) :]),
+            requests=RequestCount(),
+            plan=None,
         )
+
+    def wanted(self) -> list[WantedArtifact]:
+        """What ``encode`` will read to compact."""
+        chain, compaction = self._compaction()
+        refs = () if compaction is None else chain.refs[compaction.first : compaction.end]
+        return [WantedArtifact(ref, self._table.operator, chain.partition) for ref in refs]
 
     # --- rows ----------------------------------------------------------------------------------------
 
@@ -208,17 +255,14 @@ class SinkTask:
 
     def _rewrite(self) -> _Rewrite | None:
         """What takes the place of a part of the chain: by compaction, or because of a repartition."""
-        plan, partition = self._plan, self._task.partition
-        if plan.replaces:
-            return None
-        artifacts = ArtifactReader(self._store, store_id=plan.store_id, cipher=plan.cipher)
+        plan = self._plan
+        artifacts = ArtifactReader(
+            self._store, store_id=plan.store_id, cipher=plan.cipher, known=self._known
+        )
         reader = ChainReader(artifacts, self._table)
-        if plan.old_partitions is not None:
+        if plan.old_partitions is not None and not plan.replaces:
             return self._repartition(reader, plan.old_partitions)
-        if self._task.attempt:
-            return None  # the first attempt may have died of it; compaction can wait
-        chain = Chain(partition, plan.chains.get(partition, ())).before(self._epoch)
-        compaction = plan_chain_compaction(chain, self._table, self._epoch, plan.max_deltas)
+        chain, compaction = self._compaction()
         if compaction is None:
             return None
         rows = reader.merged(chain, compaction)
@@ -229,6 +273,15 @@ class SinkTask:
         name = level_name(compaction.level or 0)
         item = self._item_of(rows, data, newest, is_delta=is_delta, name=name)
         return _Rewrite(compaction.first, compaction.end, item)
+
+    def _compaction(self) -> tuple[Chain, CompactionPlan | None]:
+        """The chain of this partition, and what of it is to be rewritten now."""
+        plan, partition = self._plan, self._task.partition
+        chain = Chain(partition, plan.chains.get(partition, ())).before(self._epoch)
+        # A first attempt may have died of its compaction, which can wait.
+        if plan.replaces or plan.old_partitions is not None or self._task.attempt:
+            return chain, None
+        return chain, plan_chain_compaction(chain, self._table, self._epoch, plan.max_deltas)
 
     def _repartition(self, reader: ChainReader, old_partitions: int) -> _Rewrite:
         chains = [Chain(number, refs).before(self._epoch) for number, refs in self._plan.chains.items()]
@@ -275,15 +328,17 @@ class SinkTask:
         share = plan.state.share_of(self._task.partition)
         return collect_state(share, self._task, target, self._epoch - self._task.batch_id)
 
-    def _stage(self, items: list[StagedItem]) -> Staged:
-        if not items:
-            return Staged()
-        return stage(
-            self._store,
-            CheckpointId(self._plan.checkpoint_id, self._clock.uuid7()),
-            items,
-            store_id=self._plan.store_id,
-            cipher=self._plan.cipher,
-            bounds=_ONE_OBJECT,
-            clock=self._clock,
-        )
+
+def stage_items(plan: SinkPlan, store: ObjectStore, items: Sequence[StagedItem], clock: Clock) -> Staged:
+    """Make all items durable as one object of an attempt of its own."""
+    if not items:
+        return Staged()
+    return stage(
+        store,
+        CheckpointId(plan.checkpoint_id, clock.uuid7()),
+        items,
+        store_id=plan.store_id,
+        cipher=plan.cipher,
+        bounds=_ONE_OBJECT,
+        clock=clock,
+    )

@@ -15,9 +15,11 @@ from pyspark_checkpoint.capture.upload_plan import KnownFile
 from pyspark_checkpoint.clock import SYSTEM_CLOCK
 from pyspark_checkpoint.crypto.keyring import find_key_ring, load_key_ring
 from pyspark_checkpoint.errors import FormatError
+from pyspark_checkpoint.format.artifact import ArtifactRef
 from pyspark_checkpoint.format.envelope import Mac
 from pyspark_checkpoint.format.manifest import CheckpointManifest, QueryInfo
-from pyspark_checkpoint.history.control import ensure_control, find_control_or_new
+from pyspark_checkpoint.format.records import Control
+from pyspark_checkpoint.history.control import ControlState, ensure_control, find_control_or_new
 from pyspark_checkpoint.history.head import Head, find_head
 from pyspark_checkpoint.history.live_set import SummaryCache
 from pyspark_checkpoint.history.manifest_reader import find_manifest
@@ -34,6 +36,7 @@ from pyspark_checkpoint.store.probe import require_conditional_writes
 _T = TypeVar("_T")
 _MAX_CACHED = 64
 _MAX_CLIMB = 8
+_RECENT_BYTES = 64 * 1024 * 1024
 _Key = tuple[object, ...]
 
 
@@ -82,6 +85,10 @@ class OpenTable:
     store_id: str
     cipher: StoreCipher | None
     mac: Mac | None
+    control: Control
+    """As it was when the store was opened."""
+    is_new: bool = False
+    """Whether opening it made its control record."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,6 +110,34 @@ class LastCommit:
     """Spark's small files, by path."""
 
 
+class RecentArtifacts:
+    """The newest small artifacts of a table, which compaction reads again soon."""
+
+    def __init__(self) -> None:
+        self._bytes: dict[_Key, bytes] = {}
+        self._total = 0
+
+    def find(self, ref: ArtifactRef) -> bytes | None:
+        """The bytes of an artifact, None if they are not remembered."""
+        return self._bytes.get((ref.path, ref.offset, ref.sha256))
+
+    def put(self, ref: ArtifactRef, data: bytes) -> None:
+        """Remember an artifact; the oldest ones go if there are too many."""
+        key = (ref.path, ref.offset, ref.sha256)
+        self._total += len(data) - len(self._bytes.pop(key, b""))
+        self._bytes[key] = data
+        while self._total > _RECENT_BYTES:
+            self._total -= len(self._bytes.pop(next(iter(self._bytes))))
+
+
+@dataclass(frozen=True, slots=True)
+class PlannedHead:
+    """The head that a batch was planned on; number 0 for a store without any."""
+
+    number: int
+    sha256: str
+
+
 class WorkerCache:
     """Everything that a Python worker remembers from one batch to the next. ``CACHE`` is the only one."""
 
@@ -117,8 +152,12 @@ class WorkerCache:
         self.locations: ProcessCache[OpenLocation] = ProcessCache()
         self.readable: ProcessCache[bool] = ProcessCache()
         """The checkpoint locations that could be read."""
+        self.recent: ProcessCache[RecentArtifacts] = ProcessCache()
+        """What the driver has written or read for tasks without Python, by table."""
         self.last_commits: ProcessCache[LastCommit] = ProcessCache()
         """By run and checkpoint location."""
+        self.settled: ProcessCache[bool] = ProcessCache()
+        """Whether the libraries of this process are frozen."""
         self.warnings: ProcessCache[bool] = ProcessCache()
         """What was logged already, because it is true for every batch."""
 
@@ -144,16 +183,16 @@ def open_store(shared: SharedOptions) -> ObjectStore:
 def open_for_writing(shared: SharedOptions, *, store_id: str = "") -> OpenTable:
     """The store, made if it is new, and known to keep two drivers apart.
 
-    ``store_id`` is what another process has found there. If this one remembers another id, the store was
-    deleted and created again, and is opened anew.
+    ``store_id`` is what another process has found there, which has probed the store then. If this one
+    remembers another id, the store was deleted and created again, and is opened anew.
     """
 
     def opened() -> OpenTable:
         store = open_store(shared)
         settings = parse_store_settings(shared.path, shared.store_options)
-        require_conditional_writes(store, settings.allow_unsafe_store)
-        control = ensure_control(store, SYSTEM_CLOCK).control
-        return _opened(shared, store, control.store_id, writing=True)
+        if not store_id:
+            require_conditional_writes(store, settings.allow_unsafe_store)
+        return _opened(shared, store, ensure_control(store, SYSTEM_CLOCK), writing=True)
 
     known = CACHE.tables.find(store_key(shared))
     if known is not None and store_id not in ("", known.store_id):
@@ -172,14 +211,21 @@ def open_for_reading(shared: SharedOptions) -> OpenTable | None:
     state = find_control_or_new(store)
     if state is None:
         return None
-    return _opened(shared, store, state.control.store_id, writing=False)
+    return _opened(shared, store, state, writing=False)
 
 
-def _opened(shared: SharedOptions, store: ObjectStore, store_id: str, *, writing: bool) -> OpenTable:
-    ring = load_key_ring(shared.key_file) if shared.key_file else None
+def look_at_head(shared: SharedOptions) -> Head | None:
+    """The head, for a question before the first batch. Writes nothing, and probes nothing."""
+    opened = open_for_reading(shared)
+    return None if opened is None else find_head(opened.store, mac=opened.mac, store_id=opened.store_id)
+
+
+def _opened(shared: SharedOptions, store: ObjectStore, state: ControlState, *, writing: bool) -> OpenTable:
+    ring, store_id = load_key_ring(shared.key_file) if shared.key_file else None, state.control.store_id
     cipher = choose_cipher(store, store_id, ring, SYSTEM_CLOCK, writing=writing)
     keyless = cipher is None and find_key_ring() is None
-    return OpenTable(store, store_id, cipher, None if keyless else read_with(cipher))
+    mac = None if keyless else read_with(cipher)
+    return OpenTable(store, store_id, cipher, mac, state.control, state.made)
 
 
 IsLast = Callable[[CheckpointManifest], bool]
@@ -196,6 +242,9 @@ def open_to_plan(
     """
     remembered = CACHE.tables.find(store_key(shared)) is not None
     opened = open_for_writing(shared)
+    if opened.is_new and not remembered:
+        CACHE.heads.put(store_key(shared), None)
+        return opened, None
     try:
         return opened, _find_planning_head(shared, opened, is_last)
     except FormatError:
@@ -236,8 +285,13 @@ def _find_planning_head(shared: SharedOptions, opened: OpenTable, is_last: IsLas
     return head
 
 
-def open_run(options: WriteOptions, opened: OpenTable, facts: WriterFacts, query: QueryInfo) -> Run:
-    """The run in this process; one that was taken over is fenced."""
+def open_run(
+    options: WriteOptions, opened: OpenTable, facts: WriterFacts, query: QueryInfo, on: Head | PlannedHead
+) -> Run:
+    """The run in this process, to claim a head or to commit on that of a plan.
+
+    One that was taken over is fenced.
+    """
 
     def new_run() -> Run:
         run = Run(
@@ -248,23 +302,45 @@ def open_run(options: WriteOptions, opened: OpenTable, facts: WriterFacts, query
             claimed=facts.begun,
             adopt_query=options.take_over,
         )
-        run.refresh()
+        if not _resume(run, opened, facts, on):
+            run.refresh()
         return run
 
     return CACHE.runs.get((*store_key(options.shared), facts.run_id), new_run)
 
 
-def catch_up(run: Run, number: int, sha256: str) -> None:
+def _resume(run: Run, opened: OpenTable, facts: WriterFacts, on: Head | PlannedHead) -> bool:
+    """Begin on a head that was found and checked a moment ago, here or where the batch was planned.
+
+    To commit only if there is none yet, or it is this run's own: who else has the table must be found
+    out, as a claim does by itself. What has changed since is noticed when the next number is created.
+    """
+    if isinstance(on, Head):
+        if not facts.begun:
+            run.resume(on.control, on.data, on.number)
+        return not facts.begun
+    if on.number == 0 and not facts.begun:
+        run.resume(opened.control, None)
+        return True
+    found = find_manifest(opened.store, on.number, mac=opened.mac) if on.number else None
+    if found is None or found.sha256 != on.sha256 or found.manifest.run_id != run.run_id:
+        return False
+    run.resume(opened.control, found.data, on.number)
+    return True
+
+
+def catch_up(run: Run, planned: PlannedHead) -> None:
     """Bring a run to the head that a batch was planned on, with one request where one will do.
 
     Spark may have committed the batches in between in another process; if another run did, this one is
     fenced. A head that is out of date after all is noticed when the next number is created.
     """
-    if run.head is not None and run.head.number == number:
+    number = planned.number
+    if number == (0 if run.head is None else run.head.number):
         return
     if run.head is not None and number > run.head.number:
         found = find_manifest(run.store, number, mac=run.mac)
-        if found is not None and found.sha256 == sha256 and found.manifest.run_id == run.run_id:
+        if found is not None and found.sha256 == planned.sha256 and found.manifest.run_id == run.run_id:
             run.resume(run.head.control, found.data, number)
             return
     run.refresh()

@@ -16,10 +16,13 @@ from pyspark_checkpoint.clock import SYSTEM_CLOCK
 from pyspark_checkpoint.errors import Unsupported
 from pyspark_checkpoint.sink.batch_commit import commit_batch
 from pyspark_checkpoint.sink.batch_plan import SinkPlan
+from pyspark_checkpoint.sink.inline_plan import plan_inline
+from pyspark_checkpoint.sink.inline_tasks import run_inline
 from pyspark_checkpoint.sink.query import TaskFacts, task_facts
 from pyspark_checkpoint.sink.table_options import WriteOptions
 from pyspark_checkpoint.sink.task import SinkTask, StagedPartition
 from pyspark_checkpoint.sink.worker_cache import open_store
+from pyspark_checkpoint.sink.worker_tuning import settle_worker
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -27,16 +30,19 @@ if TYPE_CHECKING:
 _REPORT = "this Spark calls data sources in an unknown way; please report its version"
 
 
-class StreamWriter(DataSourceStreamArrowWriter):
+class StreamWriter(DataSourceStreamArrowWriter, WriterCommitMessage):
     """Writes the batches of a stream.
 
     Spark makes one in the process that plans a batch, sends it to the tasks, and makes another one in
-    the process that commits; only the first has a plan.
+    the process that commits; only the first has a plan. Where tasks run without Python, the jar sends the
+    first one to the commit, as one more message.
     """
 
     def __init__(self, options: WriteOptions, plan: SinkPlan | None) -> None:
+        # First of all: the jar finds it in the pickle of this, before anything that a user has written.
+        self._inline = "" if plan is None else plan_inline(plan, options).mark()
         self._options = options
-        self._plan = plan
+        self._plan = None if plan is None else plan.packed()
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
         """Make the rows of one partition durable; always reads them to the end."""
@@ -44,7 +50,10 @@ class StreamWriter(DataSourceStreamArrowWriter):
 
     def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: ARG002
         """Publish the batch: one manifest, and the table has all of it."""
-        commit_batch(self._options, messages)
+        plan = next((m._plan for m in messages if isinstance(m, StreamWriter)), None)
+        of_tasks = [m for m in messages if not isinstance(m, StreamWriter)]
+        commit_batch(self._options, run_inline(self._options, plan, of_tasks))
+        settle_worker()
 
     def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
         """Do nothing: what was staged is not in the table, and another attempt may be under way."""
@@ -55,7 +64,7 @@ class BatchWriter(DataSourceArrowWriter):
 
     def __init__(self, options: WriteOptions, plan: SinkPlan, run_id: str) -> None:
         self._options = options
-        self._plan = plan
+        self._plan = plan.packed()
         self._run_id = run_id
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
@@ -76,7 +85,9 @@ def _write(
     if plan is None:
         raise Unsupported("a task was started without the plan of its batch", hint=_REPORT)
     store = open_store(options.shared)
-    return SinkTask(plan, current_task(), store, options.compression, SYSTEM_CLOCK).run(iterator)
+    staged = SinkTask(plan, current_task(), store, options.compression, SYSTEM_CLOCK).run(iterator)
+    settle_worker()
+    return staged
 
 
 def current_task() -> TaskFacts:

@@ -1,11 +1,10 @@
-"""What the three clouds share: one request and its failures, clients of a process, threads of one call."""
+"""What the three clouds share: one request and its failures, clients of a process."""
 
 from __future__ import annotations
 
 import os
 import re
-from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Generic, TypeVar
 
@@ -21,23 +20,6 @@ from pyspark_checkpoint.errors import (
     TooLarge,
     Unavailable,
 )
-
-
-def run_all(tasks: Sequence[Callable[[], None]], max_concurrency: int) -> None:
-    """Run every task and wait. The first failure, in their order, is raised; the rest is not begun."""
-    if len(tasks) <= 1:
-        for task in tasks:
-            task()
-        return
-    with ThreadPoolExecutor(max_concurrency) as pool:
-        running = [pool.submit(task) for task in tasks]
-        try:
-            for done in running:
-                done.result()
-        except BaseException:
-            pool.shutdown(wait=False, cancel_futures=True)
-            raise
-
 
 T = TypeVar("T")
 

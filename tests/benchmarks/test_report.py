@@ -14,11 +14,14 @@ from benchmarks.by_hand import first_cause
 from benchmarks.frame import Cell, Runs, Side, load_runs
 from benchmarks.report import (
     PARTS,
+    PEERS,
+    PEERS_PAGE,
     RESULTS_PAGE,
     aim_table,
     cost_cells,
     cost_table,
     render,
+    render_peers,
     requests_if_all_captured,
     side_tables,
 )
@@ -43,7 +46,7 @@ def test_without_any_run_every_aim_and_every_part_is_said_to_be_not_run() -> Non
     assert {found.verdict for found in judge(Runs())} == {NOT_RUN}
     page = render(Runs())
     assert page.count("| not run |") == len(judge(Runs())) + len(PARTS)
-    assert MET not in page.split() and MISSED not in page.split()
+    assert f"| {MET} |" not in page and f"| {MISSED} |" not in page
 
 
 def test_an_aim_is_met_or_missed_by_the_ratio_of_one_run() -> None:
@@ -52,7 +55,7 @@ def test_an_aim_is_met_or_missed_by_the_ratio_of_one_run() -> None:
     aim = "batch p50, stock over (c) our manager"
     assert verdicts(met)[aim] == MET and verdicts(missed)[aim] == MISSED
     assert verdicts(met)["batch p50, tuned over (c) our manager"] == NOT_RUN
-    assert "## Why aims were missed" in render(missed) and "## Why aims were missed" not in render(met)
+    assert "- batch p50, stock over (c)" in render(missed) and "- batch p50, stock" not in render(met)
 
 
 def test_sides_of_two_runs_are_never_compared() -> None:
@@ -287,7 +290,7 @@ def test_costs_are_of_one_situation_of_one_run() -> None:
 
 
 def test_every_part_has_a_module() -> None:
-    assert set(PARTS) == set(MODULES)
+    assert {*PARTS, PEERS} == set(MODULES)
     root = Path(report.__file__).parent
     assert all((root / f"{module.rpartition('.')[2]}.py").exists() for module in MODULES.values())
 
@@ -299,6 +302,7 @@ def test_a_plan_keeps_the_order_and_refuses_what_it_does_not_know() -> None:
     ]
     everything = plan([], quick=False)
     assert len(everything) == len(PARTS) - 1, "the file manager's ways are in the side by side"
+    assert [*plan([], quick=True)[-1]] == ["-m", "benchmarks.peers", "--quick"]
     assert plan(["file-manager"], quick=False) == [["-m", "benchmarks.file_manager"]]
     with pytest.raises(SystemExit, match="restores"):
         plan(["restores"], quick=False)
@@ -306,4 +310,18 @@ def test_a_plan_keeps_the_order_and_refuses_what_it_does_not_know() -> None:
 
 def test_the_page_in_the_repository_is_what_the_saved_rows_say() -> None:
     """No figure was typed, and none is older than the rows."""
-    assert RESULTS_PAGE.read_text() == render(load_runs())
+    runs = load_runs()
+    assert RESULTS_PAGE.read_text() == render(runs)
+    assert PEERS_PAGE.read_text() == render_peers(runs)
+
+
+def test_the_page_of_peers_says_where_the_sink_loses_and_why() -> None:
+    """Its aims are on that page alone."""
+    where = "append, 10,000 rows, 64 partitions"
+    sides = [Side(where, "ckpt-sink", (10.0,), counts={"requests": 8}), Side(where, "iceberg", (4.0,))]
+    runs = Runs((run("peers", *sides, label="append-10000-64"),))
+    page = render_peers(runs)
+    assert f"| {where}, ms | 10; 8 requests | 4 (0.40x) |" in page
+    assert f"- batch p50, ckpt-sink over iceberg, {where}: 2.50x, not 0.5x; every task" in page
+    assert "| requests a batch | append, 10,000 rows, 64 partitions | at most 8 | 8 | met |" in page
+    assert where not in render(runs)

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import subprocess
+import tempfile
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -15,7 +17,7 @@ from tests.support.servers.hadoop import build_jar
 ROOT = Path(__file__).resolve().parents[2]
 HOME = ROOT / ".tools" / "ecosystem"
 PYTHON = HOME / "python" / "bin" / "python"
-RUN_SECONDS = 300
+RUN_SECONDS = 600
 
 
 def set_up() -> None:
@@ -26,6 +28,79 @@ def set_up() -> None:
 def spark_jars() -> list[Path]:
     """The connectors."""
     return sorted((HOME / "spark-jars").glob("*.jar"))
+
+
+def environment() -> dict[str, str]:
+    """What a driver and its tasks run in: this checkout, with that Python."""
+    ours = {"PYTHONPATH": str(ROOT), "PYSPARK_PYTHON": str(PYTHON), "PYSPARK_DRIVER_PYTHON": str(PYTHON)}
+    return {**os.environ, **ours}
+
+
+def run_driver(module: str, wanted: Mapping[str, Any]) -> list[str]:
+    """Run a driver of these tests on Spark 4.1.1 and return the lines that it prints."""
+    done = subprocess.run(
+        _command(module, wanted),
+        cwd=ROOT,
+        env=environment(),
+        capture_output=True,
+        text=True,
+        timeout=RUN_SECONDS,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr[-6000:]
+    return done.stdout.strip().splitlines()
+
+
+def kill_driver(module: str, wanted: Mapping[str, Any], until: str) -> list[str]:
+    """Run a driver until it prints ``until``, kill it then, and return what it printed before."""
+    with tempfile.TemporaryFile("w+") as errors:
+        driver = subprocess.Popen(
+            _command(module, wanted),
+            cwd=ROOT,
+            env=environment(),
+            stdout=subprocess.PIPE,
+            stderr=errors,
+            text=True,
+            start_new_session=True,  # the JVM is in its group: both are killed at once
+        )
+        lines = list[str]()
+        try:
+            assert driver.stdout is not None
+            for line in driver.stdout:
+                if line.strip() == until:
+                    return lines
+                lines.append(line)
+            errors.seek(0)
+            raise AssertionError(f"the driver ended by itself: {lines} {errors.read()[-6000:]}")
+        finally:
+            os.killpg(driver.pid, signal.SIGKILL)
+            driver.communicate()
+
+
+def read_tables(directory: Path, *names: str) -> dict[str, list[list[Any]]]:
+    """The rows of tables in the catalogs of a directory, as Spark reads them."""
+    lines = run_driver("tests.ecosystem.app", {"directory": str(directory), "read": names})
+    found: dict[str, list[list[Any]]] = json.loads(lines[-1])
+    return found
+
+
+def freezing_classes() -> str:
+    """A directory with the file manager that stops at a file, compiled against Spark 4.1.1."""
+    made = HOME / "classes"
+    made.mkdir(exist_ok=True)
+    [spark] = (HOME / "python" / "lib").glob("python*/site-packages/pyspark/jars")
+    source = Path(__file__).with_name("FreezingFileManager.java")
+    subprocess.run(
+        ["javac", "-nowarn", "-proc:none", "-cp", f"{spark}/*", "-d", str(made), str(source)],
+        check=True,
+        timeout=RUN_SECONDS,
+    )
+    return str(made)
+
+
+def _command(module: str, wanted: Mapping[str, Any]) -> list[str]:
+    jars = [str(path) for path in (*spark_jars(), build_jar())]
+    return [str(PYTHON), "-m", module, json.dumps({"jars": jars, "conf": {}, **wanted})]
 
 
 @dataclass(frozen=True)
@@ -65,19 +140,7 @@ class Pipeline:
             "output": self.output,
             "conf": dict(self.conf),
             "stateful": self.is_stateful,
-            "jars": [str(path) for path in (*spark_jars(), build_jar())],
             **more,
         }
-        environment = {**os.environ, "PYTHONPATH": str(ROOT)}
-        done = subprocess.run(
-            [str(PYTHON), "-m", "tests.ecosystem.app", json.dumps(wanted)],
-            cwd=ROOT,
-            env=environment,
-            capture_output=True,
-            text=True,
-            timeout=RUN_SECONDS,
-            check=False,
-        )
-        assert done.returncode == 0, done.stderr[-6000:]
-        answer: dict[str, Any] = json.loads(done.stdout.strip().splitlines()[-1])
+        answer: dict[str, Any] = json.loads(run_driver("tests.ecosystem.app", wanted)[-1])
         return answer

@@ -16,9 +16,9 @@ from pyspark_checkpoint.format.manifest import (
 )
 from pyspark_checkpoint.format.pack import PackBounds
 from pyspark_checkpoint.history.artifact_reader import ArtifactReader, WantedArtifact, stream_stored
-from pyspark_checkpoint.history.parallel import run_bounded
 from pyspark_checkpoint.history.staging import Staged, StagedItem, stage
 from pyspark_checkpoint.history.store_cipher import StoreCipher
+from pyspark_checkpoint.store.parallel import run_bounded
 from pyspark_checkpoint.testing.faulty_store import FaultKind, fault_on
 from tests.support.history_kit import History
 

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+import sys
 from collections.abc import Callable
 from pathlib import Path
+from random import Random
 from typing import Any
 
 import pyarrow as pa
@@ -14,10 +16,13 @@ from deltalake import CommitProperties, DeltaTable, Field, QueryBuilder, Schema,
 from deltalake import write_deltalake as write
 from deltalake.schema import PrimitiveType
 
+from pyspark_checkpoint import restore
 from pyspark_checkpoint.errors import (
     CheckpointError,
     Diverged,
     FormatError,
+    MissingExtra,
+    RefusedError,
     StaleAttempt,
     Unsupported,
 )
@@ -27,6 +32,7 @@ from pyspark_checkpoint.outputs.output import RollBackPlan
 from pyspark_checkpoint.store.memory import MemoryStore
 from pyspark_checkpoint.store.open import open_object_store
 from pyspark_checkpoint.testing.manual_clock import ManualClock
+from tests.support.made_location import MadeLocation, capture
 
 OURS, OTHERS = "6c1b0d9e-3b52-4c7a-9f0e-0a5d0c6f1e11", "another-query"
 Table = Callable[..., "MadeTable"]
@@ -74,9 +80,10 @@ class MadeTable:
         text = (self.path / "_delta_log" / f"{self.version:020d}.json").read_text()
         return [json.loads(line) for line in text.splitlines()]
 
-    def rows(self) -> list[int]:
+    def rows(self, version: int | None = None) -> list[int]:
         """What is in it, as delta-rs reads it."""
-        query = QueryBuilder().register("t", self.delta).execute("select n from t order by n")
+        table = DeltaTable(str(self.path), version=version)
+        query = QueryBuilder().register("t", table).execute("select n from t order by n")
         return [row["n"] for row in pa.table(query.read_all()).to_pylist()]
 
     @property
@@ -179,6 +186,41 @@ def test_a_version_below_a_checkpoint_of_the_log_is_found_there(flat: MadeTable)
     assert len(added) == 4
     assert all(json.loads(add["stats"])["numRecords"] == 3 for add in added)
     assert {len(line["remove"]["partitionValues"]) for line in flat.last() if "remove" in line} == {0}
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_any_table_has_the_rows_of_the_version_that_the_plan_names(seed: int, tmp_path: Path) -> None:
+    """Whatever happened to it since: delta-rs reads that version before, and the newest one after."""
+    chance = Random(seed)
+    made = MadeTable(tmp_path / "t", partitioned=bool(seed % 2)).batch(0)
+    newest = 0
+    for _ in range(14):
+        match chance.choice(
+            ["batch", "batch", "batch", "compact", "checkpoint", "delete", "other", "back"]
+        ):
+            case "batch":
+                newest += chance.choice([1, 1, 2])
+                made.batch(newest)
+            case "compact":
+                made.delta.optimize.compact()
+            case "checkpoint":
+                made.delta.create_checkpoint()
+            case "delete":
+                made.delta.delete(f"n % {chance.randint(2, 30)} = 1")
+            case "other":
+                made.batch(chance.randint(0, 99), query_id=OTHERS, first_row=chance.randint(500, 900))
+            case "back" if newest:
+                newest = chance.randrange(newest)
+                plan = made.output.plan_roll_back(OURS, newest)
+                if plan is not None:
+                    before = made.rows(int(plan.to_version))
+                    made.output.roll_back(plan)
+                    assert made.rows() == before
+    if newest:
+        plan = made.plan(0)
+        before = made.rows(int(plan.to_version))
+        made.output.roll_back(plan)
+        assert made.rows() == before
 
 
 def test_what_others_commit_before_the_first_dropped_batch_stays(flat: MadeTable) -> None:
@@ -578,3 +620,29 @@ def test_another_schema_is_kept_by_name(tmp_path: Path) -> None:
     made = MadeTable(tmp_path / "t").batch(0, 1)
     assert made.go_back(-1).to_version == "0"
     assert made.rows() == []
+
+
+def test_a_restore_takes_its_delta_table_back(flat: MadeTable, tmp_path: Path, url: str) -> None:
+    """Refused without being told to; another writer's rows are named first."""
+    made = MadeLocation(tmp_path / "location", query_id=OURS).commit(0, 1, 2, 3)
+    capture(made, url, 0, 1, 2, 3, sink=f"DeltaSink[{flat.path}]")
+    with pytest.raises(Diverged, match="drop batches 2 to 3"):
+        restore(url, str(tmp_path / "fresh"), epoch=1)
+    assert flat.version == 3
+    restore(url, str(tmp_path / "fresh"), epoch=1, sink="rollback")
+    assert flat.rows() == of(0, 1)
+    assert flat.output.position(OURS).batch_id == 1
+    flat.batch(2).batch(77, query_id=OTHERS, first_row=900)
+    with pytest.raises(RefusedError, match="77 of application another-query"):
+        restore(url, str(tmp_path / "again"), epoch=0, sink="rollback")
+    assert flat.rows() == [*of(0, 1, 2), 900, 901, 902]
+
+
+def test_a_checkpoint_of_the_log_needs_pyarrow(flat: MadeTable, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A log without one needs nothing."""
+    monkeypatch.setitem(sys.modules, "pyarrow", None)
+    assert flat.output.position(OURS).batch_id == 3
+    flat.delta.create_checkpoint()
+    with pytest.raises(MissingExtra) as caught:
+        flat.output.position("nobody")
+    assert "pyspark-checkpoint[delta]" in str(caught.value.hint)

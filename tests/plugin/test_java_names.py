@@ -22,7 +22,8 @@ def test_every_python_module_that_java_names_is_there() -> None:
     members = dict(re.findall(r'(\w+) = "(\w+)"', text))
     for name in modules.values():
         importlib.import_module(package + name)
-    for module, member in (("DATA_SOURCE", "DATA_SOURCE_CLASS"), ("MESSAGES", "QUERY_FACTS")):
+    called = (("MESSAGES", "QUERY_FACTS"), ("MESSAGES", "INLINE_ROWS"))
+    for module, member in (("DATA_SOURCE", "DATA_SOURCE_CLASS"), *called):
         assert callable(getattr(importlib.import_module(package + modules[module]), members[member]))
     assert set(modules) == {"AUTO_RESTORE", "SIDE_PROCESS", "DATA_SOURCE", "MESSAGES"}
 

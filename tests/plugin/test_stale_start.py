@@ -13,6 +13,7 @@ from pyspark_checkpoint.clock import SYSTEM_CLOCK
 from pyspark_checkpoint.format.manifest import QueryInfo
 from pyspark_checkpoint.history.checkpoint_store import CheckpointStore
 from pyspark_checkpoint.listener import startup_guard
+from pyspark_checkpoint.outputs.ask import OutputQuestion
 from pyspark_checkpoint.restorer.replace_stale import LocationRestorer
 from pyspark_checkpoint.spark.jvm import SideDoor
 from pyspark_checkpoint.spark_files.location import LocationSpec
@@ -64,6 +65,7 @@ def test_the_driver_refuses_a_stale_query_before_anybody_tries_to_stop_it(
         options={},
         clock=SYSTEM_CLOCK,
         restorer=LocationRestorer(),
+        outputs=OutputQuestion(url),
         hold=door,
     )
     if outcome == "cannot be asked":

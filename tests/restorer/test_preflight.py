@@ -21,7 +21,11 @@ from pyspark_checkpoint.spark_files.requirements import (
     check_preflight,
 )
 from pyspark_checkpoint.store.open import open_object_store
-from tests.support.made_location import MadeLocation
+from tests.cli.conftest import ckpt
+from tests.cli.kit import Shell
+from tests.support.made_location import MadeLocation, capture
+
+__all__ = ["ckpt"]
 
 ROCKSDB = "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
 HDFS = "org.apache.spark.sql.execution.streaming.state.HDFSBackedStateStoreProvider"
@@ -91,7 +95,8 @@ def test_a_location_is_read_for_what_it_records(tmp_path: Path) -> None:
 
 def test_a_batch_that_spark_can_neither_run_nor_leave_out_is_a_failure(tmp_path: Path) -> None:
     """Its output has it, it is not committed, and the names of state files say format version 2."""
-    made = MadeLocation(tmp_path / "location").commit(0).plan(1)
+    made = MadeLocation(tmp_path / "location").commit(0, 1)
+    (made.path / "commits" / "1").unlink()
     log = tmp_path / "out" / "_spark_metadata"
     log.mkdir(parents=True)
     (log / "1").write_text("v1")
@@ -101,6 +106,34 @@ def test_a_batch_that_spark_can_neither_run_nor_leave_out_is_a_failure(tmp_path:
     (made.path / "state" / "0" / "0" / f"2_{uid}.changelog").write_bytes(b"")
     _, failure = preflight(str(made.path), outputs=[output])
     assert (failure.severity, "to batch 0" in failure.cure) == (Severity.FAILURE, True)
+
+
+def test_an_output_that_is_ahead_of_its_location_is_a_failure(ckpt: Shell, tmp_path: Path) -> None:
+    """Somebody copied an old location by hand; from Python and as a command."""
+    made = MadeLocation(tmp_path / "location").commit(0, 1)
+    log = tmp_path / "out" / "_spark_metadata"
+    log.mkdir(parents=True)
+    (log / "3").write_text("v1")
+    typed = ("preflight", str(made.path), "--sink", f"file:{tmp_path / 'out'}")
+    told = ckpt(*typed)
+    assert (told.status, "has batch 3, the location goes on after 1" in told.out) == (1, True)
+    assert "spark.ckpt.sink=rollback" in told.out
+    (log / "3").rename(log / "1")
+    assert ckpt(*typed).status == 0
+    assert ckpt("preflight", str(made.path), "--sink", "kafka:topic").status == 2
+
+
+def test_a_checkpoint_that_its_output_is_ahead_of_is_a_failure(
+    ckpt: Shell, url: str, tmp_path: Path
+) -> None:
+    """The checkpoint itself says where the rows go."""
+    made, log = MadeLocation(tmp_path / "location").commit(0, 1), tmp_path / "out" / "_spark_metadata"
+    capture(made, url, 0, 1, sink=f"FileSink[file:{tmp_path / 'out'}]")
+    log.mkdir(parents=True)
+    (log / "1").write_text("v1")
+    assert ckpt("preflight", url, "--at", "latest").status == 0
+    told = ckpt("preflight", url, "--at", "epoch=0")
+    assert (told.status, "drop batch 1" in told.out) == (1, True)
 
 
 def test_the_format_of_state_is_recorded_by_the_names_of_its_files() -> None:

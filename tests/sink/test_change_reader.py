@@ -16,6 +16,7 @@ from pyspark_checkpoint.errors import FormatError, RefusedError, SettingsError
 from pyspark_checkpoint.format.keys import seal_key
 from pyspark_checkpoint.format.manifest import CheckpointManifest, ManifestKind
 from pyspark_checkpoint.format.manifest_parts import FeedPosition, TableMode
+from pyspark_checkpoint.format.records import Control
 from pyspark_checkpoint.history.checkpoint_store import CheckpointStore
 from pyspark_checkpoint.history.head import find_head
 from pyspark_checkpoint.history.rollback import rollback
@@ -362,7 +363,8 @@ def write_epochs(run: Run, epochs: range) -> None:
 
 def feed_of(run: Run) -> tuple[FeedHistory, MeteredStore]:
     store = MeteredStore(run.store)
-    return FeedHistory(OpenTable(store, run.store_id or "", None, None)), store
+    store_id = run.store_id or ""
+    return FeedHistory(OpenTable(store, store_id, None, None, Control(store_id=store_id))), store
 
 
 def test_the_newest_final_epoch_is_found_without_reading_the_history() -> None:

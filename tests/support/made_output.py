@@ -76,7 +76,7 @@ class MadeOutput(Output):
 def use_output(monkeypatch: pytest.MonkeyPatch, output: MadeOutput) -> MadeOutput:
     """Let every sink that a checkpoint names be this one."""
 
-    def opened(_sink: SinkRecord, *_: object) -> Output:
+    def opened(_sink: SinkRecord, *_: object, **__: object) -> Output:
         return output
 
     monkeypatch.setattr(ask, "can_be_asked", lambda _sink: True)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import pyarrow as pa
@@ -20,10 +20,12 @@ from pyspark_checkpoint.history.artifact_reader import ArtifactReader
 from pyspark_checkpoint.sink.batch_commit import commit_batch, plan_batch
 from pyspark_checkpoint.sink.batch_plan import SinkPlan
 from pyspark_checkpoint.sink.chain import ChainReader
+from pyspark_checkpoint.sink.inline_plan import InlinePlan, plan_inline
+from pyspark_checkpoint.sink.inline_tasks import run_inline
 from pyspark_checkpoint.sink.query import TaskFacts, facts_from_fields
-from pyspark_checkpoint.sink.table_options import parse_read_options, parse_write_options
+from pyspark_checkpoint.sink.table_options import WriteOptions, parse_read_options, parse_write_options
 from pyspark_checkpoint.sink.table_reader import read_table
-from pyspark_checkpoint.sink.task import DriverFacts, SinkTask, StagedPartition
+from pyspark_checkpoint.sink.task import DriverFacts, InlineRows, SinkTask, StagedPartition
 from pyspark_checkpoint.sink.worker_cache import CACHE, WorkerCache, open_store
 from pyspark_checkpoint.table.schema import TableSchema
 from pyspark_checkpoint.table.vnode import vnodes_of
@@ -85,6 +87,11 @@ class Query:
     begun: bool = False
     once: bool = False
     """Whether the jar says that each task ran once."""
+    inline: bool = field(default_factory=lambda: Query.inline_by_default)
+    """Whether tasks run no Python where the plan lets them."""
+    inline_by_default: ClassVar[bool] = False
+    planned: SinkPlan = field(init=False)
+    planned_with: WriteOptions = field(init=False)
 
     def facts(self) -> dict[str, str]:
         """What the jar would say."""
@@ -108,11 +115,25 @@ class Query:
         options = self.parsed()
         if self.jar and batch_id is not None:
             options = replace(options, facts=replace(options.facts, batch=batch_id))
-        return plan_batch(options, self.schema, streaming=bool(self.query_id), overwrite=overwrite)
+        plan = plan_batch(options, self.schema, streaming=bool(self.query_id), overwrite=overwrite)
+        self.planned, self.planned_with = plan, options
+        return plan.packed()
 
-    def write(self, plan: SinkPlan, batch_id: int, rows: pa.Table) -> list[StagedPartition]:
+    def write(self, plan: SinkPlan, batch_id: int, rows: pa.Table) -> list[Any]:
         """What the tasks do; call it twice for a batch whose tasks all ran twice."""
-        return [self.task(plan, batch_id, part, at) for at, part in enumerate(self.split(plan, rows))]
+        parts = self.split(plan, rows)
+        if not (self.inline and self.jar and self.query_id):
+            return [self.task(plan, batch_id, part, at) for at, part in enumerate(parts)]
+        allowed = plan_inline(self.planned, self.planned_with)
+        return [self.attempt(allowed, plan, batch_id, part, at) for at, part in enumerate(parts)]
+
+    def attempt(
+        self, allowed: InlinePlan, plan: SinkPlan, batch_id: int, rows: pa.Table, at: int
+    ) -> StagedPartition | InlineRows:
+        """One attempt of one task as the jar runs it: with Python only if it must be."""
+        if at in allowed.in_python or rows.nbytes > allowed.task_bytes:
+            return self.task(plan, batch_id, rows, at)
+        return InlineRows(at, stream_of(rows))
 
     def split(self, plan: SinkPlan, rows: pa.Table) -> list[pa.Table]:
         """The rows of each task, as Spark's own distribution brings them."""
@@ -140,8 +161,11 @@ class Query:
             text = offsets or offsets_text(batch_id, note)
             fields = {**self.facts(), "offsets": text if self.query_id else ""}
             fields["once"] = str(self.once).lower()
+            fields["batch"] = str(batch_id)
             messages = [*messages, DriverFacts(facts_from_fields(fields))]
         run_id = None if self.query_id else self.run_id
+        if self.inline and any(isinstance(message, InlineRows) for message in messages):
+            messages = run_inline(self.parsed(), self.planned, messages)
         manifest = commit_batch(self.parsed(), messages, run_id=run_id)
         self.begun = True
         return manifest
@@ -157,6 +181,16 @@ class Query:
         """A whole batch."""
         plan = self.plan(overwrite=overwrite, batch_id=batch_id if self.query_id else None)
         return self.commit(self.write(plan, batch_id, rows_from(pairs)), batch_id, note=note)
+
+
+def stream_of(rows: pa.Table) -> bytes:
+    """Rows as the jar sends them; nothing if there are none."""
+    if not rows.num_rows:
+        return b""
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_stream(sink, rows.schema) as stream:
+        stream.write_table(rows, max_chunksize=3)
+    return bytes(sink.getvalue().to_pybytes())
 
 
 def read_rows(path: str, **options: str) -> list[dict[str, Any]]:

@@ -5,11 +5,15 @@ from __future__ import annotations
 import argparse
 
 from pyspark_checkpoint.cli import exits
-from pyspark_checkpoint.cli.arguments import add_store_options, address_of
+from pyspark_checkpoint.cli.arguments import Address, add_store_options, address_of
 from pyspark_checkpoint.cli.console import Console
 from pyspark_checkpoint.cli.histories import REFERENCE, chosen_manifest, open_history
+from pyspark_checkpoint.errors import SettingsError
+from pyspark_checkpoint.format.manifest_parts import SinkRecord
+from pyspark_checkpoint.outputs.ask import OutputQuestion, can_be_asked, open_output
+from pyspark_checkpoint.outputs.output import Output
 from pyspark_checkpoint.registry.queries import plain_options
-from pyspark_checkpoint.restorer.preflight import preflight, recorded_in_manifest
+from pyspark_checkpoint.restorer.preflight import check_manifest_outputs, preflight, recorded_in_manifest
 from pyspark_checkpoint.spark_files.requirements import Offered, PreflightFinding, Severity, check_preflight
 
 ABOUT = """Say whether a query will go on from a checkpoint location, or with --at from a
@@ -26,6 +30,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("url", metavar="LOCATION", help="a checkpoint location, or with --at a history")
     parser.add_argument("--at", metavar="CHECKPOINT", help=REFERENCE)
     add_store_options(parser)
+    parser.add_argument(
+        "--sink",
+        metavar="KIND:PLACE",
+        help="where the query writes to, which is asked: file:PATH, delta:PATH or iceberg:PATH; with --at "
+        "what the checkpoint says",
+    )
     group = parser.add_argument_group("the query and its session")
     group.add_argument("--spark-version", metavar="V", help="for example 4.2.0")
     group.add_argument("--provider", metavar="CLASS", help="the state store that the session asks for")
@@ -67,8 +77,23 @@ def _findings(args: argparse.Namespace) -> tuple[PreflightFinding, ...]:
             partitions=args.partitions,
             sources=args.sources,
             operators=operators,
+            outputs=() if args.sink is None else (_output(args.sink, address),),
             options=plain_options(address.options),
         )
     manifest = chosen_manifest(open_history(address), args.at)
     offered = Offered(args.spark_version, args.provider, args.partitions, args.sources, operators)
-    return check_preflight(recorded_in_manifest(manifest), offered)
+    question = OutputQuestion(address.url, options=address.options)
+    return (
+        *check_preflight(recorded_in_manifest(manifest), offered),
+        *check_manifest_outputs(manifest, question),
+    )
+
+
+def _output(typed: str, address: Address) -> Output:
+    """The output that was typed as its kind and its place."""
+    kind, _, place = typed.partition(":")
+    sink = SinkRecord(kind, place)
+    output = open_output(sink, place, place, address.options) if place and can_be_asked(sink) else None
+    if output is None:
+        raise SettingsError(f"--sink is {typed!r}", hint="give file:PATH, delta:PATH or iceberg:PATH")
+    return output

@@ -9,7 +9,6 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
-from functools import partial
 from typing import Any
 
 from pyspark_checkpoint.clock import SYSTEM_CLOCK, Clock
@@ -29,20 +28,11 @@ from pyspark_checkpoint.store.azure.azure_transfer import (
     upload_single,
     version_of,
 )
-from pyspark_checkpoint.store.base import (
-    CHUNK_BYTES,
-    Body,
-    ObjectInfo,
-    ObjectStore,
-    Stored,
-    Version,
-    check_conditions,
-    check_key,
-    check_prefix,
-    check_range,
-)
+from pyspark_checkpoint.store.base import Body, ObjectInfo, Version, check_prefix
 from pyspark_checkpoint.store.body import UploadBody
-from pyspark_checkpoint.store.remote import Call, run_all
+from pyspark_checkpoint.store.parallel import run_bounded
+from pyspark_checkpoint.store.ranged import RangedStore
+from pyspark_checkpoint.store.remote import Call
 from pyspark_checkpoint.store.settings import AzureSettings
 
 _BATCH = 256
@@ -53,7 +43,7 @@ _COPIED = {"ckptcopied": "true"}
 """What a copy gets instead of its source's metadata, since the nonce belongs to the source's put."""
 
 
-class AzureStore(ObjectStore):
+class AzureStore(RangedStore):
     """A prefix of an Azure container, with or without a hierarchical namespace.
 
     ``single_put_bytes`` is the size up to which a body goes up in one request; larger ones go up in
@@ -72,11 +62,8 @@ class AzureStore(ObjectStore):
         self._clock = clock
         self._single_put_bytes = single_put_bytes
         self._sync_copy_bytes = sync_copy_bytes
-        self._where = f"az://{settings.container}"
-        self._below = f"{settings.prefix}/" if settings.prefix else ""
-        self.url = f"{self._where}/{settings.prefix}".rstrip("/")
         self._container = AzureContainer(settings, clock)
-        self._reader = AzureReader(self._container)
+        super().__init__("az", settings.container, settings.prefix, AzureReader(self._container))
 
     def put(
         self,
@@ -87,33 +74,13 @@ class AzureStore(ObjectStore):
         if_match: Version | None = None,
         nonce: str | None = None,
     ) -> Version:
-        check_conditions(if_absent, if_match)
-        name = self._name(key)
-        call = Call(
-            self._where, "put", key, writes=True, if_absent=if_absent, if_match=if_match is not None
-        )
+        call, name = self._put_call(key, if_absent, if_match), self._name(key)
         if if_match is not None and not _ETAG.fullmatch(if_match.token):
             raise call.lost_race()
         etag = None if if_match is None else f'"{if_match.token}"'
         return self._upload(
             call, AzureUpload(name, UploadBody(data), nonce, conditions_for(if_absent, etag))
         )
-
-    def read(self, key: str, *, max_bytes: int | None = None) -> Stored:
-        return self._reader.whole(self._call("read", key), self._name(key), max_bytes)
-
-    def get(self, key: str, *, start: int | None = None, end: int | None = None) -> bytes:
-        begin, stop = check_range(start, end)
-        call, name = self._call("get", key), self._name(key)
-        if begin == 0 and stop is None:
-            return self._reader.whole(call, name).data
-        return self._reader.part(call, name, key, begin, stop)
-
-    def stream(self, key: str, *, chunk_bytes: int = CHUNK_BYTES) -> Iterator[bytes]:
-        return self._reader.chunks(self._call("stream", key), self._name(key), key, chunk_bytes)
-
-    def head(self, key: str) -> ObjectInfo:
-        return self._reader.info(self._call("head", key), self._name(key), key)
 
     def list(self, prefix: str = "", *, start_after: str | None = None) -> Iterator[ObjectInfo]:
         found = in_key_order(self._blobs(self._below + check_prefix(prefix)))
@@ -127,7 +94,7 @@ class AzureStore(ObjectStore):
                 self._delete_batch(names[first : first + _BATCH])
         else:
             # As fast as a batch, and a request without a body has no name that could be damaged.
-            run_all([partial(self._delete_one, key, name) for key, name in names], len(names))
+            run_bounded(self._delete_one, names, max(1, len(names)))
 
     def copy(self, source_key: str, target_key: str, *, if_absent: bool = False) -> Version:
         """Copied by the service up to 256 MiB, its limit for doing it at once; beyond, through here.
@@ -161,12 +128,6 @@ class AzureStore(ObjectStore):
     def close(self) -> None:
         self._container.close()
 
-    def _name(self, key: str) -> str:
-        return self._below + check_key(key)
-
-    def _call(self, verb: str, key: str | None = None, *, writes: bool = False) -> Call:
-        return Call(self._where, verb, key, writes=writes)
-
     def _upload(self, call: Call, wanted: AzureUpload) -> Version:
         if wanted.body.size_bytes <= self._single_put_bytes:
             return upload_single(self._container, call, wanted)
@@ -180,12 +141,12 @@ class AzureStore(ObjectStore):
         )
 
     def _copy_through(self, call: Call, source: ObjectInfo, target: str) -> Version:
-        reading = self._call("copy", source.key)
-        etag = f'"{source.version.token}"'
-        body = RemoteBody(self._reader, reading, self._name(source.key), etag, source.size_bytes)
+        reading, name = self._call("copy", source.key), self._name(source.key)
+        body = RemoteBody(self._reader, reading, name, source.version.token, source.size_bytes)
         return self._upload(call, AzureUpload(target, body, None, conditions_for(call.if_absent, None)))
 
-    def _delete_one(self, key: str, name: str) -> None:
+    def _delete_one(self, wanted: tuple[str, str]) -> None:
+        key, name = wanted
         try:
             with self._container.asking(self._call("delete", key, writes=True)) as client:
                 client.get_blob_client(name).delete_blob()

@@ -6,7 +6,6 @@ import hashlib
 import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
-from functools import partial
 from typing import Any, Protocol
 
 from azure.core import MatchConditions
@@ -14,10 +13,11 @@ from azure.core.exceptions import HttpResponseError
 from azure.storage.blob import BlobBlock
 
 from pyspark_checkpoint.clock import Clock
-from pyspark_checkpoint.errors import NotFound
 from pyspark_checkpoint.store.azure.azure_client import AzureContainer
-from pyspark_checkpoint.store.base import ObjectInfo, Stored, Version
-from pyspark_checkpoint.store.remote import Call, run_all
+from pyspark_checkpoint.store.base import ObjectInfo, Version
+from pyspark_checkpoint.store.parallel import run_bounded
+from pyspark_checkpoint.store.ranged import RangeFound, RangeReader
+from pyspark_checkpoint.store.remote import Call
 
 NONCE_FIELD = "ckptnonce"
 """Names of metadata are identifiers on Azure: no hyphen."""
@@ -126,17 +126,15 @@ def upload_blocks(
     blocks = [f"{attempt}-{index:05}" for index in range(len(ranges))]
     staging = replace(call, writes=False, if_absent=False, if_match=False)
 
-    def stage(block: str, start: int, end: int) -> None:
+    def stage(block_range: tuple[str, tuple[int, int]]) -> None:
+        block, (start, end) = block_range
         data = wanted.body.read(start, end)
         with container.asking(staging) as client:
             client.get_blob_client(wanted.name).stage_block(
                 block, data, length=len(data), validate_content=True
             )
 
-    run_all(
-        [partial(stage, block, start, end) for block, (start, end) in zip(blocks, ranges, strict=True)],
-        max_concurrency,
-    )
+    run_bounded(stage, list(zip(blocks, ranges, strict=True)), max_concurrency)
     with container.asking(call) as client:
         answer = client.get_blob_client(wanted.name).commit_block_list(
             [BlobBlock(block) for block in blocks],
@@ -148,23 +146,26 @@ def upload_blocks(
 
 
 _FOLDER_FIELD = "hdi_isfolder"
-_DAMAGED = "the bytes that arrived do not match the object's MD5"
 _HIGH = re.compile("[\ud800-\U0010ffff]")
 
 
-@dataclass(frozen=True, slots=True)
-class _Range:
-    """A part of a blob as it arrived, and what the answer said of the whole."""
+class _Md5Check:
+    """The service keeps the digest of the whole of a blob that was put by one request."""
 
-    data: bytes
-    total_bytes: int
-    etag: str
-    md5: bytes | None
-    """The digest of the whole blob, if the service keeps one: it does of blobs put by one request."""
+    def __init__(self, expected: bytes) -> None:
+        self._expected, self._digest = expected, hashlib.md5(usedforsecurity=False)
+
+    def add(self, piece: bytes) -> None:
+        """Take the next piece."""
+        self._digest.update(piece)
+
+    def is_right(self) -> bool:
+        """Whether the pieces so far are the whole blob."""
+        return self._digest.digest() == self._expected
 
 
-class AzureReader:
-    """Reads the blobs of one container. Holds no state of its own."""
+class AzureReader(RangeReader):
+    """Reads by ETag."""
 
     def __init__(self, container: AzureContainer) -> None:
         self._container = container
@@ -177,69 +178,24 @@ class AzureReader:
                 raise call.absent()
             return blob_info(found, key)
 
-    def whole(self, call: Call, name: str, max_bytes: int | None = None) -> Stored:
-        """Read a blob by one request, and check it against its MD5 if the service keeps one."""
-        found = self._download(call, name, max_bytes=max_bytes)
-        assert found is not None  # without a range no offset can be beyond the end
-        if found.md5 is not None and _md5(found.data).digest() != found.md5:
-            raise call.damaged(_DAMAGED)
-        return Stored(found.data, version_of(found.etag))
-
-    def part(self, call: Call, name: str, key: str, start: int, end: int | None) -> bytes:
-        """Read the bytes ``[start, end)``, cut at the blob's end."""
-        found = None if start == end else self._download(call, name, start, end)
-        if found is not None:
-            return found.data
-        size_bytes = self.info(call, name, key).size_bytes
-        if start > size_bytes:
-            raise call.invalid(f"a range from {start} of {size_bytes} bytes")
-        return b""
-
-    def pinned(self, call: Call, name: str, start: int, end: int, etag: str) -> bytes:
-        """Read a range that is not empty of exactly this version, else ``Conflict``."""
-        replaced = replace(call, if_absent=False)
-        try:
-            found = self._download(replaced, name, start, end, etag)
-        except NotFound:
-            raise replaced.lost_race() from None
-        if found is None or found.etag != etag:
-            raise replaced.lost_race()
-        return found.data
-
-    def chunks(self, call: Call, name: str, key: str, chunk_bytes: int) -> Iterator[bytes]:
-        """Yield a whole blob by ranges of one version."""
-        first = self._download(call, name, 0, chunk_bytes)
-        if first is None:
-            if self.info(call, name, key).size_bytes:
-                raise call.unavailable("the object was replaced while it was read")
-            return
-        digest, total, data = _md5(b""), first.total_bytes, first.data
-        for start in range(0, total, chunk_bytes):
-            end = min(start + chunk_bytes, total)
-            if start:
-                data = self.pinned(call, name, start, end, first.etag)
-            if first.md5 is not None:
-                digest.update(data)
-                if end == total and digest.digest() != first.md5:
-                    raise call.damaged(_DAMAGED)
-            yield data
-
-    def _download(
+    def find(
         self,
         call: Call,
         name: str,
         start: int | None = None,
         end: int | None = None,
-        etag: str | None = None,
+        version: str | None = None,
         *,
         max_bytes: int | None = None,
-    ) -> _Range | None:
+    ) -> RangeFound | None:
         """Read a range, or everything; None means that the blob has no byte there."""
         length = None if start is None or end is None else end - start
         with self._container.asking(call) as client:
             try:
                 answer = client.get_blob_client(name).download_blob(
-                    offset=start, length=length, **conditions_for(False, etag)
+                    offset=start,
+                    length=length,
+                    **conditions_for(False, None if version is None else f'"{version}"'),
                 )
                 if max_bytes is not None and answer.size > max_bytes:
                     raise call.too_large(answer.size, max_bytes)
@@ -252,33 +208,29 @@ class AzureReader:
             if is_folder(found):
                 raise call.absent()
             total = int(str(found.content_range).rpartition("/")[2])
-            version_of(found.etag)
+            etag = version_of(found.etag).token
         begin = start or 0
         if start is not None and begin >= total:
             return None
         if len(data) != (total if end is None else min(end, total)) - begin:
             raise call.unavailable(f"{len(data)} bytes arrived, which is not the range asked for")
         md5 = found.content_settings.content_md5
-        return _Range(data, total, str(found.etag), None if md5 is None else bytes(md5))
+        return RangeFound(data, total, etag, None if md5 is None else _Md5Check(bytes(md5)))
 
 
 @dataclass(frozen=True, slots=True)
 class RemoteBody:
     """A blob of one version as the body of an upload, read when it is needed."""
 
-    reader: AzureReader
+    reader: RangeReader
     call: Call
     name: str
-    etag: str
+    version: str
     size_bytes: int
 
     def read(self, start: int, end: int) -> bytes:
         """Return exactly the bytes ``[start, end)``."""
-        return self.reader.pinned(self.call, self.name, start, end, self.etag)
-
-
-def _md5(data: bytes) -> hashlib._Hash:
-    return hashlib.md5(data, usedforsecurity=False)
+        return self.reader.pinned(self.call, self.name, start, end, self.version)
 
 
 def is_folder(properties: Any) -> bool:

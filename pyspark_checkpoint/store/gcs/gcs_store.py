@@ -7,22 +7,10 @@ be neither finished nor cancelled is invisible and expires by itself after a wee
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from functools import partial
 
 from pyspark_checkpoint.clock import SYSTEM_CLOCK, Clock
 from pyspark_checkpoint.errors import NotFound
-from pyspark_checkpoint.store.base import (
-    CHUNK_BYTES,
-    Body,
-    ObjectInfo,
-    ObjectStore,
-    Stored,
-    Version,
-    check_conditions,
-    check_key,
-    check_prefix,
-    check_range,
-)
+from pyspark_checkpoint.store.base import Body, ObjectInfo, Version, check_prefix
 from pyspark_checkpoint.store.body import UploadBody
 from pyspark_checkpoint.store.gcs.gcs_api import GcsApi, read_body
 from pyspark_checkpoint.store.gcs.gcs_transfer import (
@@ -33,7 +21,9 @@ from pyspark_checkpoint.store.gcs.gcs_transfer import (
     parse_info,
     upload,
 )
-from pyspark_checkpoint.store.remote import Call, run_all
+from pyspark_checkpoint.store.parallel import run_bounded
+from pyspark_checkpoint.store.ranged import RangedStore
+from pyspark_checkpoint.store.remote import Call
 from pyspark_checkpoint.store.settings import GcsSettings
 
 _LIST_FIELDS = "items(name,size,generation,updated),nextPageToken"
@@ -42,7 +32,7 @@ _COPIED = b'{"contentType": "application/octet-stream", "metadata": {"ckpt-copie
 """What a copy gets instead of its source's metadata, since the nonce belongs to the source's put."""
 
 
-class GcsStore(ObjectStore):
+class GcsStore(RangedStore):
     """A prefix of a Google Cloud Storage bucket.
 
     ``settings.project`` plays no role for objects. ``single_request_bytes`` is the size up to which a
@@ -60,11 +50,8 @@ class GcsStore(ObjectStore):
         self._settings = settings
         self._clock = clock
         self._single_request_bytes = single_request_bytes
-        self._where = f"gs://{settings.bucket}"
-        self._below = f"{settings.prefix}/" if settings.prefix else ""
-        self.url = f"{self._where}/{settings.prefix}".rstrip("/")
         self._api = GcsApi(settings)
-        self._reader = GcsReader(self._api)
+        super().__init__("gs", settings.bucket, settings.prefix, GcsReader(self._api))
 
     def put(
         self,
@@ -75,11 +62,7 @@ class GcsStore(ObjectStore):
         if_match: Version | None = None,
         nonce: str | None = None,
     ) -> Version:
-        check_conditions(if_absent, if_match)
-        name = self._name(key)
-        call = Call(
-            self._where, "put", key, writes=True, if_absent=if_absent, if_match=if_match is not None
-        )
+        call, name = self._put_call(key, if_absent, if_match), self._name(key)
         generation = _NO_OBJECT if if_absent else None
         if if_match is not None:
             generation = if_match.token
@@ -94,22 +77,6 @@ class GcsStore(ObjectStore):
         )
         return Version(made)
 
-    def read(self, key: str, *, max_bytes: int | None = None) -> Stored:
-        return self._reader.whole(self._call("read", key), self._name(key), max_bytes)
-
-    def get(self, key: str, *, start: int | None = None, end: int | None = None) -> bytes:
-        begin, stop = check_range(start, end)
-        call, name = self._call("get", key), self._name(key)
-        if begin == 0 and stop is None:
-            return self._reader.whole(call, name).data
-        return self._reader.part(call, name, key, begin, stop)
-
-    def stream(self, key: str, *, chunk_bytes: int = CHUNK_BYTES) -> Iterator[bytes]:
-        return self._reader.chunks(self._call("stream", key), self._name(key), key, chunk_bytes)
-
-    def head(self, key: str) -> ObjectInfo:
-        return self._reader.info(self._call("head", key), self._name(key), key)
-
     def list(self, prefix: str = "", *, start_after: str | None = None) -> Iterator[ObjectInfo]:
         params = {"prefix": self._below + check_prefix(prefix), "fields": _LIST_FIELDS}
         if start_after is not None:
@@ -118,8 +85,7 @@ class GcsStore(ObjectStore):
 
     def delete(self, keys: Iterable[str]) -> None:
         wanted = [(key, self._name(key)) for key in keys]
-        tasks = [partial(self._delete_one, key, name) for key, name in wanted]
-        run_all(tasks, self._settings.max_concurrency)
+        run_bounded(self._delete_one, wanted, self._settings.max_concurrency)
 
     def copy(self, source_key: str, target_key: str, *, if_absent: bool = False) -> Version:
         source, target = self._name(source_key), self._name(target_key)
@@ -149,13 +115,8 @@ class GcsStore(ObjectStore):
     def close(self) -> None:
         self._api.close()
 
-    def _name(self, key: str) -> str:
-        return self._below + check_key(key)
-
-    def _call(self, verb: str, key: str | None = None, *, writes: bool = False) -> Call:
-        return Call(self._where, verb, key, writes=writes)
-
-    def _delete_one(self, key: str, name: str) -> None:
+    def _delete_one(self, wanted: tuple[str, str]) -> None:
+        key, name = wanted
         call = self._call("delete", key, writes=True)
         try:
             with self._api.send(call, "DELETE", self._api.object_path(name), accept=(200, 204)) as response:

@@ -7,7 +7,6 @@ import contextlib
 import re
 import zlib
 from collections.abc import Callable, Iterator, Mapping
-from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, TypeVar
@@ -25,6 +24,7 @@ from pyspark_checkpoint.errors import (
 )
 from pyspark_checkpoint.store.base import ObjectInfo, Stored, Version
 from pyspark_checkpoint.store.body import UploadBody
+from pyspark_checkpoint.store.parallel import run_bounded
 from pyspark_checkpoint.store.remote import Call
 from pyspark_checkpoint.store.s3.s3_client import NONCE_FIELD, RequestParameters, S3Bucket, checked_etag
 from pyspark_checkpoint.store.s3.s3_errors import Translated
@@ -245,27 +245,12 @@ def _run(
     if not upload_id:
         raise invisible.unanswered("the answer names no upload")
     try:
-        parts = _send_all(target, upload_id, list(part_ranges(size_bytes, part_bytes)), send)
+        one = partial(_send_part, target, send, upload_id)
+        parts = run_bounded(one, list(part_ranges(size_bytes, part_bytes)), target.concurrency)
         return _complete(target, upload_id, parts)
     except BaseException:
         _abort(target, upload_id)
         raise
-
-
-def _send_all(target: PartsTarget, upload_id: str, ranges: list[PartRange], send: SendPart) -> list[Part]:
-    """Send every part, ``concurrency`` at a time. Leaving, also by an error, waits for those under way."""
-    parts: list[Part] = []
-    under_way: set[Future[Part]] = set()
-    with ThreadPoolExecutor(target.concurrency, thread_name_prefix="ckpt-part") as pool:
-        for part_range in ranges:
-            if len(under_way) >= target.concurrency:
-                finished, under_way = wait(under_way, return_when=FIRST_COMPLETED)
-                parts.extend(part.result() for part in finished)
-            under_way.add(pool.submit(_send_part, target, send, upload_id, part_range))
-        parts.extend(part.result() for part in under_way)
-    parts.sort(key=lambda part: int(part["PartNumber"]))
-    assert [part["PartNumber"] for part in parts] == [part_range.number for part_range in ranges]
-    return parts
 
 
 def _send_part(target: PartsTarget, send: SendPart, upload_id: str, part_range: PartRange) -> Part:

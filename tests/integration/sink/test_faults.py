@@ -131,10 +131,14 @@ def test_a_full_disk_is_an_error_and_the_table_stays_whole(tmp_path: Path) -> No
 
 
 @pytest.mark.timeout(600)
-def test_requests_of_a_batch_in_steady_state(lab: Lab, s3_server: S3Server, proxy: FaultProxy) -> None:
-    """The commit is two PUTs and one GET, planning one GET, a task one PUT, and nobody lists."""
+@pytest.mark.parametrize(("inline", "artifacts"), [("1000000", 1), ("0", 2)])
+def test_requests_of_a_batch_in_steady_state(
+    lab: Lab, s3_server: S3Server, proxy: FaultProxy, inline: str, artifacts: int
+) -> None:
+    """Planning is one GET, the rows one PUT, or one a task, the commit two PUTs and one GET; no LIST."""
     path = s3_server.url(f"count-{lab.root.name}")
     options = {**s3_server.options_at(proxy.endpoint), "keyColumns": "k", "partitions": "2", "path": path}
+    options["inlineTaskBytes"] = inline
     lab.put(pa.table({"k": list(range(20)), "v": [0] * 20}))
     stream = lab.input().writeStream.format("ckpt-sink").option("checkpointLocation", lab.path("at"))
     query = stream.options(**options).start()
@@ -152,8 +156,7 @@ def test_requests_of_a_batch_in_steady_state(lab: Lab, s3_server: S3Server, prox
                 ("GET", "_control"),
                 ("GET", "manifest"),
                 ("PUT", "_latest"),
-                ("PUT", "artifact"),
-                ("PUT", "artifact"),
+                *[("PUT", "artifact")] * artifacts,
                 ("PUT", "manifest"),
             ]
     finally:

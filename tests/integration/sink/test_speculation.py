@@ -79,7 +79,10 @@ def cluster(tmp_path: Path) -> Iterator[str]:
 
 
 @pytest.mark.timeout(600)
-def test_speculative_attempts_leave_every_row_once(jar: Path, cluster: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize("inline", ["1000000", "0"])
+def test_speculative_attempts_leave_every_row_once(
+    jar: Path, cluster: str, tmp_path: Path, inline: str
+) -> None:
     """Both attempts write rows and state; one is committed, and what the other left does no harm."""
     results = tmp_path / "results"
     results.mkdir()
@@ -93,7 +96,7 @@ def test_speculative_attempts_leave_every_row_once(jar: Path, cluster: str, tmp_
         ROCKSDB_V2,
         rows=ROWS,
         format="ckpt-sink",
-        options={"path": str(tmp_path / "table"), "state": "on"},
+        options={"path": str(tmp_path / "table"), "state": "on", "inlineTaskBytes": inline},
     )
     with Driver(tmp_path / "driver.log", conf=conf, class_path=[jar]) as driver:
         driver.run(spec, timeout_seconds=400)

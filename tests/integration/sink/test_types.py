@@ -50,12 +50,17 @@ VALUE_TYPES = {
 }
 
 
-def all_types(spark: SparkSession, rows: int = 60) -> DataFrame:
-    """Rows of every type; each column is null in other rows."""
+def every_type() -> list[str]:
+    """Columns of every type, made of ``id``; each is null in other rows."""
     columns = ["id"]
     for at, (name, (kind, expression)) in enumerate({**KEY_TYPES, **VALUE_TYPES}.items()):
         columns.append(f"if(id % 11 = {at % 11}, null, cast({expression} as {kind})) as `{name}`")
-    return spark.range(rows).repartition(2).selectExpr(*columns)
+    return columns
+
+
+def all_types(spark: SparkSession, rows: int = 60) -> DataFrame:
+    """Rows of every type."""
+    return spark.range(rows).repartition(2).selectExpr(*every_type())
 
 
 def test_the_hash_is_sparks_for_every_type_and_for_all_together(spark: SparkSession) -> None:
@@ -93,6 +98,20 @@ def test_every_type_as_key_and_value_comes_back(lab: Lab) -> None:
     ]
     text = ["to_json(struct(*)) as row", "hex(`binary`) as b", "cast(timestamp as string) as t"]
     assert rows_of(found.selectExpr(*text)) == rows_of(rows.selectExpr(*text))
+
+
+def test_rows_that_travel_to_the_driver_are_stored_as_those_of_a_python_task(lab: Lab) -> None:
+    """Of every type: the same bytes for every partition, and one object instead of four."""
+    lab.put(pa.table({"id": pa.array(range(60), pa.int64())}))
+    paths, digests = [], []
+    for name, most in (("inline", "1000000"), ("python", "0")):
+        options = {"keyColumns": ",".join(KEY_TYPES), "partitions": "4", "inlineTaskBytes": most}
+        lab.run(lambda frame: frame.selectExpr(*every_type()), table=name, **options)
+        parts = lab.head(name).operators["table"].partitions
+        digests.append({part.partition_id: [ref.sha256 for ref in part.artifacts] for part in parts})
+        paths.append({ref.path for part in parts for ref in part.artifacts})
+    assert digests[0] == digests[1]
+    assert (len(paths[0]), len(paths[1])) == (1, 4)
 
 
 def test_places_come_back(lab: Lab) -> None:

@@ -197,7 +197,7 @@ def _keeper(spec: QuerySpec) -> Any:
     return keep
 
 
-def main() -> None:
+def main(commands: type[App] = App) -> None:
     """Answer commands until standard input ends."""
     answers = os.fdopen(os.dup(1), "w", buffering=1)
     os.dup2(2, 1)
@@ -205,7 +205,7 @@ def main() -> None:
     for name, value in json.loads(sys.argv[1]).items():
         builder = builder.config(name, value)
     session = builder.getOrCreate()
-    app = App(session)
+    app = commands(session)
     print(json.dumps({"result": app.versions()}), file=answers)
     for line in sys.stdin:
         command = json.loads(line)

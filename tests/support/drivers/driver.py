@@ -48,6 +48,7 @@ class Driver:
         class_path: Sequence[Path] = (),
         python: str = sys.executable,
         own_file_manager: bool = True,
+        program: str = "tests.support.drivers.app",
     ) -> None:
         """Start it. With jars, our file manager writes its locations unless told otherwise."""
         check_announced("spark")
@@ -56,7 +57,7 @@ class Driver:
         confs = {**_CONF, **manager, **(conf or {})}
         self._output = log.open("ab")
         self._process = subprocess.Popen(
-            [python, "-m", "tests.support.drivers.app", json.dumps(confs)],
+            [python, "-m", program, json.dumps(confs)],
             cwd=ROOT,
             env={**_environment(python), **behind_spark(class_path)},
             stdin=subprocess.PIPE,

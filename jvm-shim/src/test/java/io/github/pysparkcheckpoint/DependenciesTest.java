@@ -86,6 +86,13 @@ final class DependenciesTest {
       source.FilteredScan
         sql.execution.datasources.v2.python.PythonScanBuilder
         sql.internal.SQLConf
+      source.InlineRows
+        sql.catalyst.InternalRow
+        sql.execution.arrow.ArrowWriter
+        sql.internal.SQLConf
+      source.InlineWrite
+        sql.catalyst.InternalRow
+        sql.catalyst.expressions.UnsafeRow
       source.SinkDataSource
         api.python.PythonFunction
         api.python.PythonUtils
@@ -94,6 +101,7 @@ final class DependenciesTest {
         sql.classic.SparkSession
         sql.execution.datasources.v2.python.PythonDataSourceCreationResult
         sql.execution.datasources.v2.python.PythonDataSourceV2
+        sql.execution.datasources.v2.python.PythonDataSourceWriteInfo
         sql.execution.datasources.v2.python.PythonScanBuilder
         sql.execution.datasources.v2.python.PythonTable
         sql.execution.datasources.v2.python.PythonWriteBuilder

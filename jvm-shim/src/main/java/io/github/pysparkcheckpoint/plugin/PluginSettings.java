@@ -74,9 +74,11 @@ record PluginSettings(
     }
     hideSecrets(conf);
     long restoreSeconds = seconds(conf, "restoreTimeoutSeconds", 1800);
-    // A location that is restored in place must be whole before its query reads it.
-    boolean restoresStale = "restore".equalsIgnoreCase(conf.get(PREFIX + "stale", "").trim());
-    long startSeconds = restoresStale ? restoreSeconds : seconds(conf, "startTimeoutSeconds", 30);
+    // What is restored or rolled back in place must be whole before its query reads it.
+    boolean mends =
+        "restore".equalsIgnoreCase(conf.get(PREFIX + "stale", "").trim())
+            || "rollback".equalsIgnoreCase(conf.get(PREFIX + "sink", "").trim());
+    long startSeconds = mends ? restoreSeconds : seconds(conf, "startTimeoutSeconds", 30);
     return new PluginSettings(
         conf.get(PREFIX + "url", "").trim(),
         app(conf),

@@ -1,14 +1,18 @@
 package io.github.pysparkcheckpoint.python;
 
+import java.nio.ByteBuffer;
+import java.nio.ByteOrder;
 import java.nio.charset.StandardCharsets;
 import java.util.Iterator;
 import java.util.Map;
 import java.util.TreeMap;
 
 /**
- * The two pickles that this jar writes by hand: a class by name, and a call of a class with a text.
+ * The pickles that this jar writes by hand: a class by name, a call with a text, and one with a
+ * text and bytes.
  *
- * <p>Both are of protocol 0, which is plain ASCII, and name things of the Python package only.
+ * <p>The first two are of protocol 0, which is plain ASCII, the last of protocol 3, which has
+ * bytes. They name things of the Python package only.
  */
 public final class Pickles {
 
@@ -23,6 +27,15 @@ public final class Pickles {
   public static byte[] call(String module, String name, Map<String, String> fields) {
     String text = json(fields).replace("\\", "\\u005c");
     return bytes("c" + module + "\n" + name + "\n(V" + text + "\ntR.");
+  }
+
+  /** What {@code name(text, data)} gives, for a text in ASCII without backslashes and lines. */
+  public static byte[] call(String module, String name, String text, byte[] data) {
+    byte[] head = bytes("c" + module + "\n" + name + "\n(V" + text + "\nB");
+    byte[] tail = bytes("tR.");
+    ByteBuffer out = ByteBuffer.allocate(2 + head.length + 4 + data.length + tail.length);
+    out.order(ByteOrder.LITTLE_ENDIAN).put((byte) 0x80).put((byte) 3);
+    return out.put(head).putInt(data.length).put(data).put(tail).array();
   }
 
   /** A JSON object in ASCII, on one line, with sorted keys. */

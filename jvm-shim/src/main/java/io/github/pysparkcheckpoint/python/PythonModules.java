@@ -26,5 +26,8 @@ public final class PythonModules {
   /** Reads what only the driver's JVM knows of a batch, in {@link #MESSAGES}. */
   public static final String QUERY_FACTS = "query_facts";
 
+  /** What a task sends that ran no Python, in {@link #MESSAGES}. */
+  public static final String INLINE_ROWS = "inline_rows";
+
   private PythonModules() {}
 }

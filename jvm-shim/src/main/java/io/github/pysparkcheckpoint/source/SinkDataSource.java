@@ -5,7 +5,6 @@ import io.github.pysparkcheckpoint.python.PythonEnvironment;
 import io.github.pysparkcheckpoint.python.PythonModules;
 import java.nio.file.Path;
 import java.util.ArrayList;
-import java.util.Arrays;
 import java.util.HashMap;
 import java.util.List;
 import java.util.Locale;
@@ -29,6 +28,7 @@ import org.apache.spark.sql.connector.write.WriterCommitMessage;
 import org.apache.spark.sql.connector.write.streaming.StreamingDataWriterFactory;
 import org.apache.spark.sql.connector.write.streaming.StreamingWrite;
 import org.apache.spark.sql.execution.datasources.v2.python.PythonDataSourceV2;
+import org.apache.spark.sql.execution.datasources.v2.python.PythonDataSourceWriteInfo;
 import org.apache.spark.sql.execution.datasources.v2.python.PythonScanBuilder;
 import org.apache.spark.sql.execution.datasources.v2.python.PythonTable;
 import org.apache.spark.sql.execution.datasources.v2.python.PythonWriteBuilder;
@@ -49,8 +49,8 @@ import scala.Option;
  * its key; it tells Python the query, the run, the output mode and the source offsets; and it finds
  * the Python package in this jar, so that {@code --packages} is all that a user types.
  *
- * <p>This is the only class of the data source that touches Spark's private API. It is compiled
- * against the oldest supported Spark and uses what is the same in all of them.
+ * <p>Of the data source only this class and the two of inline tasks touch Spark's private API. They
+ * are compiled against the oldest supported Spark and use what is the same in all of them.
  */
 public class SinkDataSource extends PythonDataSourceV2 implements DataSourceRegister {
 
@@ -63,7 +63,7 @@ public class SinkDataSource extends PythonDataSourceV2 implements DataSourceRegi
       "org.apache.spark.sql.catalyst.analysis.ResolveDataSource";
   private static final String LOAD_BATCH = "loadV2Source";
 
-  private UserDefinedPythonDataSource source;
+  private Source source;
   private Metadata layout;
   private boolean begun;
 
@@ -83,7 +83,7 @@ public class SinkDataSource extends PythonDataSourceV2 implements DataSourceRegi
   }
 
   @Override
-  public synchronized UserDefinedPythonDataSource source() {
+  public synchronized Source source() {
     if (source == null) {
       source = new Source(PythonChoice.ofDriver());
     }
@@ -253,6 +253,7 @@ public class SinkDataSource extends PythonDataSourceV2 implements DataSourceRegi
     private final RicherWriteInfo info;
     private final StreamExecution query;
     private final Map<String, String> facts;
+    private byte[] planned = new byte[0];
 
     SinkStreamingWrite(
         StreamingWrite write,
@@ -270,7 +271,10 @@ public class SinkDataSource extends PythonDataSourceV2 implements DataSourceRegi
       String batch = SparkSession.active().sparkContext().getLocalProperty(BATCH_ID);
       info.add(Map.of("tasks", Integer.toString(physical.numPartitions())));
       info.add(Map.of("batch", batch == null ? "" : batch));
-      return new CountedWrite.Factory(write.createStreamingWriterFactory(physical));
+      StreamingDataWriterFactory python = write.createStreamingWriterFactory(physical);
+      planned = source().takePlanned();
+      InlineWrite.Plan plan = InlineWrite.Plan.parse(planned);
+      return new CountedWrite.Factory(new InlineWrite.Factory(python, info.schema(), plan));
     }
 
     @Override
@@ -286,18 +290,33 @@ public class SinkDataSource extends PythonDataSourceV2 implements DataSourceRegi
         known.put("offsets", CheckpointLogs.offsets(conf, query.resolvedCheckpointRoot(), epochId));
       }
       known.put("once", Boolean.toString(CountedWrite.ranOnce(messages)));
-      WriterCommitMessage[] plain = CountedWrite.unwrap(messages);
-      WriterCommitMessage[] all = Arrays.copyOf(plain, plain.length + 1);
-      all[messages.length] =
+      known.put("batch", Long.toString(epochId));
+      List<WriterCommitMessage> all = new ArrayList<>();
+      boolean inline = false;
+      for (WriterCommitMessage message : CountedWrite.unwrap(messages)) {
+        inline |= message instanceof InlineRows;
+        all.add(message instanceof InlineRows rows ? pickled(rows) : message);
+      }
+      if (inline) {
+        all.add(new PythonWriterCommitMessage(planned));
+      }
+      all.add(
           new PythonWriterCommitMessage(
-              Pickles.call(PythonModules.MESSAGES, PythonModules.QUERY_FACTS, known));
-      write.commit(epochId, all);
+              Pickles.call(PythonModules.MESSAGES, PythonModules.QUERY_FACTS, known)));
+      write.commit(epochId, all.toArray(WriterCommitMessage[]::new));
       begun = true;
+    }
+
+    private static WriterCommitMessage pickled(InlineRows rows) {
+      String partition = Integer.toString(rows.partition);
+      return new PythonWriterCommitMessage(
+          Pickles.call(PythonModules.MESSAGES, PythonModules.INLINE_ROWS, partition, rows.data));
     }
 
     @Override
     public void abort(long epochId, WriterCommitMessage[] messages) {
-      write.abort(epochId, CountedWrite.unwrap(messages));
+      // Python's writer does nothing here; what tasks have sent without Python, it could not read.
+      write.abort(epochId, new WriterCommitMessage[0]);
     }
   }
 
@@ -346,6 +365,7 @@ public class SinkDataSource extends PythonDataSourceV2 implements DataSourceRegi
   private static final class Source extends UserDefinedPythonDataSource {
     private static final long serialVersionUID = 1L;
     private final PythonChoice choice;
+    private transient byte[] planned;
 
     Source(PythonChoice choice) {
       super(
@@ -357,6 +377,27 @@ public class SinkDataSource extends PythonDataSourceV2 implements DataSourceRegi
     @Override
     public PythonFunction createPythonFunction(byte[] command) {
       return choice.function(command);
+    }
+
+    /** Plans a batch. The writer that Python makes for it has its plan, which the commit needs. */
+    @Override
+    public PythonDataSourceWriteInfo createWriteInfoInPython(
+        String provider,
+        StructType schema,
+        CaseInsensitiveStringMap options,
+        boolean overwrite,
+        boolean streaming) {
+      PythonDataSourceWriteInfo info =
+          super.createWriteInfoInPython(provider, schema, options, overwrite, streaming);
+      planned = info.writer();
+      return info;
+    }
+
+    /** The pickled writer of the batch that was planned last. */
+    byte[] takePlanned() {
+      byte[] taken = planned;
+      planned = null;
+      return taken == null ? new byte[0] : taken;
     }
   }
 }

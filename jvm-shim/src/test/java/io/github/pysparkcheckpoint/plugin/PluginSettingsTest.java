@@ -91,11 +91,13 @@ final class PluginSettingsTest {
     assertEquals(seconds, PluginSettings.take(conf).startSeconds());
   }
 
-  /** A location that is restored in place must be whole before its query reads it. */
-  @Test
-  void aStartWaitsForTheWholeRestoreOfAStaleLocation() {
+  /** What is restored or rolled back in place must be whole before its query reads it. */
+  @ParameterizedTest
+  @CsvSource({"stale, restore", "sink, rollback"})
+  void aStartWaitsForTheWholeOfWhatIsMended(String setting, String value) {
     SparkConf conf =
-        conf(Map.of("spark.ckpt.stale", "restore", "spark.ckpt.restoreTimeoutSeconds", "900"));
+        conf(
+            Map.of("spark.ckpt." + setting, value, "spark.ckpt.restoreTimeoutSeconds", "900"));
     assertEquals(900, PluginSettings.take(conf).startSeconds());
   }
 

@@ -1,5 +1,6 @@
 package io.github.pysparkcheckpoint.python;
 
+import static org.junit.jupiter.api.Assertions.assertArrayEquals;
 import static org.junit.jupiter.api.Assertions.assertEquals;
 
 import java.nio.charset.StandardCharsets;
@@ -21,6 +22,19 @@ final class PicklesTest {
         "cpackage.module\nname\n(V{\"a\":\"x\\u005cu000ay\"}\ntR.",
         text(pickle),
         "a backslash would end the escape of the pickle's own format");
+  }
+
+  @Test
+  void aCallWithBytesCountsThem() {
+    byte[] pickle = Pickles.call("package.module", "name", "7", new byte[] {1, 2});
+    byte[] expected =
+        ("??cpackage.module\nname\n(V7\nB????\u0001\u0002tR.")
+            .replace('?', '\0')
+            .getBytes(StandardCharsets.US_ASCII);
+    expected[0] = (byte) 0x80;
+    expected[1] = 3;
+    expected[expected.length - 9] = 2;
+    assertArrayEquals(expected, pickle);
   }
 
   @Test

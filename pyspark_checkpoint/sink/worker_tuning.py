@@ -1,0 +1,30 @@
+"""What Spark's Python worker does around every task, made cheap for ours.
+
+* After a task it collects garbage, which looks at every object of every library that was imported: they
+  are frozen once.
+* Before a task (of Spark 4.1) it makes each importer look again at what it has; that of a zip reads the
+  whole directory of the zip, ``pyspark.zip``. An importer that is dropped is made anew when it is needed,
+  from the directory that Python remembers.
+"""
+
+from __future__ import annotations
+
+import gc
+import sys
+from zipimport import zipimporter
+
+from pyspark_checkpoint.sink.worker_cache import CACHE
+
+
+def settle_worker() -> None:
+    """Called at the end of what Spark has this process do."""
+    CACHE.settled.get((), _freeze)
+    for path, finder in list(sys.path_importer_cache.items()):
+        if isinstance(finder, zipimporter):
+            sys.path_importer_cache.pop(path, None)
+
+
+def _freeze() -> bool:
+    gc.collect()
+    gc.freeze()
+    return True
