@@ -30,6 +30,7 @@ from pyspark_checkpoint.history.checkpoint_store import CheckpointStore
 from pyspark_checkpoint.listener.sink_watcher import find_table_checkpoint
 from pyspark_checkpoint.outputs.ask import OutputQuestion, can_be_asked
 from pyspark_checkpoint.outputs.decide import FAIL, ROLLBACK, Resumption
+from pyspark_checkpoint.outputs.iceberg_table import FindTable
 from pyspark_checkpoint.spark.jvm import stop_query, stop_starting_query
 from pyspark_checkpoint.spark_files.location import CheckpointLocation, LocationSpec
 
@@ -86,6 +87,7 @@ class Restorer(Protocol):
         options: Mapping[str, str] | None,
         *,
         sink: str,
+        tables: FindTable,
         may_replace: Callable[[], bool],
         clock: Clock,
     ) -> Replacement:
@@ -273,6 +275,7 @@ class StartupGuard:
                 self._location,
                 self._options,
                 sink=self._outputs.choice,
+                tables=self._outputs.tables,
                 may_replace=lambda: self._hold is None or self._hold.replaces(run_id),
                 clock=self._clock,
             )

@@ -20,6 +20,8 @@ from pyspark_checkpoint.errors import CheckpointError, Diverged, InUse, RefusedE
 from pyspark_checkpoint.format.manifest import CheckpointManifest
 from pyspark_checkpoint.history.checkpoint_store import CheckpointStore
 from pyspark_checkpoint.outputs.decide import FAIL
+from pyspark_checkpoint.outputs.iceberg_table import FindTable
+from pyspark_checkpoint.outputs.pyiceberg_table import find_pyiceberg_table
 from pyspark_checkpoint.restorer.api import RestoreRequest, execute_restore
 from pyspark_checkpoint.restorer.file_writer import location_writer
 from pyspark_checkpoint.restorer.lock import find_interrupted
@@ -92,20 +94,24 @@ class LocationRestorer:
         options: Mapping[str, str] | None,
         *,
         sink: str = FAIL,
+        tables: FindTable = find_pyiceberg_table,
         may_replace: Callable[[], bool] = lambda: True,
         clock: Clock = SYSTEM_CLOCK,
     ) -> ReplacedLocation:
         """Put the newest checkpoint of the history at ``url`` in the place of a location that is behind it.
 
         Takes the history over, as every restore that resumes. ``sink`` says what happens to outputs that
-        are ahead of it. ``may_replace`` is asked once, when everything is restored and nothing is renamed:
-        its yes holds until this returns. Refused on object stores, which cannot rename, and where a file
-        system is mounted at the location. A failure leaves the location as it was.
+        are ahead of it, ``tables`` finds those that are tables of a catalog. ``may_replace`` is asked once,
+        when everything is restored and nothing is renamed: its yes holds until this returns. Refused on
+        object stores, which cannot rename, and where a file system is mounted at the location. A failure
+        leaves the location as it was.
         """
         check_replaceable(spec, url)
         number = clock.uuid7()
         fresh, aside = spec.beside(f"restored-{number}"), spec.beside(f"stale-{number}")
-        report = execute_restore(RestoreRequest(url, fresh, sink=sink, options=options), clock=clock)
+        report = execute_restore(
+            RestoreRequest(url, fresh, sink=sink, options=options, tables=tables), clock=clock
+        )
         if not may_replace():
             raise InUse(
                 f"the query has not waited for it; batch {report.batch_id} is restored at {fresh.url}",
