@@ -34,6 +34,7 @@ SIDES = {
     "growth": "long run of small batches",
     "by-hand": "copies of running queries, and what queries started on them did",
     "cold-start": "until the first finished batch; a restore counts",
+    "durability": "batches that wait for the store, and others",
     "sink": "the sink on disk",
     "coordinated": "state in the commit",
 }
@@ -85,11 +86,12 @@ PEERS_INTRODUCTION = """\
 # ckpt-sink beside Iceberg and Delta Lake
 
 `make bench-peers` measures what is missing here, case by case, and writes this page from
-`benchmarks/results/peers-*.json`. `benchmarks/peers.py` says how. Spark 4.1.1 is the newest that both have
-connectors for. The sides of a case run in turns in one session with two slots; tables are on an S3 server
-behind a proxy that adds 20 ms to every request, checkpoint locations on disk. Each side has its defaults;
-Delta also with two partitions for its snapshots, which is fair on two cores. Iceberg has a hadoop catalog.
-Upserts replace every key of the table in every batch. What counts are ratios of one case.
+`benchmarks/results/peers-*.json`. `benchmarks/peers.py` says how. Spark 4.1.1 is the newest that both
+have connectors for: Iceberg 1.11.0, Delta Lake 4.1.0, Hadoop 3.4.2. The sides of a case run in turns in
+one session with two slots; tables are on an S3 server behind a proxy that adds 20 ms to every request,
+checkpoint locations on disk. Each side has its defaults; Delta also with two partitions for its
+snapshots, which is fair on two cores. Iceberg has a hadoop catalog. Upserts replace every key of the
+table in every batch. What counts are ratios of one case.
 """
 QUERIES = """\
 `lag` is the time from Spark's commit until the listener's checkpoint is durable; `PUTs` are those of a
@@ -131,7 +133,11 @@ def render_peers(runs: Runs) -> str:
                 runs.rows(PEERS, Side), "case"
             ),
             "Where we lose, and why": reasons(judged),
-            "What was run": [*run_table(runs, (PEERS,)), "", machines(runs, (PEERS,))],
+            "What was run": [
+                *run_table(runs, (PEERS,)),
+                "",
+                machines(runs, (PEERS,), ("pyspark", "hadoop-aws")),
+            ],
         },
     )
 
@@ -197,13 +203,15 @@ def run_table(runs: Runs, parts: Iterable[str]) -> list[str]:
     return table(["part", "command", "began", "took", LOAD, "measured"], rows)
 
 
-def machines(runs: Runs, parts: Iterable[str]) -> str:
+def machines(runs: Runs, parts: Iterable[str], left_out: Sequence[str] = ()) -> str:
     """Facts about the machine; what differs between runs is given for each value once."""
     values: dict[str, dict[str, None]] = {}
     for run in sorted((run for part in parts for run in runs.of(part)), key=lambda run: run.started):
         for name, value in run.machine.items():
             values.setdefault(name, {})[value] = None
-    return "; ".join(f"{name} {' or '.join(found)}" for name, found in values.items() if name != LOAD)
+    return "; ".join(
+        f"{name} {' or '.join(found)}" for name, found in values.items() if name not in (LOAD, *left_out)
+    )
 
 
 def cell_table(runs: Runs) -> list[str]:

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Protocol, runtime_checkable
 
 from pyspark_checkpoint.errors import (
     CheckpointError,
@@ -37,6 +38,7 @@ from pyspark_checkpoint.outputs.iceberg_table import FindTable, IcebergOutput
 from pyspark_checkpoint.outputs.output import Output, OutputPosition, RollBackPlan
 from pyspark_checkpoint.outputs.pyiceberg_table import find_pyiceberg_table
 from pyspark_checkpoint.registry.queries import check_named_table, plain_options
+from pyspark_checkpoint.spark_files.location import LocationSpec
 from pyspark_checkpoint.spark_files.requirements import FORMAT
 from pyspark_checkpoint.spark_files.state_artifacts import STATE_KIND
 from pyspark_checkpoint.store.base import ObjectStore
@@ -262,10 +264,34 @@ def open_output(
         place = sink.location or sink.target
         if not place or sink.kind == "table":
             return None
+        if opener is None and LocationSpec(place).is_foreign:
+            raise Unsupported(
+                f"a record names the output {place}, on a file system of Hadoop",
+                hint="if it is yours, give it as sink_location (--sink-location), with a session of Spark",
+            )
         if opener is None:
             check_named_table(place, typed_url, options)
+    elif opener is None and LocationSpec(place).is_foreign:
+        opener = _hadoop_opener(tables, place)
     store = open_object_store(place, plain_options(options)) if opener is None else opener(place)
     return _OUTPUTS[sink.kind](place, store)
+
+
+@runtime_checkable
+class OpensStores(Protocol):
+    """What finds tables by a session of Spark, which reaches every file system of Hadoop besides."""
+
+    def open_store(self, url: str) -> ObjectStore:
+        """The files at a place that only Hadoop reaches."""
+
+
+def _hadoop_opener(tables: object, place: str) -> Callable[[str], ObjectStore]:
+    if isinstance(tables, OpensStores):
+        return tables.open_store
+    raise Unsupported(
+        f"the output {place} is on a file system that is reached through Spark alone",
+        hint="give a session (spark=), or a conf with which the command starts one (--conf)",
+    )
 
 
 def resumption_after(manifest: CheckpointManifest, done_batch: int) -> Resumption:

@@ -120,6 +120,11 @@ class DeltaLog:
             )
         return self._json_actions(f"{LOG}{version:020d}.json", names)
 
+    def batches(self, version: int, query_id: str) -> list[int]:
+        """The batches of the query that a commit has; one, or none."""
+        found = (batch_of(action, query_id) for _, action in self.actions(version, {"txn"}))
+        return [batch for batch in found if batch is not None]
+
     def _base(self, version: int) -> int:
         return max((number for number in self.checkpoints if number <= version), default=-1)
 

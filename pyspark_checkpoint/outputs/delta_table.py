@@ -24,6 +24,7 @@ import re
 from collections.abc import Iterator, Set
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from itertools import takewhile
 from typing import Any
 from urllib.parse import unquote
 
@@ -51,7 +52,7 @@ from pyspark_checkpoint.outputs.delta_log import (
 )
 from pyspark_checkpoint.outputs.output import Output, OutputKind, OutputPin, OutputPosition, RollBackPlan
 from pyspark_checkpoint.store.base import ObjectStore, check_key
-from pyspark_checkpoint.store.parallel import run_bounded
+from pyspark_checkpoint.store.parallel import iter_bounded, run_bounded
 from pyspark_checkpoint.store.probe import require_conditional_writes
 
 KNOWN_FEATURES = frozenset(
@@ -67,6 +68,8 @@ KNOWN_FEATURES = frozenset(
 LISTED_FROM = 1000
 """From so many files on they are looked for in one listing."""
 _CONCURRENCY = 8
+_READ_AHEAD = 4
+"""So many commits are read at once; what they say is in memory until it is looked at."""
 _ROW_TRACKING = "delta.rowTracking"
 _OF_REMOVE = (
     "path",
@@ -158,14 +161,12 @@ class DeltaOutput(Output):
 
     def _first_dropped(self, log: DeltaLog, query_id: str, batch_id: int) -> int | None:
         """The oldest commit of those newest ones of the query that are of batches after ``batch_id``."""
-        first, number = None, log.newest
-        while number in log.commits:
-            found = [batch_of(action, query_id) for _, action in log.actions(number, {"txn"})]
-            batches = [batch for batch in found if batch is not None]
+        first, numbers = None, list(takewhile(log.commits.__contains__, range(log.newest, -1, -1)))
+        found = iter_bounded(lambda number: log.batches(number, query_id), numbers, _READ_AHEAD)
+        for number, batches in zip(numbers, found, strict=True):
             if batches and batches[-1] <= batch_id:
                 break
             first = number if batches else first
-            number -= 1
         return first
 
     def _plan(self, query_id: str, batch_id: int) -> _Planned | None:
@@ -352,8 +353,10 @@ class _Changes:
     def read(log: DeltaLog, first: int, query_id: str) -> _Changes:
         """Read the commits from ``first`` on."""
         changes = _Changes({}, [], [], [], {})
-        for number in range(first, log.newest + 1):
-            changes._see(number, list(log.actions(number, _CHANGES)), query_id)
+        numbers = range(first, log.newest + 1)
+        commits = iter_bounded(lambda number: list(log.actions(number, _CHANGES)), numbers, _READ_AHEAD)
+        for number, actions in zip(numbers, commits, strict=True):
+            changes._see(number, actions, query_id)
         return changes
 
     def _see(self, number: int, actions: list[tuple[str, Action]], query_id: str) -> None:

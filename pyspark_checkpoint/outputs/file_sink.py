@@ -55,13 +55,13 @@ class FileSinkOutput(Output):
     def __init__(self, target: str, store: ObjectStore) -> None:
         """``store`` is opened at the sink's path."""
         super().__init__(target)
-        self._store = store
+        self.store = store
         self._is_foreign = LocationSpec(store.url).is_foreign
         self._has_checksums = not self._is_foreign and parse_store_url(store.url).scheme == "file"
 
     def position(self, query_id: str) -> OutputPosition:  # noqa: ARG002 - the log knows no queries
         """The newest entry of the log, whichever query wrote it: that is what the sink compares with."""
-        numbers = [int(found[1]) for info in self._store.list(LOG) if (found := _ENTRY.match(info.key))]
+        numbers = [int(found[1]) for info in self.store.list(LOG) if (found := _ENTRY.match(info.key))]
         newest = max(numbers, default=None)
         return OutputPosition(newest, "" if newest is None else str(newest))
 
@@ -90,7 +90,7 @@ class FileSinkOutput(Output):
         if back.files:
             self._put_own(_TODO, {"batch": back.batch_id, "files": back.files})
         for name in log.pins_above(back.batch_id):
-            self._store.delete([f"{_PINS}{name}"])
+            self.store.delete([f"{_PINS}{name}"])
         if back.base is not None:
             self._put_own(_MARK, {"batch": back.batch_id, "interval": log.interval})
         stays = None if back.base is None else log.compaction_above(back.batch_id)
@@ -99,8 +99,8 @@ class FileSinkOutput(Output):
                 self._drop_entry(log, number)
         if back.base is not None:
             self._move_base(log, back.batch_id, back.base)
-        self._store.delete(self._with_checksums(back.files))
-        self._store.delete([_TODO])
+        self.store.delete(self._with_checksums(back.files))
+        self.store.delete([_TODO])
         if (newest := self.position("").batch_id) is not None and newest > back.batch_id:
             raise self._stale()
 
@@ -120,7 +120,7 @@ class FileSinkOutput(Output):
 
     def unpin(self, name: str) -> None:
         """Forget it."""
-        self._store.delete([f"{_PINS}{name}"])
+        self.store.delete([f"{_PINS}{name}"])
 
     def _plan(self, batch_id: int) -> _Back | None:
         """What going back comes to; None if nothing is after the batch, and nothing was left half done."""
@@ -149,7 +149,7 @@ class FileSinkOutput(Output):
         return _Back(log, target, [self._checked(key) for key in files], base, tuple(reversed(dropped)))
 
     def _log(self) -> _Log:
-        listed = [info for prefix in (LOG, OWN) for info in self._store.list(prefix)]
+        listed = [info for prefix in (LOG, OWN) for info in self.store.list(prefix)]
         pins = {
             info.key.removeprefix(_PINS): self._own(info.key) or {}
             for info in listed
@@ -186,7 +186,7 @@ class FileSinkOutput(Output):
         name = log.entries.get(number)
         if name is None:
             return []  # all that is left of it is a checksum
-        version, *lines = self._store.get(name).split(b"\n")
+        version, *lines = self.store.get(name).split(b"\n")
         if version != _VERSION:
             raise FormatError(
                 f"{name} of {self} begins with {version[:20]!r}, not v1",
@@ -206,7 +206,7 @@ class FileSinkOutput(Output):
 
     def _key(self, path: str, name: str) -> str:
         """The key of a file that an entry names; refused if it is not below the sink's path."""
-        key = _key_below(self._store.url, path)
+        key = _key_below(self.store.url, path)
         if key is None or key.startswith((LOG, OWN)):
             raise self._outside(name, path)
         return key
@@ -246,12 +246,12 @@ class FileSinkOutput(Output):
                 if step > 1:
                     self._put_entry(_compaction((step - 1) * interval - 1), data)
             self._put_entry(_compaction(step * interval - 1), data)
-            self._store.delete(self._with_checksums([_compaction(newest)]))
+            self.store.delete(self._with_checksums([_compaction(newest)]))
             newest = step * interval - 1
         if last == 0:
             self._fill(range(1, batch_id + 1))
             self._put_entry(f"{LOG}0", data)
-            self._store.delete(self._with_checksums([_compaction(newest)]))
+            self.store.delete(self._with_checksums([_compaction(newest)]))
 
     def _fill(self, numbers: Iterable[int]) -> None:
         for number in numbers:
@@ -259,13 +259,13 @@ class FileSinkOutput(Output):
 
     def _put_entry(self, key: str, data: bytes) -> None:
         if self._has_checksums:
-            self._store.delete([_checksum_of(key)])
-        self._store.put(key, data)
+            self.store.delete([_checksum_of(key)])
+        self.store.put(key, data)
 
     def _drop_entry(self, log: _Log, number: int) -> None:
-        self._store.delete(log.checksums.get(number, ()))
+        self.store.delete(log.checksums.get(number, ()))
         if number in log.entries:
-            self._store.delete([log.entries[number]])
+            self.store.delete([log.entries[number]])
 
     def _with_checksums(self, keys: Iterable[str]) -> Iterable[str]:
         for key in keys:
@@ -275,7 +275,7 @@ class FileSinkOutput(Output):
 
     def _own(self, key: str) -> dict[str, Any] | None:
         try:
-            fields = orjson.loads(self._store.get(key))
+            fields = orjson.loads(self.store.get(key))
         except NotFound:
             return None
         except orjson.JSONDecodeError:
@@ -285,7 +285,7 @@ class FileSinkOutput(Output):
         return fields
 
     def _put_own(self, key: str, fields: dict[str, Any]) -> None:
-        self._store.put(key, orjson.dumps({"version": 1, **fields}))
+        self.store.put(key, orjson.dumps({"version": 1, **fields}))
 
     def _purged(self, log: _Log, batch_id: int) -> Diverged:
         oldest = log.mark if log.mark in log.entries else min(log.compactions, default=0)

@@ -122,11 +122,13 @@ class HadoopStore(ObjectStore):
     def list(self, prefix: str = "", *, start_after: str | None = None) -> Iterator[ObjectInfo]:
         """Every file whose path begins with ``prefix``; hidden ones are Hadoop's own."""
         check_prefix(prefix)
+        below = prefix[: prefix.rfind("/") + 1]  # the only directory that has such files
         try:
-            found = sorted(self._files.walk(self.url))
+            found = sorted(self._files.walk(f"{self.url}/{below}"))
         except NotFound:
             return
-        for key, size_bytes, modified_ms in found:
+        for name, size_bytes, modified_ms in found:
+            key = f"{below}{name}"
             if key.startswith(prefix) and (start_after is None or key > start_after):
                 yield _info(key, size_bytes, modified_ms)
 

@@ -5,21 +5,34 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from pyspark_checkpoint.errors import NotFound, Unsupported
-from pyspark_checkpoint.outputs.iceberg_table import FindTable, IcebergTable
+from pyspark_checkpoint.outputs.iceberg_table import IcebergTable
 from pyspark_checkpoint.outputs.pyiceberg_table import find_pyiceberg_table
-from pyspark_checkpoint.spark.jvm import JvmIcebergTable
+from pyspark_checkpoint.spark.hadoop_store import HadoopStore
+from pyspark_checkpoint.spark.jvm import HadoopFiles, JvmIcebergTable
+from pyspark_checkpoint.store.base import ObjectStore
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 
-def session_tables(spark: SparkSession) -> FindTable:
-    """How outputs find tables with a session: any catalog of its confs, also one of files (``hadoop``)."""
+def session_tables(spark: SparkSession) -> SessionTables:
+    """How outputs are found with a session; it also opens places that only Hadoop reaches."""
+    return SessionTables(spark)
 
-    def find(name: str) -> IcebergTable | None:
+
+class SessionTables:
+    """Finds tables in any catalog of a session, also one of files (``hadoop``), and by pyiceberg."""
+
+    def __init__(self, spark: SparkSession) -> None:
+        self._spark = spark
+
+    def __call__(self, name: str) -> IcebergTable | None:
+        """A catalog's table by its name."""
         try:
-            return JvmIcebergTable(spark, name)
+            return JvmIcebergTable(self._spark, name)
         except (NotFound, Unsupported):
             return find_pyiceberg_table(name)
 
-    return find
+    def open_store(self, url: str) -> ObjectStore:
+        """The files at a place that only Hadoop reaches."""
+        return HadoopStore(HadoopFiles(self._spark), url)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from random import Random
@@ -15,10 +16,13 @@ from deltalake import CommitProperties, DeltaTable, Field, QueryBuilder, Schema,
 from deltalake import write_deltalake as write
 from deltalake.schema import PrimitiveType
 
+from pyspark_checkpoint import restore
 from pyspark_checkpoint.errors import (
     CheckpointError,
     Diverged,
     FormatError,
+    MissingExtra,
+    RefusedError,
     StaleAttempt,
     Unsupported,
 )
@@ -28,6 +32,7 @@ from pyspark_checkpoint.outputs.output import RollBackPlan
 from pyspark_checkpoint.store.memory import MemoryStore
 from pyspark_checkpoint.store.open import open_object_store
 from pyspark_checkpoint.testing.manual_clock import ManualClock
+from tests.support.made_location import MadeLocation, capture
 
 OURS, OTHERS = "6c1b0d9e-3b52-4c7a-9f0e-0a5d0c6f1e11", "another-query"
 Table = Callable[..., "MadeTable"]
@@ -615,3 +620,29 @@ def test_another_schema_is_kept_by_name(tmp_path: Path) -> None:
     made = MadeTable(tmp_path / "t").batch(0, 1)
     assert made.go_back(-1).to_version == "0"
     assert made.rows() == []
+
+
+def test_a_restore_takes_its_delta_table_back(flat: MadeTable, tmp_path: Path, url: str) -> None:
+    """Refused without being told to; another writer's rows are named first."""
+    made = MadeLocation(tmp_path / "location", query_id=OURS).commit(0, 1, 2, 3)
+    capture(made, url, 0, 1, 2, 3, sink=f"DeltaSink[{flat.path}]")
+    with pytest.raises(Diverged, match="drop batches 2 to 3"):
+        restore(url, str(tmp_path / "fresh"), epoch=1)
+    assert flat.version == 3
+    restore(url, str(tmp_path / "fresh"), epoch=1, sink="rollback")
+    assert flat.rows() == of(0, 1)
+    assert flat.output.position(OURS).batch_id == 1
+    flat.batch(2).batch(77, query_id=OTHERS, first_row=900)
+    with pytest.raises(RefusedError, match="77 of application another-query"):
+        restore(url, str(tmp_path / "again"), epoch=0, sink="rollback")
+    assert flat.rows() == [*of(0, 1, 2), 900, 901, 902]
+
+
+def test_a_checkpoint_of_the_log_needs_pyarrow(flat: MadeTable, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A log without one needs nothing."""
+    monkeypatch.setitem(sys.modules, "pyarrow", None)
+    assert flat.output.position(OURS).batch_id == 3
+    flat.delta.create_checkpoint()
+    with pytest.raises(MissingExtra) as caught:
+        flat.output.position("nobody")
+    assert "pyspark-checkpoint[delta]" in str(caught.value.hint)

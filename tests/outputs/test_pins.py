@@ -94,6 +94,10 @@ def test_an_output_that_does_not_answer_keeps_no_savepoint_from_being_made_or_re
         ("ForeachBatchSink", "foreach-batch: not kept: it does not say what it has, and cannot go back"),
         ("local.db.table", "table local.db.table: not kept: nobody has said where it is"),
         ("FileSink[file:/nowhere/at-all]", "file file:/nowhere/at-all: not kept: it no longer has batch 2"),
+        (
+            "FileSink[hdfs://name:8020/out]",
+            "file hdfs://name:8020/out: not kept: a record names the output",
+        ),
         ("FileSink[s3a://elsewhere/out]", "file s3a://elsewhere/out: not kept: a record names"),
     ],
 )
@@ -112,6 +116,13 @@ def test_an_output_that_was_moved_is_pinned_where_it_is(
     (tmp_path / "other").mkdir()
     assert "kept at version 2" in savepoint(url, "good", sink_location=str(tmp_path / "out")).outputs[0]
     assert pins(log) == [f"good-{QUERY_ID}"]
+
+
+def test_an_output_on_hdfs_needs_a_session(made: MadeLocation, url: str) -> None:
+    """Also where a person says that it is theirs."""
+    capture(made, url, 0, sink="FileSink[hdfs://name:8020/out]")
+    (line,) = savepoint(url, "good", sink_location="hdfs://name:8020/out").outputs
+    assert "is reached through Spark alone" in line
 
 
 def test_the_table_of_a_ckpt_sink_keeps_the_batch_in_its_own_history(

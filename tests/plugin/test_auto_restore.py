@@ -22,6 +22,7 @@ from pyspark_checkpoint.registry.queries import QueryRoot, app_prefix, register,
 from pyspark_checkpoint.restorer.plan import RESTORE_MARKER
 from pyspark_checkpoint.store.open import open_object_store
 from tests.support.made_location import QUERY_ID, MadeLocation, capture, contents, needed
+from tests.support.made_output import MadeOutput, use_output
 
 OTHER_ID = "7d2c1eaf-4c63-4d8b-8a1f-1b6e1d702f22"
 
@@ -311,3 +312,37 @@ def test_a_history_of_another_query_is_not_restored(url: str, tmp_path: Path) ->
     with pytest.raises(RefusedError, match=f"not of '{OTHER_ID}'"):
         auto_restore(of(url))
     assert not (tmp_path / "location").exists()
+
+
+@pytest.mark.parametrize(("sink", "left"), [("fail", 4), ("rollback", 3)])
+def test_an_output_that_is_ahead_ends_the_start_or_goes_back(
+    url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, sink: str, left: int
+) -> None:
+    """The machine died after the output's commit and before the capture: nobody asks who could answer."""
+    output = use_output(monkeypatch, MadeOutput(*((QUERY_ID, batch) for batch in range(4))))
+    ran(url, tmp_path / "location")
+    if sink == "fail":
+        with pytest.raises(RefusedError, match=r"drop batch 3.*spark\.ckpt\.sink=rollback"):
+            auto_restore(of(url, sink=sink))
+        assert not (tmp_path / "location").exists()
+    else:
+        (report,) = auto_restore(of(url, sink=sink))
+        assert [plan.batch_id for plan in report.rolled_back] == [2]
+    assert len(output.commits) == left
+
+
+@pytest.mark.parametrize(("runs_skipped", "left"), [(True, 4), (False, 3)])
+def test_a_batch_whose_plan_is_kept_is_repeated_where_that_is_exact(
+    url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, runs_skipped: bool, left: int
+) -> None:
+    """A stateful query: if the output runs the plan of what it drops; else it goes back by that batch."""
+    output = use_output(
+        monkeypatch, MadeOutput(*((QUERY_ID, batch) for batch in range(4)), runs_skipped=runs_skipped)
+    )
+    made = MadeLocation(tmp_path / "location").commit(0, 1, 2).plan(3)
+    capture(made, root_url(url, made.query_id), 2)
+    register(open_object_store(url), QueryRoot("q", made.query_id, "app", 1))
+    shutil.rmtree(made.path)
+    auto_restore(of(url, sink="rollback"))
+    assert (made.path / "offsets" / "3").exists()
+    assert len(output.commits) == left
