@@ -14,13 +14,13 @@ JAVA_SOURCES := $(shell find jvm-shim/src pyspark_checkpoint -name '*.java' -o -
 PYTEST := $(PY) -m pytest -q
 CLASSES := .tools/classes/spark.jsa
 LANES_RUN = $(PY) -m tests.support.lanes --lanes $(LANES)
-SOAKS := integration/filemanager integration/sink integration/coordinated integration/listener integration/plugin contract protocol+sink integration/cli+integration/docs
+SOAKS := integration/filemanager integration/sink integration/coordinated integration/listener integration/plugin contract protocol+sink integration/cli+integration/docs ecosystem
 SEEDS ?= 1000000
 KILLS ?= 50
 LANES ?= 2
 ROUNDS ?= 20
 BENCH ?=
-BENCH_PARTS := side-by-side file-manager listener-cost purging two-drivers restore growth by-hand cold-start stores commit sink coordinated peers
+BENCH_PARTS := side-by-side file-manager listener-cost purging two-drivers restore growth by-hand cold-start stores commit durability sink coordinated peers
 
 .PHONY: help setup check format test unit test-integration test-crash test-ecosystem test-spark test-spark-quick demo jar wheel simulate soak bench bench-quick bench-report $(BENCH_PARTS:%=bench-%) bench-capture clean
 
@@ -86,7 +86,8 @@ test-integration: setup jar ## Every other test with Spark or a server
 test-crash: setup jar ## Drivers killed, two drivers on one location, executors lost
 	@$(LANES_RUN) crash
 
-test-ecosystem: $(STAMP) ## Real Delta, Iceberg and file outputs on the Spark that has their connectors
+test-ecosystem: $(STAMP) jar ## Real Kafka, Delta, Iceberg and HDFS, on the Spark that has their connectors
+	@tools/step.sh "Spark 4.1.1, its connectors, Kafka and HDFS into .tools/ecosystem" tools/setup_ecosystem.sh
 	$(PYTEST) tests/ecosystem
 
 test-spark: $(STAMP) ## Spark's own streaming suites under our file manager, and four of them under the plugin

@@ -213,6 +213,7 @@ AIMS = (
             ("ckpt-sink keyed after it", "empty behind the aggregation"),
         )
     ),
+    Aim("durability", f"{FASTER} durable over no capture", "batch", "no capture", 1.25, "20 ms", False),
     Aim("coordinated", "batch p50, state=on over state=off", "state=on", "state=off", 1.1, at_least=False),
 )
 

@@ -34,6 +34,7 @@ SIDES = {
     "growth": "long run of small batches",
     "by-hand": "copies of running queries, and what queries started on them did",
     "cold-start": "until the first finished batch; a restore counts",
+    "durability": "batches that wait for the store, and others",
     "sink": "the sink on disk",
     "coordinated": "state in the commit",
 }

@@ -108,6 +108,7 @@ def _ask(
                 KafkaError.UNKNOWN_TOPIC_OR_PART,
                 KafkaError._UNKNOWN_PARTITION,
                 KafkaError._UNKNOWN_TOPIC,
+                KafkaError._NOENT,
             ):
                 raise
             found[at.topic, at.partition] = None

@@ -174,11 +174,7 @@ class IcebergOutput(Output):
 
     def roll_back(self, plan: RollBackPlan) -> None:
         """One commit of the catalog, refused if the current snapshot is another one than planned."""
-        if self._table is None:
-            raise Unsupported(
-                f"the {self} can be changed by its catalog alone",
-                hint=_CATALOG_HINT,
-            )
+        table = self._need_table()
         current = self._known_history().current_id
         expected, target = _number(plan.from_version), _number(plan.to_version)
         if current == target:
@@ -187,7 +183,7 @@ class IcebergOutput(Output):
             raise StaleAttempt(
                 f"the {self} is at snapshot {current} now, and was at {expected} when planned"
             )
-        self._table.set_reference(MAIN, target, expected)
+        table.set_reference(MAIN, target, expected)
 
     def pin(self, name: str, query_id: str, batch_id: int) -> OutputPin | None:
         """Tag the snapshot of the batch, or say that it is kept until it expires."""
@@ -246,6 +242,7 @@ class IcebergOutput(Output):
                 f"snapshot {target} of the {self}, before batch {batch_id + 1}, has expired",
                 hint="restore a newer checkpoint, or let the query write to another table",
             )
+        self._need_table()
         dropped = []
         for snapshot in going:
             batch = snapshot.batch_of(query_id)
@@ -264,6 +261,11 @@ class IcebergOutput(Output):
             dropped=tuple(dropped),
             others=tuple(others),
         )
+
+    def _need_table(self) -> IcebergTable:
+        if self._table is None:
+            raise Unsupported(f"the {self} can be changed by its catalog alone", hint=_CATALOG_HINT)
+        return self._table
 
     def _known_history(self) -> _History:
         history = self._history()

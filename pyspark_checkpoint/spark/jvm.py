@@ -14,6 +14,7 @@ from typing import Any, Protocol, cast
 from py4j.java_gateway import JavaClass
 from py4j.protocol import Py4JError, Py4JJavaError
 from pyspark import SparkConf, SparkContext
+from pyspark.errors import PySparkException
 from pyspark.java_gateway import launch_gateway
 from pyspark.sql import SparkSession
 from pyspark.sql.streaming.listener import JStreamingQueryListener
@@ -36,6 +37,13 @@ from pyspark_checkpoint.errors import (
 _STOP_SECONDS = 60.0
 _HADOOP = ("fs.", "google.")
 _DOOR = "io.github.pysparkcheckpoint.plugin.SideDoor"
+_NO_ICEBERG_TABLE = (
+    "NoSuchTableException",
+    "NoSuchNamespaceException",
+    "CatalogNotFoundException",
+    "AnalysisException",  # the first part of the name is no catalog of the session
+    "IllegalArgumentException",  # the table is of another format
+)
 _MAIN, _FOR_EVER_MS = "main", (1 << 63) - 1
 _CONNECT = "pyspark.sql.connect."
 _CLASSIC_HINT = "use Spark 4.1 to 4.3 with a classic session; under Connect, the plugin on the server"
@@ -385,13 +393,15 @@ def _iceberg_errors(name: str) -> Iterator[None]:
         yield
     except Py4JJavaError as error:
         raise _iceberg_error(name, str(error.java_exception.getClass().getSimpleName())) from None
+    except PySparkException as error:  # PySpark makes such of the JVM's own
+        raise _iceberg_error(name, type(error).__name__) from None
     except Py4JError:
         text = f"Iceberg table {name}: the driver's JVM does not answer as Iceberg does"
         raise Unavailable(text, hint="look at the driver's log; use Iceberg 1.4 or newer") from None
 
 
 def _iceberg_error(name: str, kind: str) -> CheckpointError:
-    if kind in ("NoSuchTableException", "NoSuchNamespaceException", "CatalogNotFoundException"):
+    if kind in _NO_ICEBERG_TABLE:
         return NotFound(
             f"the session's catalogs have no Iceberg table {name}",
             hint="give Spark's confs of its catalog (spark.sql.catalog.NAME...)",
@@ -484,6 +494,10 @@ class SideDoor:
     def refuses(self, run_id: str) -> None:
         """Say that a query must not run: the driver stops it, whatever becomes of this process."""
         self._door.refuses(run_id)
+
+    def answer(self, run_id: str, batch: int, outcome: str, problem: str) -> None:
+        """Say what became of the checkpoint that a batch of a query waits for."""
+        self._door.answer(run_id, batch, outcome, problem)
 
     def report(
         self,

@@ -33,6 +33,8 @@ def session(wanted: dict[str, Any]) -> SparkSession:
         .config("spark.sql.catalog.lake.type", "hadoop")
         .config("spark.sql.catalog.lake.warehouse", str(Path(wanted["directory"]) / "warehouse"))
     )
+    if "classes" in wanted:
+        builder = builder.config("spark.driver.extraClassPath", wanted["classes"])
     for name, value in wanted["conf"].items():
         builder = builder.config(name, value)
     return builder.getOrCreate()
@@ -52,6 +54,13 @@ def main() -> None:
     directory = Path(wanted["directory"])
     spark = session(wanted)
     spark.sparkContext.setLogLevel("ERROR")
+    if "read" in wanted:
+        print(
+            json.dumps(
+                {name: [list(row) for row in spark.table(name).collect()] for name in wanted["read"]}
+            )
+        )
+        return
     url = wanted.get("checkpoint_url")
     listener = checkpoint(spark, url, interval_seconds=0.0) if url else None
     files = wanted.get("files_per_trigger", 1)

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import subprocess
+import tempfile
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -28,13 +30,18 @@ def spark_jars() -> list[Path]:
     return sorted((HOME / "spark-jars").glob("*.jar"))
 
 
+def environment() -> dict[str, str]:
+    """What a driver and its tasks run in: this checkout, with that Python."""
+    ours = {"PYTHONPATH": str(ROOT), "PYSPARK_PYTHON": str(PYTHON), "PYSPARK_DRIVER_PYTHON": str(PYTHON)}
+    return {**os.environ, **ours}
+
+
 def run_driver(module: str, wanted: Mapping[str, Any]) -> list[str]:
     """Run a driver of these tests on Spark 4.1.1 and return the lines that it prints."""
-    jars = [str(path) for path in (*spark_jars(), build_jar())]
     done = subprocess.run(
-        [str(PYTHON), "-m", module, json.dumps({"jars": jars, "conf": {}, **wanted})],
+        _command(module, wanted),
         cwd=ROOT,
-        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        env=environment(),
         capture_output=True,
         text=True,
         timeout=RUN_SECONDS,
@@ -42,6 +49,58 @@ def run_driver(module: str, wanted: Mapping[str, Any]) -> list[str]:
     )
     assert done.returncode == 0, done.stderr[-6000:]
     return done.stdout.strip().splitlines()
+
+
+def kill_driver(module: str, wanted: Mapping[str, Any], until: str) -> list[str]:
+    """Run a driver until it prints ``until``, kill it then, and return what it printed before."""
+    with tempfile.TemporaryFile("w+") as errors:
+        driver = subprocess.Popen(
+            _command(module, wanted),
+            cwd=ROOT,
+            env=environment(),
+            stdout=subprocess.PIPE,
+            stderr=errors,
+            text=True,
+            start_new_session=True,  # the JVM is in its group: both are killed at once
+        )
+        lines = list[str]()
+        try:
+            assert driver.stdout is not None
+            for line in driver.stdout:
+                if line.strip() == until:
+                    return lines
+                lines.append(line)
+            errors.seek(0)
+            raise AssertionError(f"the driver ended by itself: {lines} {errors.read()[-6000:]}")
+        finally:
+            os.killpg(driver.pid, signal.SIGKILL)
+            driver.communicate()
+
+
+def read_tables(directory: Path, *names: str) -> dict[str, list[list[Any]]]:
+    """The rows of tables in the catalogs of a directory, as Spark reads them."""
+    lines = run_driver("tests.ecosystem.app", {"directory": str(directory), "read": names})
+    found: dict[str, list[list[Any]]] = json.loads(lines[-1])
+    return found
+
+
+def freezing_classes() -> str:
+    """A directory with the file manager that stops at a file, compiled against Spark 4.1.1."""
+    made = HOME / "classes"
+    made.mkdir(exist_ok=True)
+    [spark] = (HOME / "python" / "lib").glob("python*/site-packages/pyspark/jars")
+    source = Path(__file__).with_name("FreezingFileManager.java")
+    subprocess.run(
+        ["javac", "-nowarn", "-proc:none", "-cp", f"{spark}/*", "-d", str(made), str(source)],
+        check=True,
+        timeout=RUN_SECONDS,
+    )
+    return str(made)
+
+
+def _command(module: str, wanted: Mapping[str, Any]) -> list[str]:
+    jars = [str(path) for path in (*spark_jars(), build_jar())]
+    return [str(PYTHON), "-m", module, json.dumps({"jars": jars, "conf": {}, **wanted})]
 
 
 @dataclass(frozen=True)

@@ -402,7 +402,7 @@ def test_a_rewrite_is_named_and_is_not_another_writers_row() -> None:
 
 @pytest.mark.parametrize("suffix", ["v2.metadata.json", "v2.gz.metadata.json", "v2.metadata.json.gz"])
 def test_a_hadoop_catalogs_table_is_asked_without_the_catalog(suffix: str, tmp_path: Path) -> None:
-    """It can be asked and planned for; only the catalog changes it."""
+    """Only the catalog changes it: refused when planned, before anything else has gone back."""
     made = [made_snapshot(n, n - 1 or None, **{QUERY_ID: OURS, EPOCH_ID: str(n)}) for n in (1, 2)]
     data = json.dumps({"snapshots": made, "current-snapshot-id": 2}).encode()
     home = tmp_path / "metadata"
@@ -412,10 +412,9 @@ def test_a_hadoop_catalogs_table_is_asked_without_the_catalog(suffix: str, tmp_p
     (home / "version-hint.text").write_text("1")
     output = IcebergOutput(str(tmp_path), open_object_store(str(tmp_path)))
     assert output.position(OURS).batch_id == 2
-    plan = output.plan_roll_back(OURS, 1)
-    assert plan is not None
+    assert output.plan_roll_back(OURS, 2) is None
     with pytest.raises(Unsupported, match="by its catalog alone"):
-        output.roll_back(plan)
+        output.plan_roll_back(OURS, 1)
     pin = output.pin("daily", OURS, 1)
     assert pin is not None
     assert not pin.is_kept

@@ -35,14 +35,13 @@ class KafkaServer:
 
     def make_topic(self, topic: str, partitions: int = 2) -> None:
         """Make an empty topic."""
-        made = self._admin().create_topics(
-            [NewTopic(topic, num_partitions=partitions, replication_factor=1)]
-        )
-        made[topic].result(_ASK_SECONDS)
+        admin = self._admin()  # what it was asked is given up once it is gone
+        admin.create_topics([NewTopic(topic, partitions, 1)])[topic].result(_ASK_SECONDS)
 
     def delete_topic(self, topic: str) -> None:
         """Remove a topic."""
-        self._admin().delete_topics([topic])[topic].result(_ASK_SECONDS)
+        admin = self._admin()
+        admin.delete_topics([topic])[topic].result(_ASK_SECONDS)
 
     def produce(self, topic: str, numbers: Sequence[int], partitions: int = 2) -> None:
         """One record for each number, which is its value in decimal, in turns over the partitions."""
@@ -61,7 +60,8 @@ class KafkaServer:
     def delete_before(self, topic: str, offsets: Mapping[int, int]) -> None:
         """Delete the records before an offset of each partition, as retention does."""
         before = [TopicPartition(topic, number, offset) for number, offset in offsets.items()]
-        for done in self._admin().delete_records(before).values():
+        admin = self._admin()
+        for done in admin.delete_records(before).values():
             done.result(_ASK_SECONDS)
 
     def producer(self) -> Producer:

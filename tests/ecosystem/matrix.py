@@ -1,0 +1,309 @@
+"""The matrix of kills: what is tried, and the driver that tries it on Spark 4.1.1.
+
+One driver plays the first life of many queries. Each stops for ever at a file of its own; once all of them
+stand still, the driver is killed. So every kill is at the point that its case names, and one driver serves
+a dozen of them. The second life goes on from what was restored, and prints what every output then has.
+"""
+
+from __future__ import annotations
+
+import functools
+import json
+import os
+import random
+import sys
+import time
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as f
+from pyspark.sql.streaming.query import StreamingQuery
+
+from pyspark_checkpoint import checkpoint
+from pyspark_checkpoint.history.checkpoint_store import CheckpointStore
+from pyspark_checkpoint.listener.checkpointer import QueryCapture
+from tests.ecosystem.app import session
+
+ROWS = 10
+FIRST_TIME = 1_700_000_000
+FIRST_FILES, FILES = 7, 10
+WINDOW = 30
+SCHEMA = "n LONG, counted LONG, total LONG"
+SECONDS = 180.0
+AT_ONCE = 3
+OUTPUTS = ("ckpt-sink", "file", "delta", "iceberg")
+QUERIES = ("stateless", "aggregation", "join")
+STATES = ("hdfs", "rocksdb1", "rocksdb2")
+KILLS = ("before-sink", "after-sink", "after-commit", "after-capture")
+_ROCKSDB = "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
+_HDFS = "org.apache.spark.sql.execution.streaming.state.HDFSBackedStateStoreProvider"
+
+
+@dataclass(frozen=True)
+class Case:
+    """One query and its kill.
+
+    Attributes:
+        output: What it writes to.
+        query: Whether and how it has state.
+        state: Where that is.
+        kill: Where the driver is killed in ``batch``.
+        batch: The batch in which that happens.
+        is_clone: Whether the restored query has a new id.
+        back: How many checkpoints before the newest it goes on from.
+    """
+
+    output: str
+    query: str
+    state: str
+    kill: str
+    batch: int = 4
+    is_clone: bool = False
+    back: int = 0
+
+    @property
+    def name(self) -> str:
+        """A name that Spark and a table can have."""
+        words = (self.output, self.query, self.state, self.kill, self.batch, int(self.is_clone), self.back)
+        return "_".join(str(word) for word in words).replace("-", "_")
+
+    @property
+    def captured_batch(self) -> int:
+        """The newest batch of which there is a checkpoint when the driver is killed."""
+        return self.batch if self.kill == "after-capture" else self.batch - 1
+
+    @property
+    def freeze(self) -> str:
+        """The file at which the query stops."""
+        if self.kill == "before-sink":
+            return f"after location/offsets/{self.batch}"
+        if self.kill == "after-sink":
+            return f"before location/commits/{self.batch}"
+        return f"before location/offsets/{self.batch + 1}"
+
+    def directory(self, root: str) -> Path:
+        """Where everything of this case is."""
+        return Path(root) / self.name
+
+    def target(self, root: str) -> str:
+        """Where the rows go."""
+        if self.output == "iceberg":
+            return str(Path(root) / "warehouse" / "db" / self.name)
+        return str(self.directory(root) / "target")
+
+    def store_url(self, root: str) -> str:
+        """Where its checkpoints are: a ckpt-sink commits them with its rows."""
+        return self.target(root) if self.output == "ckpt-sink" else str(Path(root) / "checkpoints")
+
+    def expected(self, files: int) -> list[list[int]]:
+        """What the output must have once so many files were read, from the input alone."""
+        last = files * ROWS
+        if self.query == "stateless":
+            return [[n, 1, n] for n in range(last)]
+        if self.query == "join":
+            return [[n, 1, n] for n in range(last - ROWS)]
+        return [
+            [start, WINDOW, sum(range(start, start + WINDOW))] for start in range(0, last - WINDOW, WINDOW)
+        ]
+
+
+CASES = (
+    Case("file", "stateless", "hdfs", "after-sink"),
+    Case("file", "aggregation", "rocksdb2", "after-sink"),
+    Case("file", "join", "rocksdb1", "after-commit"),
+    Case("file", "aggregation", "hdfs", "after-capture", back=2),
+    Case("delta", "stateless", "hdfs", "after-capture", is_clone=True),
+    Case("delta", "aggregation", "rocksdb2", "after-sink"),
+    Case("delta", "join", "hdfs", "before-sink"),
+    Case("delta", "aggregation", "rocksdb1", "after-commit", is_clone=True),
+    Case("iceberg", "stateless", "hdfs", "after-commit", back=2),
+    Case("iceberg", "aggregation", "rocksdb1", "after-sink"),
+    Case("ckpt-sink", "aggregation", "hdfs", "after-sink"),
+    Case("ckpt-sink", "join", "rocksdb2", "before-sink"),
+)
+"""Every output, kind of state and point of a kill at least once, and what is known to be hard."""
+
+
+def random_cases(seed: int, count: int) -> Sequence[Case]:
+    """Other cases of the matrix, each once."""
+    chance, found = random.Random(seed), dict[str, Case]()
+    while len(found) < count:
+        output, query = chance.choice(OUTPUTS), chance.choice(QUERIES)
+        state, kill = chance.choice(STATES), chance.choice(KILLS)
+        case = Case(
+            output,
+            query,
+            state,
+            kill,
+            batch=chance.randrange(2, FIRST_FILES - 2),
+            is_clone=output != "ckpt-sink" and chance.random() < 0.3,
+            back=chance.choice((0, 0, 1, 2)),
+        )
+        found[case.name] = case
+    return tuple(found.values())
+
+
+def write_input(directory: Path, files: range) -> None:
+    """One file a batch; the second source has each number one batch later."""
+    for name, delay in (("input", 0), ("later", 1)):
+        (directory / name).mkdir(parents=True, exist_ok=True)
+        for file in files:
+            first = (file - delay) * ROWS
+            lines = "".join(f'{{"n": {n}}}\n' for n in range(first, first + ROWS))
+            part = directory / name / f".{file:05d}.json"
+            part.write_text(lines)
+            os.utime(part, (FIRST_TIME + file, FIRST_TIME + file))  # Spark reads files by their times
+            part.rename(directory / name / f"{file:05d}.json")
+
+
+def rows(spark: SparkSession, case: Case, root: str) -> DataFrame:
+    """What the query computes."""
+
+    def read(name: str) -> DataFrame:
+        reader = spark.readStream.schema("n LONG").option("maxFilesPerTrigger", 1)
+        return reader.json(str(case.directory(root) / name))
+
+    numbers = read("input")
+    if case.query == "aggregation":
+        timed = numbers.withColumn("t", f.timestamp_seconds("n")).withWatermark("t", "0 seconds")
+        counted = timed.groupBy(f.window("t", f"{WINDOW} seconds")).agg(f.count("n"), f.sum("n"))
+        return counted.toDF("window", "counted", "total").select(
+            f.unix_timestamp("window.start").alias("n"), "counted", "total"
+        )
+    if case.query == "join":
+        numbers = numbers.join(read("later"), "n")
+    return numbers.select("n", f.lit(1).cast("long").alias("counted"), f.col("n").alias("total"))
+
+
+def start(spark: SparkSession, case: Case, root: str) -> StreamingQuery:
+    """Start the query with its kind of state."""
+    spark.conf.set(
+        "spark.sql.streaming.stateStore.providerClass", _HDFS if case.state == "hdfs" else _ROCKSDB
+    )
+    version = "2" if case.state == "rocksdb2" else "1"
+    spark.conf.set("spark.sql.streaming.stateStore.checkpointFormatVersion", version)
+    writer = rows(spark, case, root).writeStream.queryName(case.name).trigger(availableNow=True)
+    writer = writer.option("checkpointLocation", str(case.directory(root) / "location"))
+    if case.output == "iceberg":
+        spark.sql(f"CREATE TABLE IF NOT EXISTS lake.db.{case.name} ({SCHEMA}) USING iceberg")
+        return writer.format("iceberg").toTable(f"lake.db.{case.name}")
+    kind = "parquet" if case.output == "file" else case.output
+    return writer.format(kind).start(case.target(root))
+
+
+def read_rows(spark: SparkSession, case: Case, root: str) -> list[list[int]]:
+    """What the output has, as Spark reads it."""
+    if case.output == "iceberg":
+        found = spark.table(f"lake.db.{case.name}")
+    else:
+        found = spark.read.format("parquet" if case.output == "file" else case.output).load(
+            case.target(root)
+        )
+    return sorted([row.n, row.counted, row.total] for row in found.collect())
+
+
+def hold_captures(cases: Sequence[Case], root: str) -> None:
+    """Let no checkpoint be made beyond ``captured_batch``: the capture of that batch is what is lost."""
+    capture = QueryCapture.capture
+
+    def held(self: QueryCapture, epoch: int | None = None) -> Any:
+        for case in cases:
+            location = case.directory(root) / "location"
+            if self.location.store.url.endswith(str(location)):
+                done = [int(path.name) for path in (location / "commits").glob("[0-9]*")]
+                allowed = max((batch for batch in done if batch <= case.captured_batch), default=None)
+                return None if allowed is None else capture(self, allowed)
+        return capture(self, epoch)
+
+    setattr(QueryCapture, "capture", held)  # noqa: B010 - a method, which mypy wants left alone
+
+
+def first_life(spark: SparkSession, cases: Sequence[Case], root: str) -> Iterator[dict[str, Any]]:
+    """Start each query and wait until it stands still and its checkpoint is made. Never ends by itself."""
+    hold_captures(cases, root)
+
+    def play(case: Case) -> dict[str, Any]:
+        directory = case.directory(root)
+        write_input(directory, range(FIRST_FILES))
+        (directory / "freeze").write_text(case.freeze)
+        own, newest = spark.newSession(), None
+        checkpoint(own, str(Path(root) / "checkpoints"), interval_seconds=0.0)
+        query = start(own, case, root)
+        deadline = time.monotonic() + SECONDS
+        while time.monotonic() < deadline and query.isActive:
+            if (directory / "frozen").exists():
+                if case.output == "ckpt-sink":
+                    return {"name": case.name, "captured": None}
+                found = CheckpointStore.open(f"{case.store_url(root)}/{query.id}").load_latest()
+                newest = None if found is None else found.batch_id
+                if newest == case.captured_batch:
+                    return {"name": case.name, "captured": newest}
+            time.sleep(0.1)
+        return {"name": case.name, "error": f"captured {newest}: {query.exception()}"}
+
+    with ThreadPoolExecutor(AT_ONCE) as pool:
+        yield from pool.map(play, cases)
+
+
+def second_life(
+    spark: SparkSession,
+    cases: Sequence[Case],
+    root: str,
+    files: range = range(FIRST_FILES, FILES),
+    retain: int = 0,
+) -> Iterator[dict[str, Any]]:
+    """Go on with each query, with these files more, and say what its output has in the end."""
+
+    def play(case: Case) -> dict[str, Any]:
+        directory, own = case.directory(root), spark.newSession()
+        (directory / "freeze").unlink(missing_ok=True)
+        write_input(directory, files)
+        error, url = "", str(Path(root) / "checkpoints")
+        listener = checkpoint(own, url, interval_seconds=0.0, retain=retain) if retain else None
+        try:
+            start(own, case, root).awaitTermination()
+        except Exception as failed:  # noqa: BLE001 - whatever it is, the test looks at it
+            error = str(failed)[:3000]
+        if listener is not None:
+            listener.close()
+        return {"name": case.name, "error": error, "rows": read_rows(own, case, root)}
+
+    with ThreadPoolExecutor(AT_ONCE) as pool:
+        yield from pool.map(play, cases)
+
+
+def long_life(
+    spark: SparkSession, cases: Sequence[Case], root: str, files: range
+) -> Iterator[dict[str, Any]]:
+    """The same with a checkpoint of most batches."""
+    return second_life(spark, cases, root, files, retain=100)
+
+
+def main() -> None:
+    """Play the life that the first argument says."""
+    wanted = json.loads(sys.argv[1])
+    cases = [Case(**fields) for fields in wanted["cases"]]
+    spark = session(wanted)
+    spark.sparkContext.setLogLevel("ERROR")
+    play = functools.partial(
+        {"first": first_life, "second": second_life}.get(wanted["life"], long_life), spark
+    )
+    files = {"files": range(*wanted["files"])} if "files" in wanted else {}
+    for answer in play(cases, wanted["directory"], **files):
+        print(json.dumps(answer), flush=True)
+    if wanted["life"] == "first":
+        print("still", flush=True)
+        time.sleep(SECONDS)
+
+
+def encode_cases(cases: Sequence[Case]) -> list[dict[str, Any]]:
+    """Cases as a driver is told them."""
+    return [asdict(case) for case in cases]
+
+
+if __name__ == "__main__":
+    main()
