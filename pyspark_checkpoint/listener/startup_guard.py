@@ -72,6 +72,14 @@ class Restorer(Protocol):
     def find_interrupted(self, location: CheckpointLocation) -> str | None:
         """The query id of a restore into this location that was not finished; None if there is none."""
 
+    def missing_plan(
+        self, history: CheckpointStore, manifest: CheckpointManifest, location: CheckpointLocation
+    ) -> Mapping[str, bytes]:
+        """What a location lacks of the batch that the checkpoint has planned; refused if it has another."""
+
+    def write_plan(self, location: CheckpointLocation, files: Mapping[str, bytes]) -> None:
+        """Write that."""
+
     def replace_location(
         self,
         url: str,
@@ -132,7 +140,12 @@ class StartupGuard:
             problem = None
             if not self._has_state_in_table():
                 history = open_history()
-                problem = self._find_problem(self._status, history, history.load_latest())
+                newest = history.load_latest()
+                problem = self._find_problem(self._status, history, newest)
+                if problem is None and newest is not None and newest.run_id != self._facts.run_id:
+                    self._complete_plan(history, newest, opened)
+        except Diverged as error:
+            problem = error.message
         except (StoreError, FormatError) as error:
             _LOG.warning("query %s: its history cannot be read yet: %s", self._facts.query.id, error)
             return True
@@ -151,6 +164,29 @@ class StartupGuard:
     ) -> str | None:
         run_id = self._facts.run_id
         return status.find_problem(newest, run_id) or status.find_rolled_back(history, newest, run_id)
+
+    def _complete_plan(
+        self, history: CheckpointStore, newest: CheckpointManifest, location: CheckpointLocation
+    ) -> None:
+        """Give the location the plan of the next batch that its history has: the output may have seen it.
+
+        So it is after a crash between the checkpoint and Spark's own log, and in an old copy of a location
+        of which another one went on.
+        """
+        files = self._restorer.missing_plan(history, newest, location)
+        if not files:
+            return
+        if self._hold is not None and not self._hold.restores(self._facts.run_id):
+            raise Diverged(
+                "it began before it was known that its next batch is planned in its history",
+                hint="start it again",
+            )
+        self._restorer.write_plan(location, files)
+        _LOG.info(
+            "query %s: its next batch is run as checkpoint %d has planned it",
+            self._facts.query.id,
+            newest.checkpoint_id,
+        )
 
     def check_again(self, history: CheckpointStore, newest: CheckpointManifest | None) -> None:
         """Before the first capture: somebody else may have gone on, or the start could not be looked at.
