@@ -20,7 +20,7 @@ KILLS ?= 50
 LANES ?= 2
 ROUNDS ?= 20
 BENCH ?=
-BENCH_PARTS := side-by-side file-manager listener-cost purging two-drivers restore growth by-hand cold-start stores commit sink coordinated peers
+BENCH_PARTS := side-by-side file-manager listener-cost purging two-drivers restore growth by-hand cold-start stores commit durability sink coordinated peers
 
 .PHONY: help setup check format test unit test-integration test-crash test-ecosystem test-spark test-spark-quick demo jar wheel simulate soak bench bench-quick bench-report $(BENCH_PARTS:%=bench-%) bench-capture clean
 

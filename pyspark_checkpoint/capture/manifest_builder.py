@@ -160,11 +160,21 @@ def build_manifest(
 def draft_manifest(
     plan: CapturePlan,
     facts: QueryFacts,
-    logs: CapturedLogs,
+    logs: CapturedLogs | None,
     refs: Mapping[str, ArtifactRef],
     requests: RequestCount,
 ) -> CheckpointManifest:
-    """The manifest of a captured batch; ``refs`` says where each file of the plan is."""
+    """The manifest of a captured batch; ``refs`` says where each file of the plan is.
+
+    Without logs there was no batch yet: all that is known is the plan of the first one.
+    """
+    files = tuple(refs[file.path] for file in plan.files)
+    if logs is None:
+        start = BatchPart(epoch=0, batch_id=None, query=facts.query, sink=facts.sink)
+        held = LocationPart(
+            operators={}, files=files, conf={}, schemas={}, requests=requests, planned=plan.planned
+        )
+        return replace(build_manifest(start, held), pipeline_hash=None)
     sources = SourcePositions.of_log(logs.offsets)
     batch = BatchPart(
         epoch=plan.epoch,
@@ -180,7 +190,7 @@ def draft_manifest(
     )
     location = LocationPart(
         operators=operator_entries(plan.operators, refs),
-        files=tuple(refs[file.path] for file in plan.files),
+        files=files,
         conf=pinned_conf(logs.offsets.conf, refs),
         schemas=logs.schemas,
         requests=requests,

@@ -192,6 +192,11 @@ class CheckpointManifest:
         return CheckpointManifest(checkpoint_id=checkpoint_id, epoch=epoch, vnode_count=vnode_count)
 
     @property
+    def is_start(self) -> bool:
+        """Whether it is of a query before its first batch, of which it has the plan."""
+        return self.batch_id is None and self.planned is not None
+
+    @property
     def operator_states(self) -> Mapping[str, OperatorSnapshotEntry]:
         """The seed's name for ``operators``."""
         return self.operators

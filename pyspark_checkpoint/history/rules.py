@@ -143,8 +143,12 @@ def check_encryption(head: Head | None, key_id: str | None) -> None:
 
 
 def choose_kind(draft: CheckpointManifest, head: Head | None) -> ManifestKind:
-    """Rule 7: a later epoch is new, the head's with the same offsets is replaced, others are refused."""
-    if head is None or draft.epoch > head.manifest.epoch:
+    """Rule 7: a later epoch is new, the head's with the same offsets is replaced, others are refused.
+
+    The start of a query has no epoch of its own: its first batch follows it, and not the other way.
+    """
+    follows_start = head is not None and head.manifest.is_start and not draft.is_start
+    if head is None or draft.epoch > head.manifest.epoch or follows_start:
         return ManifestKind.EPOCH
     if draft.epoch < head.manifest.epoch:
         raise Diverged(

@@ -37,25 +37,33 @@ from pyspark_checkpoint.capture.upload_plan import (
     artifacts_by_path,
     plan_uploads,
 )
-from pyspark_checkpoint.errors import RefusedError, StaleAttempt, StepAside, StoreError
+from pyspark_checkpoint.errors import Diverged, RefusedError, StaleAttempt, StepAside, StoreError
 from pyspark_checkpoint.format.artifact import ArtifactRef
 from pyspark_checkpoint.format.keys import CheckpointId
 from pyspark_checkpoint.format.manifest import CheckpointManifest, RequestCount
+from pyspark_checkpoint.format.manifest_parts import PlannedBatch
 from pyspark_checkpoint.format.pack import DEFAULT_BOUNDS
 from pyspark_checkpoint.history.orphans import give_up
 from pyspark_checkpoint.history.rules import fenced_by
 from pyspark_checkpoint.history.run import HeadCheck, Run
-from pyspark_checkpoint.spark_files.inventory import CapturePlan, plan_ahead, plan_capture, plan_chains
+from pyspark_checkpoint.spark_files.inventory import (
+    CapturePlan,
+    plan_ahead,
+    plan_capture,
+    plan_chains,
+    plan_start,
+)
 from pyspark_checkpoint.spark_files.listing import CheckpointListing, check_capturable
 from pyspark_checkpoint.spark_files.location import (
     CheckpointLocation,
     FileGone,
+    LocationAhead,
     LocationGone,
     LocationReplaced,
 )
 from pyspark_checkpoint.spark_files.log_reader import LocationLogs
 from pyspark_checkpoint.spark_files.logs import decode_query_id
-from pyspark_checkpoint.spark_files.names import METADATA
+from pyspark_checkpoint.spark_files.names import METADATA, offsets_file
 from pyspark_checkpoint.spark_files.requirements import PARTITIONS
 
 Uploader = Callable[[Sequence[tuple[UploadItem, ...]], UploadTarget], list[UploadedGroup]]
@@ -71,7 +79,8 @@ class _Reading:
     """A listing and what was read with it: enough to plan, all of one moment."""
 
     plan: CapturePlan
-    logs: CapturedLogs
+    logs: CapturedLogs | None
+    """None before the first batch."""
     opened: Mapping[str, str]
     """Digests of what was looked into, by path: what is uploaded must be the same."""
 
@@ -90,7 +99,7 @@ class QueryCapture:
         check: HeadCheck | None = None,
     ) -> None:
         """``check`` is asked about every head of another run before it is claimed."""
-        self.location = location
+        self.location = LocationAhead(location)
         self.run = run
         self.facts = facts
         self._uploader = uploader
@@ -98,7 +107,7 @@ class QueryCapture:
         self._check = check
         self._known: dict[str, KnownFile] = {}
         self._seen: CheckpointListing | None = None
-        self._logs = LocationLogs(location)
+        self._logs = LocationLogs(self.location)
         self._staged = StagedFiles()
         self._overtaken = 0
 
@@ -128,6 +137,19 @@ class QueryCapture:
             raise
         self._overtaken = 0
         return made
+
+    def capture_planned(self, batch: int, offsets: bytes) -> CheckpointManifest | None:
+        """Checkpoint the batch before ``batch``, which Spark is about to plan with these offsets.
+
+        Of batch 0 there is nothing but its plan. Refused if the store has another plan of the batch: its
+        output may have seen that one.
+        """
+        name = offsets_file(batch)
+        self._seen, self.location.ahead = None, {name: offsets}
+        try:
+            return self.capture(batch - 1)
+        finally:
+            self.location.ahead = {}
 
     def _try_capture(self, epoch: int | None) -> CheckpointManifest | None:
         gone = False
@@ -176,12 +198,15 @@ class QueryCapture:
         attempt = self._begin_attempt()
         head = self.run.head
         earlier = artifacts_by_path(head.manifest) if head is not None else {}
+        planned = head.manifest.planned if head is not None else None
         once = {file.path for file in reading.plan.all_files() if file.is_named_once}
         staged = self._staged.begin(attempt.number, once)
         uploads = plan_uploads(reading.plan, earlier, self._known, reading.opened, staged=staged)
         refs, requests = self._upload(uploads, attempt, once)
+        if planned is not None and reading.plan.planned is not None:
+            _check_plan(planned, reading.plan.planned, earlier, refs)
         facts, logs = self.facts, reading.logs
-        if head is not None:
+        if head is not None and logs is not None:
             facts = described_by(facts, logs.offsets, head.manifest)
         draft = draft_manifest(reading.plan, facts, logs, refs, requests)
         manifest = self.run.publish(draft, attempt, self._staged.sent)
@@ -207,6 +232,9 @@ class QueryCapture:
         logs = self._logs
         if METADATA in listing.facts:
             self._check_query(decode_query_id(self.location.read(METADATA)))
+        if epoch < 0:
+            plan = self._with_planned(plan_start(listing), listing)
+            return _Reading(plan, None, {})
         operators = logs.operators(listing, epoch)
         check_capturable(listing, epoch)
         commits = logs.commits(listing, epoch)
@@ -229,7 +257,7 @@ class QueryCapture:
     def _with_planned(self, plan: CapturePlan, listing: CheckpointListing) -> CapturePlan:
         """The plan, with the batch that Spark runs now, so that a restored query repeats it.
 
-        The checkpoint is whole without it, so that nothing of it is waited for.
+        The checkpoint is whole without it: what it lacks is not waited for, unless Spark waits.
         """
         batch = plan.epoch + 1
         if batch not in listing.offsets - listing.commits:
@@ -237,6 +265,8 @@ class QueryCapture:
         try:
             return plan_ahead(plan, listing, self._logs.offsets(batch))
         except RefusedError as error:
+            if self.location.ahead:
+                raise
             _LOG.debug("batch %d is left out of the checkpoint of batch %d: %s", batch, plan.epoch, error)
             return plan
 
@@ -287,6 +317,21 @@ class QueryCapture:
             for file in plan.all_files()
             if file.path in refs
         }
+
+
+def _check_plan(
+    before: PlannedBatch,
+    planned: PlannedBatch,
+    earlier: Mapping[str, ArtifactRef],
+    refs: Mapping[str, ArtifactRef],
+) -> None:
+    """Refuse another plan of a batch than the head's. What has the same bytes is named where it was."""
+    name = offsets_file(planned.batch_id)
+    if before.batch_id == planned.batch_id and refs[name] != earlier.get(name):
+        raise Diverged(
+            f"batch {planned.batch_id} is planned with other offsets in the store",
+            hint="start the query again: it then repeats the batch with those of the store",
+        )
 
 
 def claim_alone(run: Run, check: HeadCheck | None = None) -> None:

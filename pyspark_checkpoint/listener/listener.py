@@ -31,7 +31,9 @@ from pyspark_checkpoint.listener.startup_guard import QueryHold, Restorer, Start
 from pyspark_checkpoint.listener.worker import (
     ACTIVE_RUNS,
     INTERVAL_SECONDS,
+    Answer,
     CaptureStatus,
+    HeldBatch,
     QueryWorker,
     WorkerSettings,
 )
@@ -93,6 +95,7 @@ class QueryListener(StreamingQueryListener):
         options: Mapping[str, str] | None = None,
         location_options: Mapping[str, str] | None = None,
         poll_seconds: float = 10.0,
+        holds_batches: bool = False,
         concurrency: int = 4,
         producer: str | None = None,
         hold: QueryHold | None = None,
@@ -115,6 +118,7 @@ class QueryListener(StreamingQueryListener):
             location_options: Options of the checkpoint locations; by default those of the session and the
                 store.
             poll_seconds: How often a location is listed if no event comes.
+            holds_batches: Whether batches wait in ``hold_batch``; they are captured when the next comes.
             concurrency: How many queries are captured at a time.
             producer: Written into every manifest: of two producers in one run the second steps aside.
             hold: For callbacks that do not come from Spark itself: queries wait for them a limited time.
@@ -142,7 +146,7 @@ class QueryListener(StreamingQueryListener):
             tables=session_tables(spark),
             opener=lambda place: self._location(place).open().store,
         )
-        self._timing = WorkerSettings(interval_seconds, poll_seconds)
+        self._timing = WorkerSettings(interval_seconds, poll_seconds, holds_batches)
         self._retain = retain
         self._queries = queries
         self._stale = stale
@@ -233,6 +237,14 @@ class QueryListener(StreamingQueryListener):
         worker = self._worker(progress["runId"])
         if worker is not None:
             worker.notify_described(*_descriptions(progress), progress["batchId"])
+
+    def hold_batch(self, run_id: str, held: HeldBatch) -> None:
+        """Spark is about to plan a batch, and waits until the one before it is durable. Returns at once."""
+        worker = self._worker(run_id)
+        if worker is None:
+            held.answer(Answer.REFUSED, "it is not checkpointed")
+        else:
+            worker.hold(held)
 
     def heard_idle(self, run_id: str) -> None:
         """A run had nothing to do."""

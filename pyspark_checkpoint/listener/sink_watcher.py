@@ -34,6 +34,9 @@ class Captures(Protocol):
     def capture(self, epoch: int | None = None) -> CheckpointManifest | None:
         """The checkpoint of an epoch, the newest by default."""
 
+    def capture_planned(self, batch: int, offsets: bytes) -> CheckpointManifest | None:
+        """The checkpoint of the batch before ``batch``, with the plan of that, which waits for it."""
+
 
 class TableQuery:
     """A query that writes to a ckpt-sink. Reports and seals what the sink commits with its state.
@@ -68,6 +71,16 @@ class TableQuery:
     def capture(self, epoch: int | None = None) -> CheckpointManifest | None:
         """The table's newest checkpoint, which its query has made itself."""
         return self._find_newest() if self._other is None else self._other.capture(epoch)
+
+    def capture_planned(self, batch: int, offsets: bytes) -> CheckpointManifest | None:
+        """Nothing to do where the sink commits state: the plan of a batch is in the commit of its rows."""
+        newest = self._find_newest() if self._other is None else None
+        if self._other is None and newest is None and batch > 0:
+            self._other = self._begin()
+        if self._other is None:
+            return newest
+        self._other.facts = self.facts
+        return self._other.capture_planned(batch, offsets)
 
     def _find_newest(self) -> CheckpointManifest | None:
         try:

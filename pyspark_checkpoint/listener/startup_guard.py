@@ -30,6 +30,7 @@ from pyspark_checkpoint.history.checkpoint_store import CheckpointStore
 from pyspark_checkpoint.listener.sink_watcher import find_table_checkpoint
 from pyspark_checkpoint.outputs.ask import OutputQuestion, can_be_asked
 from pyspark_checkpoint.outputs.decide import FAIL, ROLLBACK, Resumption
+from pyspark_checkpoint.outputs.iceberg_table import FindTable
 from pyspark_checkpoint.spark.jvm import stop_query, stop_starting_query
 from pyspark_checkpoint.spark_files.location import CheckpointLocation, LocationSpec
 
@@ -71,6 +72,14 @@ class Restorer(Protocol):
     def find_interrupted(self, location: CheckpointLocation) -> str | None:
         """The query id of a restore into this location that was not finished; None if there is none."""
 
+    def missing_plan(
+        self, history: CheckpointStore, manifest: CheckpointManifest, location: CheckpointLocation
+    ) -> Mapping[str, bytes]:
+        """What a location lacks of the batch that the checkpoint has planned; refused if it has another."""
+
+    def write_plan(self, location: CheckpointLocation, files: Mapping[str, bytes]) -> None:
+        """Write that."""
+
     def replace_location(
         self,
         url: str,
@@ -78,6 +87,7 @@ class Restorer(Protocol):
         options: Mapping[str, str] | None,
         *,
         sink: str,
+        tables: FindTable,
         may_replace: Callable[[], bool],
         clock: Clock,
     ) -> Replacement:
@@ -130,7 +140,12 @@ class StartupGuard:
             problem = None
             if not self._has_state_in_table():
                 history = open_history()
-                problem = self._find_problem(self._status, history, history.load_latest())
+                newest = history.load_latest()
+                problem = self._find_problem(self._status, history, newest)
+                if problem is None and newest is not None and newest.run_id != self._facts.run_id:
+                    self._complete_plan(history, newest, opened)
+        except Diverged as error:
+            problem = error.message
         except (StoreError, FormatError) as error:
             _LOG.warning("query %s: its history cannot be read yet: %s", self._facts.query.id, error)
             return True
@@ -149,6 +164,29 @@ class StartupGuard:
     ) -> str | None:
         run_id = self._facts.run_id
         return status.find_problem(newest, run_id) or status.find_rolled_back(history, newest, run_id)
+
+    def _complete_plan(
+        self, history: CheckpointStore, newest: CheckpointManifest, location: CheckpointLocation
+    ) -> None:
+        """Give the location the plan of the next batch that its history has: the output may have seen it.
+
+        So it is after a crash between the checkpoint and Spark's own log, and in an old copy of a location
+        of which another one went on.
+        """
+        files = self._restorer.missing_plan(history, newest, location)
+        if not files:
+            return
+        if self._hold is not None and not self._hold.restores(self._facts.run_id):
+            raise Diverged(
+                "it began before it was known that its next batch is planned in its history",
+                hint="start it again",
+            )
+        self._restorer.write_plan(location, files)
+        _LOG.info(
+            "query %s: its next batch is run as checkpoint %d has planned it",
+            self._facts.query.id,
+            newest.checkpoint_id,
+        )
 
     def check_again(self, history: CheckpointStore, newest: CheckpointManifest | None) -> None:
         """Before the first capture: somebody else may have gone on, or the start could not be looked at.
@@ -237,6 +275,7 @@ class StartupGuard:
                 self._location,
                 self._options,
                 sink=self._outputs.choice,
+                tables=self._outputs.tables,
                 may_replace=lambda: self._hold is None or self._hold.replaces(run_id),
                 clock=self._clock,
             )

@@ -10,16 +10,25 @@ import enum
 import logging
 import threading
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 
 from pyspark_checkpoint.capture.manifest_builder import QueryFacts
 from pyspark_checkpoint.clock import Clock
-from pyspark_checkpoint.errors import CheckpointError, FencedError, RefusedError, StepAside
+from pyspark_checkpoint.errors import (
+    CheckpointError,
+    Diverged,
+    FencedError,
+    Incompatible,
+    RefusedError,
+    StepAside,
+)
 from pyspark_checkpoint.format.manifest import CheckpointManifest
 from pyspark_checkpoint.listener.sink_watcher import Captures
 from pyspark_checkpoint.spark_files.location import LocationGone, LocationReplaced
 
+HELD_RETRY_SECONDS = 1.0
+"""How soon a capture that failed is tried again while a batch waits for it."""
 INTERVAL_SECONDS = 1.0
 """How long captures of a query lie apart at least: batches that are shorter are captured together."""
 _LOG = logging.getLogger(__name__)
@@ -60,12 +69,37 @@ class CaptureStatus:
     total_requests: int = 0
 
 
+class Answer(enum.Enum):
+    """What is said of a checkpoint that a batch waits for."""
+
+    DURABLE = "durable"
+    """It is in the store: the batch may be planned."""
+    WAITS = "waits"
+    """It failed, and is tried again."""
+    REFUSED = "refused"
+    """It will never be: the query must not go on."""
+
+
+@dataclass(frozen=True, slots=True)
+class HeldBatch:
+    """A batch that Spark is about to plan with these offsets, and that waits for the one before it."""
+
+    batch: int
+    offsets: bytes = field(repr=False)
+    answer: Callable[[Answer, str], None] = field(repr=False, compare=False)
+
+
 @dataclass(frozen=True, slots=True)
 class WorkerSettings:
-    """When a worker captures. ``interval_seconds``: at least that long between two captures."""
+    """When a worker captures. ``interval_seconds``: at least that long between two captures.
+
+    ``holds``: batches wait for the checkpoint of the one before. What is committed is then captured when
+    the next batch comes, and without one after the interval, so that it is seldom captured twice.
+    """
 
     interval_seconds: float = 0.0
     poll_seconds: float = 10.0
+    holds: bool = False
 
 
 class QueryWorker:
@@ -109,6 +143,7 @@ class QueryWorker:
         self._facts = facts
         self._capture: Captures | None = None
         self._changed = threading.Condition()
+        self._held: HeldBatch | None = None
         self._wake = True
         self._ended = False
         self._closing = False
@@ -130,6 +165,15 @@ class QueryWorker:
             self._facts = facts or self._facts
             self._wake = True
             self._changed.notify_all()
+
+    def hold(self, held: HeldBatch) -> None:
+        """A batch waits until the one before it is durable. Returns at once; ``held.answer`` is called."""
+        with self._changed:
+            if not self._done:
+                self._held = held
+                self._changed.notify_all()
+                return
+        held.answer(Answer.REFUSED, self.status.last_error or "its captures have ended")
 
     def notify_described(self, sources: tuple[str, ...], sink: str, batch: int | None = None) -> None:
         """Like ``notify``, with what a progress event says: sources, sink, and the batch that is done."""
@@ -200,6 +244,7 @@ class QueryWorker:
             with self._changed:
                 self._done = True
                 self._changed.notify_all()
+            self._answer(Answer.REFUSED, self.status.last_error or "its captures have ended")
 
     def _work(self) -> None:
         is_last = False
@@ -218,9 +263,19 @@ class QueryWorker:
     def _wait(self) -> tuple[bool, bool]:
         """Wait for the next round; says whether we are to close, and whether the query has ended."""
         with self._changed:
-            self._changed.wait_for(lambda: self._wake or self._must_end(), self._settings.poll_seconds)
-            pause = self._last_ended + self._settings.interval_seconds - self._clock.monotonic_seconds()
-            self._changed.wait_for(lambda: self._hurry or self._ended or self._must_end(), max(pause, 0.0))
+            self._changed.wait_for(
+                lambda: self._wake or self._held is not None or self._must_end(),
+                self._settings.poll_seconds,
+            )
+            now = self._clock.monotonic_seconds()
+            began = now if self._settings.holds else self._last_ended
+            pause = began + self._settings.interval_seconds - now
+            self._changed.wait_for(
+                lambda: self._held is not None or self._hurry or self._ended or self._must_end(),
+                max(pause, 0.0),
+            )
+            if self._held is not None and self.status.last_error is not None:
+                self._changed.wait_for(self._must_end, HELD_RETRY_SECONDS)
             self._wake = self._hurry = False
             self._in_round = True
             return self._closing, self._ended
@@ -246,22 +301,12 @@ class QueryWorker:
             if self._capture is None:
                 self._capture = self._begin()
             self._capture.facts = replace(self._described(), has_ended=self.has_ended)
-            newest = self._capture.newest_committed()
-            if newest is None or newest == self.status.captured_epoch:
-                self._succeeded(None, began)
-                return
-            if self._is_replaced(newest):
-                self._location_lost(began, Loss.REPLACED)
-                return
-            try:
-                made = self._capture.capture(newest)
-            finally:
-                self._last_ended = self._clock.monotonic_seconds()
-            self._succeeded(made, began)
+            self._try_round(self._capture, began)
         except FencedError as error:
             self.status = replace(self.status, fenced=True, last_error=str(error))
             level = logging.INFO if self.has_ended else logging.ERROR  # then it is the next run's
             _LOG.log(level, "query %s: %s; its captures stop", self._facts.query.id, error)
+            self._answer(Answer.REFUSED, str(error))
             if not self._gives_way:  # otherwise the query is another run's, which captures it
                 self._tell(partial(self._on_fenced, error))
         except StepAside as error:
@@ -277,6 +322,37 @@ class QueryWorker:
             self._failed(error)
         except Exception as error:  # noqa: BLE001 - a capture never fails the query; it is counted and retried
             self._failed(error)
+
+    def _try_round(self, capture: Captures, began: float) -> None:
+        with self._changed:
+            held = self._held
+        if held is not None:
+            made = self._timed(lambda: capture.capture_planned(held.batch, held.offsets))
+            self._succeeded(made, began)
+            self._answer(Answer.DURABLE)
+            return
+        newest = capture.newest_committed()
+        if newest is None or newest == self.status.captured_epoch:
+            self._succeeded(None, began)
+        elif self._is_replaced(newest):
+            self._location_lost(began, Loss.REPLACED)
+        else:
+            self._succeeded(self._timed(lambda: capture.capture(newest)), began)
+
+    def _timed(self, capture: Callable[[], CheckpointManifest | None]) -> CheckpointManifest | None:
+        try:
+            return capture()
+        finally:
+            self._last_ended = self._clock.monotonic_seconds()
+
+    def _answer(self, answer: Answer, problem: str = "") -> None:
+        """Tell the batch that waits, if one does, what became of its checkpoint."""
+        with self._changed:
+            held = self._held
+            if answer is not Answer.WAITS:
+                self._held = None
+        if held is not None:
+            self._tell(partial(held.answer, answer, problem))
 
     def _is_replaced(self, newest: int) -> bool:
         """Whether the location of a query that has ended has fewer batches than the query committed.
@@ -345,7 +421,7 @@ class QueryWorker:
             return
         self.status = replace(
             self.status,
-            captured_epoch=manifest.epoch,
+            captured_epoch=None if manifest.is_start else manifest.epoch,
             checkpoint_id=manifest.checkpoint_id,
             captures=self.status.captures + 1,
             last_error=None,
@@ -363,6 +439,8 @@ class QueryWorker:
         if text != self.status.last_error:
             _LOG.warning("query %s: capture failed, and is retried: %s", self._facts.query.id, text)
         self.status = replace(self.status, failures=self.status.failures + 1, last_error=text)
+        is_final = isinstance(error, (Diverged, Incompatible))
+        self._answer(Answer.REFUSED if is_final else Answer.WAITS, text)
 
 
 class ActiveRuns:

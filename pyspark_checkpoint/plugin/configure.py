@@ -26,6 +26,8 @@ def configure(
     restore_timeout_seconds: float | None = None,
     queries: str | None = None,
     interval_seconds: float | None = None,
+    durability: str | None = None,
+    durability_timeout_seconds: float | None = None,
     poll_seconds: float | None = None,
     retain: int | None = None,
     stale: str | None = None,
@@ -52,6 +54,8 @@ def configure(
         restore_timeout_seconds: How long that may take.
         queries: Names of the queries that are checkpointed, with ``*`` and commas.
         interval_seconds: How long captures of one query lie apart at least.
+        durability: ``async``, or ``batch``: no batch begins before the one before it is in the store.
+        durability_timeout_seconds: How long a batch waits for that before its query fails.
         poll_seconds: How often to look for batches whose events were dropped.
         retain: How many epochs of a query are kept at least, besides savepoints.
         stale: ``fail``, ``warn`` or ``restore``: a query whose location is behind its history.

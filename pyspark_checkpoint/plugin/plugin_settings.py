@@ -22,6 +22,7 @@ OPTION_PREFIX = f"{PREFIX}option."
 SECRET_PREFIX = f"{PREFIX}secret."
 NEVER = "never"
 MISSING = "missing"
+ASYNC, BATCH = DURABILITY_CHOICES = ("async", "batch")
 HISTORY_OPTION = "encryptionKeyFile"
 _HADOOP = ("spark.hadoop.fs.", "spark.hadoop.google.")
 _FLAGS = {"true": True, "false": False}
@@ -52,6 +53,18 @@ SETTINGS = (
     Setting("restoreTimeoutSeconds", "restore_timeout_seconds", "1800", "how long that may take"),
     Setting("queries", "queries", "*", "names of the queries that are checkpointed, with * and commas"),
     Setting("intervalSeconds", "interval_seconds", "1", "at least so long between two captures of a query"),
+    Setting(
+        "durability",
+        "durability",
+        ASYNC,
+        "async, or batch: no batch begins before the one before it, and its own plan, are in the store",
+    ),
+    Setting(
+        "durabilityTimeoutSeconds",
+        "durability_timeout_seconds",
+        "300",
+        "how long a batch waits for that before its query fails",
+    ),
     Setting("pollSeconds", "poll_seconds", "10", "how often to look for batches whose events were dropped"),
     Setting("retain", "retain", "20", "epochs kept at least; savepoints are kept beside them"),
     Setting(
@@ -115,6 +128,7 @@ class PluginSettings:
     queries: tuple[str, ...] = ("*",)
     interval_seconds: float = INTERVAL_SECONDS
     poll_seconds: float = 10.0
+    durability: str = ASYNC
     retain: int = 20
     stale: str = "fail"
     sink: str = FAIL
@@ -125,6 +139,10 @@ class PluginSettings:
     def wants(self, query_name: str) -> bool:
         """Whether a query of this name is meant."""
         return any(fnmatchcase(query_name, pattern) for pattern in self.queries)
+
+    def holds(self, query_name: str) -> bool:
+        """Whether each batch of a query of this name waits until the one before it is durable."""
+        return self.durability == BATCH and self.wants(query_name)
 
 
 def parse_plugin_settings(confs: Mapping[str, str], app: str) -> PluginSettings:
@@ -146,6 +164,11 @@ def parse_plugin_settings(confs: Mapping[str, str], app: str) -> PluginSettings:
     sink = values.get("sink", FAIL).lower()
     if sink not in OUTPUT_CHOICES:
         raise SettingsError(f"{PREFIX}sink is {sink!r}", hint=f"choose one of {', '.join(OUTPUT_CHOICES)}")
+    durability = values.get("durability", ASYNC).lower()
+    if durability not in DURABILITY_CHOICES:
+        raise SettingsError(
+            f"{PREFIX}durability is {durability!r}", hint=f"choose one of {', '.join(DURABILITY_CHOICES)}"
+        )
     _check_secrets(confs)
     patterns = tuple(part.strip() for part in values.get("queries", "*").split(",") if part.strip())
     if not patterns:
@@ -157,6 +180,7 @@ def parse_plugin_settings(confs: Mapping[str, str], app: str) -> PluginSettings:
         queries=patterns,
         interval_seconds=_number(values, "intervalSeconds", INTERVAL_SECONDS, 0.0),
         poll_seconds=_number(values, "pollSeconds", 10.0, 0.1),
+        durability=durability,
         retain=int(_number(values, "retain", 20, 1)),
         stale=stale,
         sink=sink,

@@ -14,10 +14,10 @@ from collections.abc import Mapping
 from types import SimpleNamespace
 from typing import NoReturn
 
-from pyspark_checkpoint.errors import CheckpointError
+from pyspark_checkpoint.errors import CheckpointError, Unsupported
 from pyspark_checkpoint.listener.listener import PLUGIN
-from pyspark_checkpoint.listener.worker import CaptureStatus
-from pyspark_checkpoint.plugin.plugin_settings import PluginSettings
+from pyspark_checkpoint.listener.worker import Answer, CaptureStatus, HeldBatch
+from pyspark_checkpoint.plugin.plugin_settings import BATCH, PREFIX, PluginSettings
 from pyspark_checkpoint.plugin.process_input import begin_process, leave_signals_to_driver
 from pyspark_checkpoint.session import CheckpointListener
 from pyspark_checkpoint.spark.jvm import SideDoor
@@ -25,6 +25,8 @@ from pyspark_checkpoint.spark.jvm import SideDoor
 _LOG = logging.getLogger("pyspark_checkpoint.plugin.process")
 TICK_SECONDS = 1.0
 STOP = "stop"
+FILE_MANAGER = "spark.sql.streaming.checkpointFileManagerClass"
+FILE_MANAGERS = "io.github.pysparkcheckpoint."
 MAX_ENDED = 100
 """How many runs that have ended are tried again for as long as their captures fail."""
 SETTINGS_STATUS = 2
@@ -96,18 +98,33 @@ class SideCar:
             return
         listener = self._listeners.get(run_id)
         if listener is None:
+            if event["kind"] == "planned":
+                self._door.answer(
+                    run_id, int(event["batch"]), Answer.REFUSED.value, "it is not checkpointed"
+                )
             return
         if event["kind"] == "progress":
             listener.onQueryProgress(SimpleNamespace(progress=_progress(event)))
-        elif event["kind"] == "idle":
+        elif event["kind"] == "planned":
+            self._hold(listener, run_id, int(event["batch"]), event["offsets"].encode("utf-8"))
+        elif event["kind"] in ("idle", "committed"):
             listener.onQueryIdle(SimpleNamespace(runId=run_id))
         elif event["kind"] == "terminated":
             listener.onQueryTerminated(SimpleNamespace(runId=run_id))
 
+    def _hold(self, listener: CheckpointListener, run_id: str, batch: int, offsets: bytes) -> None:
+        def answer(outcome: Answer, problem: str) -> None:
+            self._door.answer(run_id, batch, outcome.value, problem)
+
+        listener.hold_batch(run_id, HeldBatch(batch, offsets, answer))
+
     def _started(self, event: Mapping[str, str]) -> None:
         run_id, query_id = event["run_id"], event["id"]
         is_watched = False
+        must_be_held = self._settings.holds(event["name"]) and event["execution"] != "ContinuousExecution"
         try:
+            if must_be_held:
+                check_holdable(event)
             session = self._door.session(run_id)
             if session is not None and run_id not in self._listeners:
                 settings = self._settings
@@ -122,17 +139,22 @@ class SideCar:
                     stop_when_fenced=settings.stop_when_fenced,
                     options=settings.options,
                     poll_seconds=settings.poll_seconds,
+                    holds_batches=settings.durability == BATCH,
                     producer=PLUGIN,
                     hold=self._door,
                 )
                 listener.onQueryStarted(SimpleNamespace(id=query_id, runId=run_id, name=event["name"]))
                 self._listeners[run_id] = listener
             is_watched = run_id in self._listeners and bool(self._listeners[run_id].statuses)
+            must_be_held = must_be_held and session is not None
         except CheckpointError as error:
             _LOG.error("query %s is not checkpointed: %s", query_id, error)
         except Exception as error:  # noqa: BLE001 - the other queries go on; texts may hold credentials
             _LOG.error("query %s is not checkpointed: %s", query_id, type(error).__name__)
         finally:
+            if must_be_held and not is_watched:
+                _LOG.error("query %s is stopped: it could not be made durable", query_id)
+                self._door.refuses(run_id)
             self._door.looked(run_id, is_watched=is_watched)
 
     def _report(self) -> None:
@@ -151,6 +173,19 @@ class SideCar:
                         size_bytes=status.total_bytes - before.total_bytes,
                         requests=status.total_requests - before.total_requests,
                     )
+
+
+def check_holdable(event: Mapping[str, str]) -> None:
+    """Refuse a query whose batches cannot wait for a checkpoint, by what is said of its start. Pure."""
+    if event["execution"].startswith("AsyncProgress"):
+        problem = "with asyncProgressTrackingEnabled Spark does not log every batch before it runs"
+    elif not event["file_manager"].startswith(FILE_MANAGERS):
+        problem = f"{FILE_MANAGER} of its session is {event['file_manager']!r}, which is not ours"
+    else:
+        return
+    raise Unsupported(
+        f"no batch of it can be held: {problem}", hint=f"mend that, or set {PREFIX}durability to async"
+    )
 
 
 def _progress(event: Mapping[str, str]) -> SimpleNamespace:

@@ -77,7 +77,10 @@ class RestorePlan:
     files: tuple[RestoredFile, ...]
     """In the order in which they are written."""
     batch_id: int
-    """Spark's number, which is not a table's epoch where a query has taken the table over."""
+    """Spark's number, which is not a table's epoch where a query has taken the table over.
+
+    It is -1 before the first batch, of which there is only the plan.
+    """
     planned_batch: int | None = None
     """The batch after it, if the query runs that with the offsets that it had; None if it plans anew."""
     point: RestorePoint = RestorePoint.AFTER
@@ -134,6 +137,7 @@ def plan_restore(
     record = manifest.state
     chosen = _choose_point(manifest, record, point, commit)
     batch_id = _batch_of(manifest)
+    with_planned = with_planned or manifest.is_start
     planned = manifest.planned if with_planned and chosen is RestorePoint.AFTER else None
     files = [*_state_files(manifest), *_loose_files(manifest, planned, is_clone=query_id is not None)]
     if record is not None:
@@ -151,6 +155,8 @@ def plan_restore(
 
 
 def _batch_of(manifest: CheckpointManifest) -> int:
+    if manifest.is_start:
+        return -1
     if manifest.batch_id is None:
         raise NoCheckpoint(
             f"checkpoint {manifest.checkpoint_id} is of no batch of a streaming query",
@@ -205,7 +211,7 @@ def _check_files(
     if len(set(paths)) != len(paths):
         raise FormatError(f"checkpoint {manifest.checkpoint_id} names a file twice", hint=_VERIFY)
     committed = batch_id if point is RestorePoint.AFTER else batch_id - 1
-    needed = {METADATA, offsets_file(batch_id)}
+    needed = {METADATA, offsets_file(max(0, batch_id))}
     if batch_id > 0:
         needed.add(offsets_file(batch_id - 1))
     if committed >= 0:

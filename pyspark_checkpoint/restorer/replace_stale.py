@@ -16,11 +16,18 @@ from pathlib import Path
 from typing import Protocol, runtime_checkable
 
 from pyspark_checkpoint.clock import SYSTEM_CLOCK, Clock
-from pyspark_checkpoint.errors import CheckpointError, InUse, RefusedError, Unsupported
+from pyspark_checkpoint.errors import CheckpointError, Diverged, InUse, RefusedError, Unsupported
+from pyspark_checkpoint.format.manifest import CheckpointManifest
+from pyspark_checkpoint.history.checkpoint_store import CheckpointStore
 from pyspark_checkpoint.outputs.decide import FAIL
+from pyspark_checkpoint.outputs.iceberg_table import FindTable
+from pyspark_checkpoint.outputs.pyiceberg_table import find_pyiceberg_table
 from pyspark_checkpoint.restorer.api import RestoreRequest, execute_restore
+from pyspark_checkpoint.restorer.file_writer import location_writer
 from pyspark_checkpoint.restorer.lock import find_interrupted
+from pyspark_checkpoint.restorer.plan import plan_restore
 from pyspark_checkpoint.spark_files.location import CheckpointLocation, LocationSpec
+from pyspark_checkpoint.spark_files.names import COMMITS, OFFSETS, SOURCES
 from pyspark_checkpoint.store.local.local_files import sync_directory
 from pyspark_checkpoint.store.url import parse_store_url
 
@@ -48,6 +55,38 @@ class LocationRestorer:
         """The query id of a restore into this location that was not finished; None if there is none."""
         return find_interrupted(location)
 
+    def missing_plan(
+        self, history: CheckpointStore, manifest: CheckpointManifest, location: CheckpointLocation
+    ) -> dict[str, bytes]:
+        """The files of the batch that a checkpoint has planned and that a location at its batch lacks.
+
+        In the order in which they are written, its offsets last. Refused if the location has others.
+        """
+        planned, listing = manifest.planned, location.listing(OFFSETS, COMMITS, SOURCES)
+        if planned is None or listing.newest_committed != manifest.batch_id:
+            return {}
+        reader, missing = history.reader(), dict[str, bytes]()
+        for file in plan_restore(manifest).files:
+            if file.path not in planned.files:
+                continue
+            data = reader.read(file.ref)
+            if file.path not in listing.facts:
+                missing[file.path] = data
+            elif location.read(file.path) != data:
+                raise Diverged(
+                    f"checkpoint location has diverged: {file.path} is not that of checkpoint "
+                    f"{manifest.checkpoint_id}, which the query's output may have seen",
+                    hint="run ckpt restore into a fresh location",
+                )
+        return missing
+
+    def write_plan(self, location: CheckpointLocation, files: Mapping[str, bytes]) -> None:
+        """Write what ``missing_plan`` has found; Spark then runs the batch with the offsets that it had."""
+        writer = location_writer(location)
+        for path, data in files.items():
+            writer.write(path, data)
+            writer.sync()
+
     def replace_location(
         self,
         url: str,
@@ -55,20 +94,24 @@ class LocationRestorer:
         options: Mapping[str, str] | None,
         *,
         sink: str = FAIL,
+        tables: FindTable = find_pyiceberg_table,
         may_replace: Callable[[], bool] = lambda: True,
         clock: Clock = SYSTEM_CLOCK,
     ) -> ReplacedLocation:
         """Put the newest checkpoint of the history at ``url`` in the place of a location that is behind it.
 
         Takes the history over, as every restore that resumes. ``sink`` says what happens to outputs that
-        are ahead of it. ``may_replace`` is asked once, when everything is restored and nothing is renamed:
-        its yes holds until this returns. Refused on object stores, which cannot rename, and where a file
-        system is mounted at the location. A failure leaves the location as it was.
+        are ahead of it, ``tables`` finds those that are tables of a catalog. ``may_replace`` is asked once,
+        when everything is restored and nothing is renamed: its yes holds until this returns. Refused on
+        object stores, which cannot rename, and where a file system is mounted at the location. A failure
+        leaves the location as it was.
         """
         check_replaceable(spec, url)
         number = clock.uuid7()
         fresh, aside = spec.beside(f"restored-{number}"), spec.beside(f"stale-{number}")
-        report = execute_restore(RestoreRequest(url, fresh, sink=sink, options=options), clock=clock)
+        report = execute_restore(
+            RestoreRequest(url, fresh, sink=sink, options=options, tables=tables), clock=clock
+        )
         if not may_replace():
             raise InUse(
                 f"the query has not waited for it; batch {report.batch_id} is restored at {fresh.url}",

@@ -495,6 +495,10 @@ class SideDoor:
         """Say that a query must not run: the driver stops it, whatever becomes of this process."""
         self._door.refuses(run_id)
 
+    def answer(self, run_id: str, batch: int, outcome: str, problem: str) -> None:
+        """Say what became of the checkpoint that a batch of a query waits for."""
+        self._door.answer(run_id, batch, outcome, problem)
+
     def report(
         self,
         query: str,

@@ -58,7 +58,7 @@ class OperatorFiles:
 
 @dataclass(frozen=True, slots=True)
 class CapturePlan:
-    """Everything that the checkpoint of ``epoch`` consists of."""
+    """Everything that the checkpoint of ``epoch`` consists of. Before the first batch it is -1."""
 
     epoch: int
     operators: tuple[OperatorFiles, ...]
@@ -137,6 +137,13 @@ def plan_capture(
         operators=plan_operators(chains, listing, shared, operators),
         files=plan_small_files(listing, epoch, offsets, newest_offsets, is_committed=True),
     )
+
+
+def plan_start(listing: CheckpointListing) -> CapturePlan:
+    """What a query has before its first batch, to be completed by ``plan_ahead``."""
+    _check_source_schemas(listing)
+    paths = (METADATA, *listing.source_schemas)
+    return CapturePlan(-1, (), tuple(CapturedFile(path, facts_of(listing, path), 0) for path in paths))
 
 
 def plan_ahead(plan: CapturePlan, listing: CheckpointListing, offsets: OffsetLog) -> CapturePlan:

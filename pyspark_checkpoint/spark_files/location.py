@@ -197,3 +197,26 @@ class RememberingLocation(CheckpointLocation):
         """The bytes that are known, or else those that are there."""
         known = self._read.get(path)
         return super().read(path, facts) if known is None else known
+
+
+class LocationAhead(CheckpointLocation):
+    """A location as it is with a file that is about to be written there: the offsets of the next batch."""
+
+    def __init__(self, inner: CheckpointLocation) -> None:
+        super().__init__(inner.spec, inner.store)
+        self.inner = inner
+        self.ahead: Mapping[str, bytes] = {}
+
+    def listing(self, *prefixes: str) -> CheckpointListing:
+        """What is there, and what is about to be."""
+        found = self.inner.listing(*prefixes)
+        if not self.ahead:
+            return found
+        return sort_listing(
+            {**found.facts, **{path: FileFacts(len(data), 0) for path, data in self.ahead.items()}}
+        )
+
+    def read(self, path: str, facts: FileFacts | None = None) -> bytes:
+        """A file that is there, or about to be."""
+        data = self.ahead.get(path)
+        return self.inner.read(path, facts) if data is None else data

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
 from pathlib import Path
 
@@ -117,6 +118,10 @@ def test_the_window_is_shown_where_it_is_asked(url: str, ckpt: Shell, tmp_path: 
     page = tmp_path / "report.html"
     assert ckpt("report", url, "-o", page, "--window").status == 0
     assert line in page.read_text()
+    events = [
+        json.loads(told) for told in ckpt("watch", url, "--once", "--json", "--window").out.splitlines()
+    ]
+    assert next(one["message"] for one in events if one["event"] == "window") == line
     assert "<h2>Outputs</h2>" in page.read_text()
 
 

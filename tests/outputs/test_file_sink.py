@@ -319,27 +319,38 @@ def test_names_are_read_as_spark_spells_them() -> None:
     check_at(log, 0)
 
 
-class OnHadoop(MemoryStore):
-    """A sink on a file system that only Hadoop reaches."""
+class Elsewhere(MemoryStore):
+    """A sink at another place, by its URL."""
 
-    def __init__(self) -> None:
+    def __init__(self, url: str) -> None:
         super().__init__()
-        self.url = "hdfs://name:8020/data/out"
+        self.url = url
+
+
+HDFS = "hdfs://name:8020/data/out"
+AZURE = "abfss://box@account.dfs.core.windows.net/out"
 
 
 @pytest.mark.parametrize(
-    ("path", "is_below"),
+    ("url", "path", "is_below"),
     [
-        ("hdfs://name:8020/data/out/part-00001-1.parquet", True),
-        ("hdfs://other:8020/data/out/part-00001-1.parquet", False),
-        ("hdfs://name:8020/data/other/part-00001-1.parquet", False),
-        ("hdfs://name:8020/data/out/part?x", False),
-        ("hdfs://name:8020/data/out/../other", False),
+        (HDFS, "hdfs://name:8020/data/out/part-00001-1.parquet", True),
+        (HDFS, "hdfs://other:8020/data/out/part-00001-1.parquet", False),
+        (HDFS, "hdfs://name:8020/data/other/part-00001-1.parquet", False),
+        (HDFS, "hdfs://name:8020/data/out/part?x", False),
+        (HDFS, "hdfs://name:8020/data/out/../other", False),
+        ("s3://box/out", "s3a://box/out/part-00001-1.parquet", True),
+        ("s3://box/out", "s3a://other/out/part-00001-1.parquet", False),
+        ("s3://box", "s3a://box/part-00001-1.parquet", True),
+        (AZURE, f"{AZURE}/part-00001-1.parquet", True),
+        ("az://box/out", f"{AZURE}/part-00001-1.parquet", True),
+        (AZURE, f"{AZURE.replace('account', 'other')}/part-00001-1.parquet", False),
+        ("gs://box/out", "gs://box/out/part-00001-1.parquet", True),
     ],
 )
-def test_a_sink_on_hdfs_names_its_files_with_their_host(path: str, *, is_below: bool) -> None:
-    """The host is part of the name."""
-    store = OnHadoop()
+def test_files_are_known_as_spark_spells_their_place(url: str, path: str, *, is_below: bool) -> None:
+    """Host, account and bucket are part of the name, the spelling of the scheme is not."""
+    store = Elsewhere(url)
     line = json.dumps({"path": path, "size": 4, "action": "add"})
     store.put(f"{LOG}0", b"v1")
     store.put(f"{LOG}1", f"v1\n{line}".encode())

@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from pyspark_checkpoint.cli import exits, text
-from pyspark_checkpoint.cli.arguments import Address, add_store, address_of, parse_span_ms
+from pyspark_checkpoint.cli.arguments import Address, add_store, add_window, address_of, parse_span_ms
 from pyspark_checkpoint.cli.console import Console, error_line
 from pyspark_checkpoint.cli.histories import (
     checkpoint_cells,
@@ -19,6 +19,7 @@ from pyspark_checkpoint.cli.histories import (
     output_line,
     output_rows,
 )
+from pyspark_checkpoint.cli.windows import find_recovery_window, window_lines
 from pyspark_checkpoint.errors import CheckpointError, FormatError, Unavailable
 from pyspark_checkpoint.format.records import Control
 from pyspark_checkpoint.history.checkpoint_store import CheckpointStore
@@ -38,6 +39,7 @@ ckpt watch s3://bucket/tables/wc --interval 10s
 ckpt watch /data/ckpt --json                        one JSON object for each change
 ckpt watch /data/ckpt --once                        one look, for scripts
 """
+Ask = Callable[[CheckpointStore], tuple[str, ...]]
 KEPT = 12
 """How many of the newest checkpoints are remembered, and read at most when many came at once."""
 
@@ -47,12 +49,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_store(parser)
     parser.add_argument("--interval", default="2s", metavar="TIME", help="between two looks (2s)")
     parser.add_argument("--once", action="store_true", help="look once and end")
+    add_window(parser)
 
 
 def run(args: argparse.Namespace, console: Console) -> int:
     """Look until interrupted, or once: then the status says whether something is wrong."""
     seconds = max(0.1, parse_span_ms(args.interval) / 1000)
-    watched = _watched(address_of(args))
+    watched = _watched(address_of(args), _asker(args) if args.window else None)
     drawn = console.is_terminal and not console.as_json
     try:
         looks = _watch(watched, args, console, seconds, View(console) if drawn else None)
@@ -63,21 +66,33 @@ def run(args: argparse.Namespace, console: Console) -> int:
     return exits.FOUND if any(look.problem is not None for look in looks) else exits.DONE
 
 
-def _watched(address: Address) -> list[Watched | Unreadable]:
+def _asker(args: argparse.Namespace) -> Ask:
+    """What says how far back the query of a history can go."""
+
+    def ask(history: CheckpointStore) -> tuple[str, ...]:
+        window = find_recovery_window(history, history.overview().entries, args)
+        return () if window is None else tuple(window_lines(window))
+
+    return ask
+
+
+def _watched(address: Address, ask: Ask | None) -> list[Watched | Unreadable]:
     parent, names = find_names(address)
     if not (names.roots or names.damaged):
-        return [Watched("", open_history(address))]
-    readable: list[Watched | Unreadable] = [_watch_query(address, root, parent) for root in names.roots]
+        return [Watched("", open_history(address), ask=ask)]
+    readable: list[Watched | Unreadable] = [
+        _watch_query(address, root, parent, ask) for root in names.roots
+    ]
     return readable + [Unreadable(one.name, one.error()) for one in names.damaged]
 
 
-def _watch_query(address: Address, root: QueryRoot, parent: ObjectStore) -> Watched:
+def _watch_query(address: Address, root: QueryRoot, parent: ObjectStore, ask: Ask | None) -> Watched:
     def open_query() -> CheckpointStore:
         return CheckpointStore.open(history_url(address.url, root, address.options), address.options)
 
     if address.query is not None:  # the only one: whatever is wrong with it ends the command
-        return Watched("", open_query(), parent, root.query_id)
-    return Watched(root.name or root.query_id, open_query, parent, root.query_id)
+        return Watched("", open_query(), parent, root.query_id, ask)
+    return Watched(root.name or root.query_id, open_query, parent, root.query_id, ask)
 
 
 def _watch(
@@ -164,6 +179,7 @@ def _history_lines(label: str, look: Look, now_ms: int) -> list[str]:
             ),
             *(("output", output_line(row)) for row in output_rows(look.newest.sinks)),
             ("kept from", str(look.floor)),
+            *(("recovery", line) for line in look.window),
         )
     )
     heads = (">id", ">epoch", "kind", ">age", ">size", ">new", ">took", ">gen")
@@ -200,6 +216,8 @@ class Look:
     problem: str | None = None
     hint: str | None = None
     """What to do about the problem, if that is known."""
+    window: tuple[str, ...] = ()
+    """How far back the query can go, if that was asked: at first, and when checkpoints were pruned."""
 
     @property
     def newest(self) -> Entry | None:
@@ -216,6 +234,7 @@ class Watched:
         history: CheckpointStore | Callable[[], CheckpointStore],
         parent: ObjectStore | None = None,
         query_id: str = "",
+        ask: Ask | None = None,
     ) -> None:
         """``parent`` is the store that queries share, where it is told if captures of ``query_id`` fail.
 
@@ -226,6 +245,8 @@ class Watched:
         self._parent = parent
         self._query_id = query_id
         self._history = history
+        self._ask = ask
+        self._window: tuple[int, tuple[str, ...]] = (-1, ())
         self._is_alone = isinstance(history, CheckpointStore)
         self._head: Head | None = None
         self._entries: dict[int, Entry] = {}
@@ -244,6 +265,8 @@ class Watched:
             if head is None:
                 return Look(problem=problem)
             self._read_new(history, head)
+            if self._ask is not None and self._window[0] != head.control.floor:
+                self._window = head.control.floor, self._ask(history)
         except CheckpointError as error:
             if self._is_alone and not isinstance(error, FormatError | Unavailable):
                 raise
@@ -251,7 +274,7 @@ class Watched:
         self._head = head
         if head.lost is not None:
             problem = f"checkpoint {head.lost} {lost_problem(head.lost, head.number)}"
-        return replace(self._seen(head.control), problem=problem)
+        return replace(self._seen(head.control), problem=problem, window=self._window[1])
 
     def _failing_captures(self) -> str | None:
         found = find_health(self._parent, self._query_id) if self._parent is not None else None
@@ -300,6 +323,7 @@ def changes(before: Look | None, after: Look) -> Iterator[tuple[str, Entry | str
             yield "checkpoint", after.newest
         if after.problem is not None:
             yield "problem", after.problem
+        yield from _window_changes(Look(), after)
         return
     last = before.newest.number if before.newest is not None else 0
     for entry in after.entries:
@@ -318,3 +342,9 @@ def changes(before: Look | None, after: Look) -> Iterator[tuple[str, Entry | str
         yield "savepoint", f"{name} no longer keeps checkpoint {checkpoint_id}"
     if after.floor > before.floor:
         yield "pruned", f"checkpoints before {after.floor} are pruned"
+    yield from _window_changes(before, after)
+
+
+def _window_changes(before: Look, after: Look) -> Iterator[tuple[str, str]]:
+    if after.window != before.window:
+        yield from (("window", line) for line in after.window)

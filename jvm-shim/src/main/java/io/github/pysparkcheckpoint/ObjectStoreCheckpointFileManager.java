@@ -21,16 +21,18 @@ import org.apache.spark.sql.execution.streaming.checkpointing.CheckpointFileMana
  */
 public final class ObjectStoreCheckpointFileManager implements CheckpointFileManager {
 
+  private final Path root;
   private final CheckpointFileManager manager;
 
   /** Called by Spark, on the driver and on executors, for every log and every state store. */
   public ObjectStoreCheckpointFileManager(Path path, Configuration conf) throws IOException {
+    this.root = path;
     this.manager = FileManagers.choose(path, conf);
   }
 
   @Override
   public CancellableFSDataOutputStream createAtomic(Path path, boolean overwriteIfPossible) {
-    return manager.createAtomic(path, overwriteIfPossible);
+    return FileManagers.gated(manager.createAtomic(path, overwriteIfPossible), root, path);
   }
 
   @Override

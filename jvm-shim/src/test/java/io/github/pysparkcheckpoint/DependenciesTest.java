@@ -55,6 +55,8 @@ final class DependenciesTest {
         sql.execution.streaming.checkpointing.CheckpointFileManager
         sql.execution.streaming.checkpointing.FileContextBasedCheckpointFileManager
         sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager
+      filemanager.GatedLog
+        sql.execution.streaming.checkpointing.CheckpointFileManager
       filemanager.LocalFileManager
         sql.execution.streaming.checkpointing.CheckpointFileManager
         sql.execution.streaming.checkpointing.FileContextBasedCheckpointFileManager
@@ -73,6 +75,7 @@ final class DependenciesTest {
         internal.config.ConfigEntry
         internal.config.package
       plugin.QueryEvents
+        sql.classic.RuntimeConfig
         sql.classic.SparkSession
         sql.execution.streaming.runtime.StreamExecution
         sql.internal.SharedState

@@ -11,15 +11,29 @@ import org.apache.hadoop.fs.LocalFileSystem;
 import org.apache.hadoop.fs.Path;
 import org.apache.hadoop.fs.UnsupportedFileSystemException;
 import org.apache.spark.sql.execution.streaming.checkpointing.CheckpointFileManager;
+import org.apache.spark.sql.execution.streaming.checkpointing.CheckpointFileManager.CancellableFSDataOutputStream;
 import org.apache.spark.sql.execution.streaming.checkpointing.FileContextBasedCheckpointFileManager;
 import org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager;
 
-/** The only class of this package that others use: which manager serves a location. */
+/** What others use of this package: which manager serves a location, and who is asked by all. */
 public final class FileManagers {
 
   private static final Set<String> S3_SCHEMES = Set.of("s3a", "s3", "s3n");
 
+  private static volatile LogGate gate;
+
   private FileManagers() {}
+
+  /** Ask from now on, in this JVM, before a batch is planned; null to ask nobody. */
+  public static void setGate(LogGate asked) {
+    gate = asked;
+  }
+
+  /** The stream of a file below {@code root}; of an entry of Spark's logs one that asks first. */
+  public static CancellableFSDataOutputStream gated(
+      CancellableFSDataOutputStream stream, Path root, Path path) {
+    return GatedLog.of(stream, gate, root, path);
+  }
 
   /** The settings of the plugin that mean something without a URL. */
   public static List<String> confNames() {

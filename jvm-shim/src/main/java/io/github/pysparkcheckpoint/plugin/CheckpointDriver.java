@@ -31,7 +31,7 @@ import org.slf4j.LoggerFactory;
 public final class CheckpointDriver implements DriverPlugin {
 
   private static final Logger LOG = LoggerFactory.getLogger(CheckpointDriver.class);
-  private static final String FILE_MANAGER = "spark.sql.streaming.checkpointFileManagerClass";
+  static final String FILE_MANAGER = "spark.sql.streaming.checkpointFileManagerClass";
   private static final String LISTENERS = "spark.sql.streaming.streamingQueryListeners";
 
   private final String fileManager;
@@ -56,7 +56,7 @@ public final class CheckpointDriver implements DriverPlugin {
     try {
       settings = PluginSettings.take(conf);
     } catch (IllegalArgumentException error) {
-      if (PluginSettings.asksForRestore(conf)) {
+      if (PluginSettings.mustHold(conf)) {
         throw error;
       }
       LOG.error("ckpt: {}. The application runs on, without the plugin", error.getMessage());
@@ -68,6 +68,13 @@ public final class CheckpointDriver implements DriverPlugin {
     if (settings.url().isEmpty()) {
       checkSettingsWithoutUrl();
       return Map.of();
+    }
+    if (settings.holds() && !fileManager.equals(conf.get(FILE_MANAGER, ""))) {
+      throw new IllegalStateException(
+          "ckpt: spark.ckpt.durability=batch needs our file manager, which holds the plan of a batch;"
+              + " leave "
+              + FILE_MANAGER
+              + " and spark.ckpt.fileManager out, or set durability to async");
     }
     String others = conf.get(LISTENERS, "").trim();
     String ours = QueryEvents.class.getName();
@@ -145,6 +152,11 @@ public final class CheckpointDriver implements DriverPlugin {
   }
 
   private void checkSettingsWithoutUrl() {
+    if (settings.holds()) {
+      throw new IllegalStateException(
+          "ckpt: spark.ckpt.durability=batch, but spark.ckpt.url is not set, so that nothing would be"
+              + " durable. Set it, for example to s3://bucket/checkpoints");
+    }
     if (settings.restores()) {
       throw new IllegalStateException(
           "ckpt: spark.ckpt.restore="

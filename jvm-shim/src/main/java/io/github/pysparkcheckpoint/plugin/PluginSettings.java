@@ -17,6 +17,8 @@ import scala.Tuple2;
  * @param setsFileManager whether checkpoint files on object stores are ours to write
  * @param restoreSeconds how long a restore may take
  * @param startSeconds how long the start of a query waits for the look at its history
+ * @param holdSeconds how long the plan of a batch waits until the checkpoint before it is durable;
+ *     0 for not at all
  * @param stopSeconds how long the end of the application waits for the last checkpoints
  * @param confs every setting that Python is told, secrets included
  */
@@ -27,6 +29,7 @@ record PluginSettings(
     boolean setsFileManager,
     long restoreSeconds,
     long startSeconds,
+    long holdSeconds,
     long stopSeconds,
     Map<String, String> confs) {
 
@@ -83,13 +86,33 @@ record PluginSettings(
         isAuto(conf.get(PREFIX + "fileManager", "auto")),
         restoreSeconds,
         startSeconds,
+        isBatch(conf) ? Math.max(1, seconds(conf, "durabilityTimeoutSeconds", 300)) : 0,
         seconds(conf, "stopTimeoutSeconds", 5),
         confs);
   }
 
-  /** Whether a restore is asked for, also where the other settings make no sense. */
-  static boolean asksForRestore(SparkConf conf) {
-    return !NEVER.equals(restore(conf));
+  /** Whether the application must not run without us, also where other settings make no sense. */
+  static boolean mustHold(SparkConf conf) {
+    return !NEVER.equals(restore(conf)) || !durability(conf).equals("async");
+  }
+
+  /** Whether no batch may begin before the one before it is in the store. */
+  boolean holds() {
+    return holdSeconds > 0;
+  }
+
+  private static String durability(SparkConf conf) {
+    return conf.get(PREFIX + "durability", "async").trim().toLowerCase(Locale.ROOT);
+  }
+
+  private static boolean isBatch(SparkConf conf) {
+    return switch (durability(conf)) {
+      case "async" -> false;
+      case "batch" -> true;
+      default ->
+          throw new IllegalArgumentException(
+              PREFIX + "durability is async or batch, not '" + durability(conf) + "'");
+    };
   }
 
   private static String restore(SparkConf conf) {

@@ -1,5 +1,6 @@
 package io.github.pysparkcheckpoint.plugin;
 
+import java.util.Map;
 import java.util.UUID;
 import java.util.regex.Pattern;
 import org.apache.spark.sql.classic.SparkSession;
@@ -28,7 +29,12 @@ public final class QueryEvents extends StreamingQueryListener {
       StreamExecution query =
           SparkSession.active().sharedState().activeStreamingQueries().get(event.id());
       if (query != null && !TEMPORARY.matcher(query.resolvedCheckpointRoot()).find()) {
-        door.started(text(event.id()), text(event.runId()), event.name(), query);
+        Map<String, String> facts =
+            Map.of(
+                "location", query.resolvedCheckpointRoot(),
+                "execution", query.getClass().getSimpleName(),
+                "file_manager", query.sparkSession().conf().get(CheckpointDriver.FILE_MANAGER, ""));
+        door.started(text(event.id()), text(event.runId()), event.name(), facts, query);
       }
     }
   }

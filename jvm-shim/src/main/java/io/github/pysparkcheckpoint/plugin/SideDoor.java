@@ -1,6 +1,11 @@
 package io.github.pysparkcheckpoint.plugin;
 
+import io.github.pysparkcheckpoint.filemanager.FileManagers;
+import io.github.pysparkcheckpoint.filemanager.LogGate;
 import io.github.pysparkcheckpoint.python.Pickles;
+import java.io.IOException;
+import java.io.InterruptedIOException;
+import java.nio.charset.StandardCharsets;
 import java.util.HashMap;
 import java.util.Map;
 import java.util.concurrent.ConcurrentHashMap;
@@ -8,9 +13,9 @@ import java.util.concurrent.CountDownLatch;
 import java.util.concurrent.LinkedBlockingQueue;
 import java.util.concurrent.TimeUnit;
 import java.util.concurrent.TimeoutException;
-import java.util.concurrent.atomic.AtomicBoolean;
 import java.util.concurrent.atomic.AtomicReference;
 import java.util.concurrent.locks.LockSupport;
+import org.apache.hadoop.fs.Path;
 import org.apache.spark.SparkContext;
 import org.apache.spark.sql.SparkSession;
 import org.apache.spark.sql.streaming.StreamingQuery;
@@ -20,9 +25,10 @@ import org.slf4j.LoggerFactory;
 /**
  * What passes between Spark's threads and the side process: events out, figures in.
  *
- * <p>Spark's threads never wait here, but for the start of a query, which waits a limited time for
- * the look at its history. Events that find no room are dropped: they only wake, and the side
- * process looks for itself from time to time.
+ * <p>Spark's threads never wait here, but for two things, and a limited time: the start of a query
+ * for the look at its history; and, if every batch is to be durable, the plan of a batch for the
+ * checkpoint of the batch before it. Events that find no room are dropped: they only wake, and the
+ * side process looks for itself from time to time.
  *
  * <p>A location may be replaced only while its query waits here. So each start has a {@link Step},
  * which changes by compare-and-set alone: the side process says that it restores, and then that it
@@ -31,11 +37,13 @@ import org.slf4j.LoggerFactory;
  * which the side process has said that it must not run. It is held until it is stopped: no time
  * limit lets it go on.
  */
-public final class SideDoor {
+public final class SideDoor implements LogGate {
 
   private static final Logger LOG = LoggerFactory.getLogger(SideDoor.class);
   private static final int ROOM = 10_000;
   private static final Map<String, String> STOP = Map.of("kind", "stop");
+  private static final long REPEAT_NANOS = TimeUnit.SECONDS.toNanos(5);
+  private static final String SIDE_ENDED = "the side process has ended, see the driver's log";
   private static volatile SideDoor current;
 
   private final SparkContext context;
@@ -65,21 +73,42 @@ public final class SideDoor {
     LEFT
   }
 
+  /** A batch that is not planned before the checkpoint of the one before it is durable. */
+  private static final class Held {
+    final Map<String, String> event;
+    final CountDownLatch answered = new CountDownLatch(1);
+    volatile boolean isDurable;
+    volatile String problem = "the side process has not answered";
+
+    Held(Map<String, String> event) {
+      this.event = event;
+    }
+  }
+
   /** A run of a query that is active. */
   private record Run(
       StreamingQuery query,
+      Path location,
       Map<String, String> event,
+      AtomicReference<Held> held,
       CountDownLatch looked,
       AtomicReference<Step> step,
-      AtomicBoolean isWatched) {
+      AtomicReference<Boolean> watched) {
 
-    Run(StreamingQuery query, Map<String, String> event) {
+    Run(StreamingQuery query, String location, Map<String, String> event) {
       this(
           query,
+          new Path(location),
           event,
+          new AtomicReference<>(),
           new CountDownLatch(1),
           new AtomicReference<>(Step.LOOKING),
-          new AtomicBoolean());
+          new AtomicReference<>());
+    }
+
+    /** Whether it is checkpointed; not as long as nobody has said so. */
+    boolean isWatched() {
+      return Boolean.TRUE.equals(watched.get());
     }
 
     /**
@@ -104,6 +133,7 @@ public final class SideDoor {
 
   void open() {
     current = this;
+    FileManagers.setGate(this);
   }
 
   void close() {
@@ -111,8 +141,12 @@ public final class SideDoor {
     if (current == this) {
       current = null;
     }
+    if (!settings.holds()) {
+      FileManagers.setGate(null); // otherwise no batch of ours may be planned any more
+    }
     sideProcessEnded();
     runs.values().forEach(run -> run.looked().countDown());
+    runs.values().forEach(run -> release(run.held().get()));
     events.clear();
   }
 
@@ -127,11 +161,17 @@ public final class SideDoor {
     events.offer(STOP);
   }
 
-  /** A query starts: tell the side process, and wait until it has looked at the query's history. */
-  void started(String id, String runId, String name, StreamingQuery query) {
+  /**
+   * A query starts: tell the side process, and wait until it has looked at the query's history.
+   *
+   * @param facts what else the side process is told; its {@code location} among it
+   */
+  void started(
+      String id, String runId, String name, Map<String, String> facts, StreamingQuery query) {
     Map<String, String> event = event("started", id, runId);
     event.put("name", name == null ? "" : name);
-    Run run = new Run(query, event);
+    event.putAll(facts);
+    Run run = new Run(query, facts.get("location"), event);
     runs.put(runId, run);
     metrics.started(runId, id);
     seen = true;
@@ -233,6 +273,103 @@ public final class SideDoor {
     }
   }
 
+  /** A query that is checkpointed plans batch K only if the store has K-1, and this plan of K. */
+  @Override
+  public void beforeOffsets(Path location, long batch, byte[] offsets) throws IOException {
+    Run run = settings.holds() ? find(location) : null;
+    if (run == null) {
+      return;
+    }
+    long deadline = System.nanoTime() + TimeUnit.SECONDS.toNanos(settings.holdSeconds());
+    try {
+      await(run.looked(), deadline);
+      if (Boolean.FALSE.equals(run.watched().get())) {
+        return; // not to be checkpointed; one that could not be was stopped
+      }
+      Map<String, String> event = new HashMap<>(run.event());
+      event.put("kind", "planned");
+      event.put("batch", Long.toString(batch));
+      event.put("offsets", new String(offsets, StandardCharsets.UTF_8));
+      Held held = new Held(event);
+      run.held().set(held);
+      while (!closed && held.answered.getCount() > 0 && deadline - System.nanoTime() > 0) {
+        events.offer(event); // again from time to time: an event that found no room was dropped
+        await(held.answered, Math.min(deadline, System.nanoTime() + REPEAT_NANOS));
+      }
+      run.held().set(null);
+      if (!held.isDurable) {
+        throw new IOException(notDurable(run, batch, closed ? SIDE_ENDED : held.problem));
+      }
+    } catch (InterruptedException stopped) {
+      Thread.currentThread().interrupt();
+      throw new InterruptedIOException("stopped while batch " + batch + " waited to be planned");
+    }
+  }
+
+  private String notDurable(Run run, long batch, String problem) {
+    return "ckpt: batch "
+        + batch
+        + " of query "
+        + run.query().id()
+        + " does not begin, because "
+        + (batch == 0 ? "its plan" : "the checkpoint of batch " + (batch - 1))
+        + " is not durable (spark.ckpt.durability=batch, after at most "
+        + settings.holdSeconds()
+        + " s, spark.ckpt.durabilityTimeoutSeconds): "
+        + problem
+        + ". Nothing is lost; mend that, and start the query again";
+  }
+
+  private static void await(CountDownLatch latch, long deadline) throws InterruptedException {
+    latch.await(Math.max(0, deadline - System.nanoTime()), TimeUnit.NANOSECONDS);
+  }
+
+  /** The side process learns of a batch's end before Spark tells its listeners. */
+  @Override
+  public void afterCommit(Path location) {
+    Run run = closed ? null : find(location);
+    if (run != null && run.isWatched()) {
+      Map<String, String> event = new HashMap<>(run.event());
+      event.put("kind", "committed");
+      events.offer(event);
+    }
+  }
+
+  /**
+   * The active run that has this checkpoint location; null if there is none, or it is not known.
+   */
+  private Run find(Path location) {
+    for (Run run : runs.values()) {
+      if (run.location().equals(location) && run.query().isActive()) {
+        return run;
+      }
+    }
+    return null;
+  }
+
+  private static void release(Held held) {
+    if (held != null) {
+      held.answered.countDown();
+    }
+  }
+
+  /**
+   * Called by the side process: what became of the checkpoint that a batch waits for. It is {@code
+   * durable}, is {@code refused}, or {@code waits} for what is wrong to end.
+   */
+  public void answer(String runId, long batch, String outcome, String problem) {
+    Run run = runs.get(runId);
+    Held held = run == null ? null : run.held().get();
+    if (held == null || !held.event.get("batch").equals(Long.toString(batch))) {
+      return;
+    }
+    held.problem = problem;
+    held.isDurable = outcome.equals("durable");
+    if (!outcome.equals("waits")) {
+      release(held);
+    }
+  }
+
   void happened(String kind, String id, String runId, String progress) {
     if (!runs.containsKey(runId)) {
       return;
@@ -261,6 +398,10 @@ public final class SideDoor {
    */
   public SparkContext attach() {
     runs.values().forEach(run -> events.offer(run.event()));
+    runs.values().stream()
+        .map(run -> run.held().get())
+        .filter(held -> held != null)
+        .forEach(held -> events.offer(held.event));
     return context;
   }
 
@@ -286,7 +427,7 @@ public final class SideDoor {
   public void looked(String runId, boolean isWatched) {
     Run run = runs.get(runId);
     if (run != null) {
-      run.isWatched().set(isWatched);
+      run.watched().set(isWatched);
       run.step().updateAndGet(now -> now == Step.LEFT || now == Step.REFUSED ? now : Step.LOOKED);
       run.looked().countDown();
     }
@@ -347,9 +488,7 @@ public final class SideDoor {
    */
   public boolean watches(String runId, String url) {
     Run run = runs.get(runId);
-    return run != null
-        && run.isWatched().get()
-        && withoutSlash(url).equals(withoutSlash(settings.url()));
+    return run != null && run.isWatched() && withoutSlash(url).equals(withoutSlash(settings.url()));
   }
 
   private static String withoutSlash(String url) {

@@ -96,8 +96,7 @@ final class PluginSettingsTest {
   @CsvSource({"stale, restore", "sink, rollback"})
   void aStartWaitsForTheWholeOfWhatIsMended(String setting, String value) {
     SparkConf conf =
-        conf(
-            Map.of("spark.ckpt." + setting, value, "spark.ckpt.restoreTimeoutSeconds", "900"));
+        conf(Map.of("spark.ckpt." + setting, value, "spark.ckpt.restoreTimeoutSeconds", "900"));
     assertEquals(900, PluginSettings.take(conf).startSeconds());
   }
 
@@ -105,8 +104,26 @@ final class PluginSettingsTest {
   @CsvSource({"never, false", "'', false", "latest, true", "savepoint:a, true"})
   void aRestoreIsAskedForByItsConf(String value, boolean asks) {
     SparkConf conf = conf(Map.of("spark.ckpt.restore", value));
-    assertEquals(asks, PluginSettings.asksForRestore(conf));
+    assertEquals(asks, PluginSettings.mustHold(conf));
     assertEquals(asks, PluginSettings.take(conf).restores());
+  }
+
+  @ParameterizedTest
+  @CsvSource({"async, 7, 0", "Batch, 7, 7", "batch, 0, 1"})
+  void batchesAreHeldOnlyIfTheyAreToBeDurable(String value, String seconds, long held) {
+    SparkConf conf =
+        conf(
+            Map.of("spark.ckpt.durability", value, "spark.ckpt.durabilityTimeoutSeconds", seconds));
+    assertEquals(held, PluginSettings.take(conf).holdSeconds());
+    assertEquals(held > 0, PluginSettings.mustHold(conf));
+  }
+
+  /** An application that runs without what it asks for would lose what it believes to be safe. */
+  @Test
+  void aDurabilityThatNobodyKnowsStopsTheApplication() {
+    SparkConf conf = conf(Map.of("spark.ckpt.durability", "bach"));
+    assertThrows(IllegalArgumentException.class, () -> PluginSettings.take(conf));
+    assertTrue(PluginSettings.mustHold(conf));
   }
 
   private static SparkConf conf(Map<String, String> values) {

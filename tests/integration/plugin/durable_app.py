@@ -1,0 +1,31 @@
+"""An application whose machine is lost at any moment: a query over files, until all of them are read.
+
+Arguments: a directory; and as JSON what ``configure`` is given, and how many files a batch reads.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+
+from pyspark.sql import SparkSession
+
+from pyspark_checkpoint import configure
+
+
+def main() -> None:
+    """Run the query, on what is left of it."""
+    home, confs = Path(sys.argv[1]), json.loads(sys.argv[2])
+    builder = SparkSession.builder.master("local[2]").appName("durable")
+    builder = builder.config("spark.ui.enabled", "false").config("spark.driver.host", "127.0.0.1")
+    spark = configure(builder, **confs["configure"]).getOrCreate()
+    source = spark.readStream.schema("value string").option("maxFilesPerTrigger", confs["files"])
+    writer = source.text(str(home / "input")).writeStream.format("text").queryName("durable")
+    writer = writer.option("checkpointLocation", str(home / "location")).trigger(availableNow=True)
+    writer.start(str(home / "output")).awaitTermination()
+    spark.stop()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,198 @@
+"""Batches that wait until the checkpoint of the one before, with their plan, is in the store. No Spark."""
+
+from __future__ import annotations
+
+import json
+import threading
+from pathlib import Path
+
+import pytest
+
+from pyspark_checkpoint.errors import Diverged, FencedError, Unavailable
+from pyspark_checkpoint.format.manifest import CheckpointManifest, ManifestKind
+from pyspark_checkpoint.format.manifest_parts import PlannedBatch
+from pyspark_checkpoint.history.checkpoint_store import CheckpointStore
+from pyspark_checkpoint.listener.worker import Answer, HeldBatch, WorkerSettings
+from pyspark_checkpoint.restorer.api import restore
+from pyspark_checkpoint.restorer.plan import plan_restore
+from pyspark_checkpoint.restorer.replace_stale import LocationRestorer
+from pyspark_checkpoint.spark_files.location import LocationSpec
+from tests.listener.test_worker import LONG, PATIENCE, Watch
+from tests.support.made_location import QUERY_ID, MadeLocation, contents, needed, open_capture
+from tests.support.waiting import wait_until
+
+
+def plan_of(made: MadeLocation, batch: int) -> bytes:
+    """What Spark is about to write to ``offsets/K``; it is not there yet."""
+    path = made.plan(batch).path / f"offsets/{batch}"
+    data = path.read_bytes()
+    path.unlink()
+    return data
+
+
+@pytest.fixture
+def made(tmp_path: Path) -> MadeLocation:
+    return MadeLocation(tmp_path / "location").commit(0, 1)
+
+
+def test_a_checkpoint_has_the_plan_that_is_not_written_yet(
+    made: MadeLocation, url: str, tmp_path: Path
+) -> None:
+    """The very bytes that Spark is going to write, and nothing of them stays for the next capture."""
+    capturer, plan = open_capture(made, url), plan_of(made, 2)
+    manifest = capturer.capture_planned(2, plan)
+    assert manifest is not None
+    assert (manifest.epoch, manifest.planned) == (1, PlannedBatch(2, ("offsets/2",)))
+    restore(url, str(tmp_path / "fresh"), clone=True)
+    found, wanted = contents(tmp_path / "fresh"), needed(made, 1) | {"offsets/2": plan}
+    assert found.keys() == wanted.keys() and found["offsets/2"] == plan
+    made.commit(2)
+    following = capturer.capture()
+    assert following is not None
+    assert (following.epoch, following.planned) == (2, None)
+
+
+def test_a_batch_that_was_captured_already_gets_its_plan_without_an_upload(
+    made: MadeLocation, url: str
+) -> None:
+    """An idle query is captured by the interval; when input comes, only the manifest is left to write."""
+    capturer = open_capture(made, url)
+    first = capturer.capture()
+    second = capturer.capture_planned(2, plan_of(made, 2))
+    assert first is not None and second is not None
+    assert (second.kind, second.epoch) == (ManifestKind.REPLACEMENT, first.epoch)
+    assert second.requests.puts == 1
+    assert list(CheckpointStore.open(url).verify()) == []
+
+
+def test_the_start_of_a_query_can_be_restored_with_its_id_and_the_plan_of_batch_0(
+    url: str, tmp_path: Path
+) -> None:
+    """Otherwise a machine lost in batch 0 leaves rows in the output that nobody knows of."""
+    made = MadeLocation(tmp_path / "location")
+    capturer, plan = open_capture(made, url), plan_of(made, 0)
+    start = capturer.capture_planned(0, plan)
+    assert start is not None and start.is_start
+    assert (start.epoch, start.batch_id, start.planned) == (0, None, PlannedBatch(0, ("offsets/0",)))
+    assert (plan_restore(start).batch_id, plan_restore(start).planned_batch) == (-1, 0)
+    restore(url, str(tmp_path / "fresh"))
+    assert contents(tmp_path / "fresh") == {
+        "metadata": (made.path / "metadata").read_bytes(),
+        "offsets/0": plan,
+    }
+    restore(url, str(tmp_path / "clone"), clone=True)
+    assert json.loads((tmp_path / "clone" / "metadata").read_text())["id"] != QUERY_ID
+
+
+def test_the_first_batch_follows_the_start_and_the_start_never_follows_it(url: str, tmp_path: Path) -> None:
+    made = MadeLocation(tmp_path / "location")
+    capturer, plan = open_capture(made, url), plan_of(made, 0)
+    capturer.capture_planned(0, plan)
+    again = capturer.capture_planned(0, plan)
+    first = capturer.capture(0) if made.commit(0) else None
+    assert again is not None and first is not None
+    assert (again.checkpoint_id, first.kind, first.checkpoint_id) == (1, ManifestKind.EPOCH, 2)
+    history = CheckpointStore.open(url)
+    assert list(history.verify()) == []
+    with pytest.raises(Diverged, match="other source offsets"):
+        capturer.capture_planned(0, plan)
+
+
+def test_a_plan_that_the_store_has_otherwise_is_refused_and_the_same_is_taken_again(
+    made: MadeLocation, url: str
+) -> None:
+    """The output may have seen the batch as it was planned first."""
+    plan = plan_of(made, 2)
+    open_capture(made, url, run_id="before").capture_planned(2, plan)
+    later = open_capture(made, url, run_id="later")
+    with pytest.raises(Diverged, match="batch 2 is planned with other offsets"):
+        later.capture_planned(2, plan.replace(b'"0":2', b'"0":3'))
+    assert later.capture_planned(2, plan) is not None
+
+
+def test_a_location_that_lacks_the_plan_of_its_history_gets_it_and_another_one_is_refused(
+    made: MadeLocation, url: str, tmp_path: Path
+) -> None:
+    """After a crash between checkpoint and log, and for an old copy of a location."""
+    plan = plan_of(made, 2)
+    manifest = open_capture(made, url).capture_planned(2, plan)
+    assert manifest is not None
+    history, location = CheckpointStore.open(url), LocationSpec(str(made.path)).open()
+    restorer = LocationRestorer()
+    missing = restorer.missing_plan(history, manifest, location)
+    assert missing == {"offsets/2": plan}
+    restorer.write_plan(location, missing)
+    assert (made.path / "offsets/2").read_bytes() == plan
+    assert restorer.missing_plan(history, manifest, location) == {}
+    made.plan(2, '{"topic":{"0":77}}')
+    with pytest.raises(Diverged, match="offsets/2 is not that of checkpoint"):
+        restorer.missing_plan(history, manifest, location)
+    made.commit(2)
+    assert restorer.missing_plan(history, manifest, location) == {}, "it has gone on"
+
+
+class Waiting:
+    """A batch that waits, and what it was told."""
+
+    def __init__(self, watch: Watch, batch: int) -> None:
+        self.told: list[tuple[Answer, str]] = []
+        plan = plan_of(watch.location, batch)
+        watch.worker.hold(HeldBatch(batch, plan, lambda answer, text: self.told.append((answer, text))))
+
+    def answers(self) -> list[Answer]:
+        return [answer for answer, _ in self.told]
+
+
+@pytest.fixture
+def watch(tmp_path: Path) -> Watch:
+    """A query whose batches wait; nothing is captured by its interval."""
+    location = MadeLocation(tmp_path / "location").commit(0)
+    return Watch(location, str(tmp_path / "store"), WorkerSettings(LONG, LONG, holds=True))
+
+
+def test_a_batch_is_answered_when_the_one_before_it_is_in_the_store(watch: Watch) -> None:
+    """The interval does not hold it up, and nothing is captured before it comes."""
+    waiting = Waiting(watch, 1)
+    wait_until(lambda: waiting.answers() == [Answer.DURABLE])
+    assert [(found.epoch, found.planned) for found in watch.captured] == [
+        (0, PlannedBatch(1, ("offsets/1",)))
+    ]
+    watch.location.commit(1)
+    watch.worker.notify()
+    following = Waiting(watch, 2)
+    wait_until(lambda: following.answers() == [Answer.DURABLE])
+    assert watch.epochs() == [0, 1]
+    watch.worker.finish(PATIENCE)
+
+
+def test_a_batch_waits_while_the_store_is_away_and_is_answered_when_it_is_back(watch: Watch) -> None:
+    back, capture = threading.Event(), watch.capture.capture_planned
+
+    def away(batch: int, offsets: bytes) -> CheckpointManifest | None:
+        if not back.is_set():
+            raise Unavailable("the store is away")
+        return capture(batch, offsets)
+
+    watch.capture.capture_planned = away  # type: ignore[method-assign]
+    waiting = Waiting(watch, 1)
+    wait_until(lambda: bool(waiting.told))
+    assert waiting.told[0][0] is Answer.WAITS
+    assert "the store is away" in waiting.told[0][1]
+    back.set()
+    wait_until(lambda: waiting.answers()[-1] is Answer.DURABLE)
+    watch.worker.finish(PATIENCE)
+
+
+def test_a_batch_of_a_run_that_was_taken_over_or_has_ended_is_refused(watch: Watch) -> None:
+    """The query must not go on without what it was promised."""
+
+    def fenced(batch: int, offsets: bytes) -> CheckpointManifest | None:
+        raise FencedError("taken over")
+
+    watch.capture.capture_planned = fenced  # type: ignore[method-assign]
+    first = Waiting(watch, 1)
+    wait_until(lambda: first.answers() == [Answer.REFUSED])
+    assert "taken over" in first.told[0][1]
+    wait_until(lambda: watch.worker.is_done)
+    second = Waiting(watch, 1)
+    assert second.answers() == [Answer.REFUSED]
