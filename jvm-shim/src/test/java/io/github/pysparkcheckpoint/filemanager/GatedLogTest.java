@@ -96,7 +96,7 @@ final class GatedLogTest {
 
   private CancellableFSDataOutputStream open(String log, String name, LogGate asked)
       throws IOException {
-    CheckpointFileManager manager = FileManagers.choose(root(log), new Configuration(false));
+    CheckpointFileManager manager = FileManagers.choose(root(log), new Configuration());
     manager.createCheckpointDirectory();
     Path entry = new Path(root(log), name);
     return GatedLog.of(manager.createAtomic(entry, false), asked, root(log), entry);

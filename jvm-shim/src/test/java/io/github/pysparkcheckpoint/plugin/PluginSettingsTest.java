@@ -96,8 +96,7 @@ final class PluginSettingsTest {
   @CsvSource({"stale, restore", "sink, rollback"})
   void aStartWaitsForTheWholeOfWhatIsMended(String setting, String value) {
     SparkConf conf =
-        conf(
-            Map.of("spark.ckpt." + setting, value, "spark.ckpt.restoreTimeoutSeconds", "900"));
+        conf(Map.of("spark.ckpt." + setting, value, "spark.ckpt.restoreTimeoutSeconds", "900"));
     assertEquals(900, PluginSettings.take(conf).startSeconds());
   }
 
