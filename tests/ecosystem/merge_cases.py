@@ -8,6 +8,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
+from pyspark.errors import StreamingQueryException
 from pyspark.sql import SparkSession
 
 from pyspark_checkpoint import restore
@@ -33,8 +34,7 @@ class Life:
             keys = range(file, file + 4)
             rows = [{"key": f"k{key % 7}", "value": file * 100 + key, "at": file} for key in keys]
             (source / f"{file:05d}.json").write_text("\n".join(map(json.dumps, rows)))
-        url = self.url if files else None  # a crash: nobody has captured the batch either
-        places = (str(source), self.table, str(self.location), url)
+        places = (str(source), self.table, str(self.location), self.url)
         return str(example.run(self.spark, *places, at_once))
 
     def rows(self) -> list[list[Any]]:
@@ -50,27 +50,39 @@ class Life:
         return found
 
     def play(self) -> dict[str, Any]:
-        """Six batches, back to the third of them, on with other batches, and a crash after the last."""
+        """Six batches, back to the third, on with another one, in which it dies, and that again."""
         query_id = self.run(0, 1, 2)
         self.run(3, 4, 5)
         self.location = self.directory / "restored"
         restore(self.url, str(self.location), epoch=2)
-        self.run(6, at_once=100)
-        rows, commits = self.rows(), self.commits()
-        newest = max(
-            int(path.name) for path in (self.location / "commits").iterdir() if path.name.isdigit()
-        )
-        for name in (f"{newest}", f".{newest}.crc"):
-            (self.location / "commits" / name).unlink(missing_ok=True)
+        self.die(6)
+        commits, was_done = self.commits(), (self.location / "commits" / "3").exists()
         self.run()
-        again = (self.location / "commits" / f"{newest}").exists()
         return {
             "query_id": query_id,
-            "rows": rows,
+            "was_done": was_done,
+            "is_done": (self.location / "commits" / "3").exists(),
+            "rows": self.rows(),
             "commits": commits,
-            "was_repeated": again,
             "commits_of_repetition": self.commits()[len(commits) :],
         }
+
+    def die(self, file: int) -> None:
+        """All files that are left in one batch, whose function dies when Delta has taken it."""
+        write = example.write_batch
+
+        def write_and_die(*arguments: Any) -> None:
+            write(*arguments)
+            raise RuntimeError("killed")
+
+        example.write_batch = write_and_die
+        try:
+            self.run(file, at_once=100)
+        except StreamingQueryException:
+            return
+        finally:
+            example.write_batch = write
+        raise AssertionError("it should have died")
 
 
 def main() -> None:

@@ -88,7 +88,8 @@ def test_a_merge_takes_what_is_planned_anew_and_drops_what_is_repeated(
     (anew,) = ours["commits"][6:]
     assert anew[0].startswith(f"{query_id}:")
     assert anew[1] == 3
-    assert ours["was_repeated"]
+    assert not ours["was_done"]
+    assert ours["is_done"]
     assert ours["commits_of_repetition"] == []
 
 

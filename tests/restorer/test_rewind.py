@@ -25,10 +25,12 @@ from pyspark_checkpoint.store.open import open_object_store
 from pyspark_checkpoint.testing.faulty_store import SimulatedCrash
 from tests.cli.conftest import ckpt
 from tests.cli.kit import Shell
+from tests.outputs.test_ckpt_sink import save_rows
 from tests.restorer.test_restore_rules import damage
 from tests.restorer.test_restore_steps import Life, living
 from tests.support.made_location import QUERY_ID, MadeLocation, capture, contents, needed
 from tests.support.made_output import MadeOutput, use_output
+from tests.support.made_stream import MadeStream, totals_after
 
 __all__ = ["ckpt"]
 EPOCH = 1
@@ -280,6 +282,35 @@ def test_a_restore_does_not_take_the_place_of_a_rewind(
             restore(url, str(made.path), epoch=epoch, sink="warn")
     assert contents(made.path) == before
     assert output.version == 4
+
+
+@pytest.mark.parametrize("version", [1, 2])
+def test_a_query_whose_state_is_in_its_table_goes_back_with_it(tmp_path: Path, version: int) -> None:
+    """Rows, state and location by one rollback; then it writes what it would have written."""
+    stream = MadeStream(tmp_path, version=version)
+    stream.run(6)
+    done = rewind(str(stream.table), to=str(stream.location), epoch=2, location_options={})
+    assert done.plan.restore.done_batch == 2
+    assert stream.rows() == totals_after(2)
+    stream.touch_all()
+    stream.start()
+    assert stream.next_batch() == 3
+    stream.run(3)
+    assert stream.rows() == stream.whole_state(6) == totals_after(5)
+
+
+def test_a_table_without_state_goes_back_with_its_query(tmp_path: Path, made: MadeLocation) -> None:
+    """As a recorded rollback of its own history; the dry run names the checkpoint."""
+    url, table_url = str(tmp_path / "other"), str(tmp_path / "table")
+    capture(made, url, 0, 1, 2, 3, sink=f"ckpt-sink {table_url}")
+    table = save_rows(table_url, {epoch: epoch for epoch in range(4)})
+    done = rewind(url, epoch=EPOCH)
+    assert (done.plan.restore.table_target, len(done.plan.readers)) == (2, 1)
+    newest = table.load_latest()
+    assert newest is not None
+    assert (newest.kind, newest.epoch) == (ManifestKind.ROLLBACK, EPOCH)
+    assert contents(made.path)[f"commits/{EPOCH}"]
+    assert not (made.path / "commits" / "2").exists()
 
 
 @pytest.mark.usefixtures("output")
