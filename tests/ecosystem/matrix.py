@@ -232,6 +232,7 @@ def go_back(case: Case, root: str, spark: SparkSession | None = None) -> list[st
                 query=query,
                 clone=case.is_clone,
                 sink=choice,
+                sink_location=None if spark is None else f"lake.db.{case.name}",
                 spark=spark,
                 **chosen,
             )
@@ -295,12 +296,16 @@ def second_life(
 ) -> Iterator[dict[str, Any]]:
     """Go on with each query, with these files more, and say what its output has in the end."""
 
+    lost = [] if retain else [case for case in cases if case.output == "iceberg"]
+    # here and not in a thread: the JVM's threads of those do not see the classes of spark.jars
+    refused = {case.name: go_back(case, root, spark) for case in lost}
+
     def play(case: Case) -> dict[str, Any]:
         directory, own = case.directory(root), spark.newSession()
         (directory / "freeze").unlink(missing_ok=True)
         answer: dict[str, Any] = {"name": case.name}
-        if case.output == "iceberg" and not retain:
-            answer["refused"] = go_back(case, root, own)
+        if case.name in refused:
+            answer["refused"] = refused[case.name]
             if len(answer["refused"]) == len(choices(case)):
                 return answer
         write_input(directory, files)
