@@ -219,7 +219,7 @@ AIMS = (
 
 
 TASKS = "every task that runs Python costs processor time before it has a row (empty-arrow beside noop)"
-FEW, MANY = "*, 10,000 rows, *", "append, 1,000,000 rows, *"
+FEW, MANY = "*, 10,000 rows, * partitions", "append, 1,000,000 rows, * partitions"
 PEER_AIMS = (
     *(
         Aim("peers", f"batch p50, ckpt-sink over {peer}", "ckpt-sink", peer, bound, where, False, why=TASKS)
@@ -236,17 +236,12 @@ PEER_AIMS = (
     ),
     Aim("peers", "requests a batch", "ckpt-sink", "ckpt-sink", 8, FEW, False, _own("requests"), ""),
     *(
-        Aim(
-            "peers",
-            f"read {what}, ckpt-sink over {peer}",
-            "ckpt-sink",
-            peer,
-            bound,
-            f"read {what}: *",
-            False,
+        Aim("peers", f"{what}, ckpt-sink over {peer}", "ckpt-sink", peer, bound, f"{case}*: {what}", False)
+        for what, bound, case, peers in (
+            ("read whole table", 1.0, "", ("iceberg", "iceberg copy-on-write", "iceberg merge-on-read")),
+            ("read one key", 0.5, "upsert", ("iceberg copy-on-write", "iceberg merge-on-read")),
         )
-        for what, bound in (("whole table", 1.0), ("one key", 0.5))
-        for peer in ("iceberg", "iceberg copy-on-write", "iceberg merge-on-read")
+        for peer in peers
     ),
 )
 

@@ -125,7 +125,7 @@ def measure_case(lab: Lab, driver: Driver, case: Case, settings: Settings) -> It
     for what in ("whole table", "one key"):
         for side in tallies:
             if taken := reads.get((side, what)):
-                yield Side(f"read {what}: {case.where}", side, tuple(round(one, 1) for one in taken))
+                yield Side(f"{case.where}: read {what}", side, tuple(round(one, 1) for one in taken))
 
 
 def measure_all(settings: Settings) -> Iterator[Side]:

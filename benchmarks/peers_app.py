@@ -80,7 +80,8 @@ class PeersApp(App):
         wanted = QuerySpec(**spec)
         options, began = dict(wanted.options), time.monotonic()
         table = options.pop("table")
-        options.pop("properties", "")
+        for written in ("properties", "keyColumns"):
+            options.pop(written, "")
         if wanted.format == "ckpt-sink":
             frame = self._session.read.format("ckpt-sink").options(**options).load(table)
         else:

@@ -40,7 +40,7 @@ SIDES = {
 }
 """The parts that time sides, with their titles; of the stores the worst is among the aims."""
 PARTS = (*CELL_PARTS, *SIDES, "stores")
-PEERS = "peers"
+PEERS, SINK = "peers", "ckpt-sink"
 """It has a page of its own."""
 RATIOS = (
     ("ours", "alone"),
@@ -132,7 +132,7 @@ def render_peers(runs: Runs) -> str:
             "Batch p50, its ratio to ckpt-sink, and requests a batch": side_tables(
                 runs.rows(PEERS, Side), "case"
             ),
-            "Where we lose, and why": reasons(judged),
+            "Where we lose, and why": [*reasons(judged), *faster_peers(runs)],
             "What was run": [
                 *run_table(runs, (PEERS,)),
                 "",
@@ -140,6 +140,17 @@ def render_peers(runs: Runs) -> str:
             ],
         },
     )
+
+
+def faster_peers(runs: Runs) -> list[str]:
+    """Every situation in which Iceberg or Delta Lake took less time, whatever the aims say."""
+    found = []
+    for where, ways in by_situation(runs.rows(PEERS, Side)).items():
+        peers = {way: side for way, side in ways.items() if way.startswith(("iceberg", "delta"))}
+        ratios = {way: time_ratio(side, ways[SINK]) for way, side in peers.items() if SINK in ways}
+        faster = [f"{way} takes {ratio:.2f}x" for way, ratio in ratios.items() if ratio < 1]
+        found += [f"- {where}: {', '.join(faster)} of the time of {SINK}."] if faster else []
+    return found
 
 
 def page(introduction: str, sections: Mapping[str, Sequence[str]]) -> str:
@@ -270,14 +281,16 @@ def side_tables(rows: Iterable[Side], title: str) -> list[str]:
     return [line for lines in shown for line in lines][1:]
 
 
+def number_text(number: float) -> str:
+    return f"{number:,.0f}" if number >= 100 else f"{number:.3g}"
+
+
 def side_text(side: Side, base: Side) -> str:
-    counted = [
-        f"{number:{',.0f' if number >= 100 else '.3g'}} {what}" for what, number in side.counts.items()
-    ]
+    counted = [f"{number_text(number)} {what}" for what, number in side.counts.items()]
     if not side.values:
         return "; ".join(counted)
     beside = "" if side is base else f" ({side.p50 / base.p50:.2f}x)"
-    return "; ".join([f"{side.p50:.4g}{beside}", *counted])
+    return "; ".join([f"{number_text(side.p50)}{beside}", *counted])
 
 
 def all_sides(runs: Runs) -> list[str]:

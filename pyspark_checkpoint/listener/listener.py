@@ -246,6 +246,12 @@ class QueryListener(StreamingQueryListener):
         else:
             worker.hold(held)
 
+    def heard_commit(self, run_id: str) -> None:
+        """A batch of a run is committed, which Spark's own event says later."""
+        worker = self._worker(run_id)
+        if worker is not None:
+            worker.notify_committed()
+
     def heard_idle(self, run_id: str) -> None:
         """A run had nothing to do."""
         worker = self._worker(run_id)

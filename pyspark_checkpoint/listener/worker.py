@@ -175,6 +175,12 @@ class QueryWorker:
                 return
         held.answer(Answer.REFUSED, self.status.last_error or "its captures have ended")
 
+    def notify_committed(self) -> None:
+        """A batch is committed. Spark describes sources only after the first one: that is waited for."""
+        with self._changed:
+            self._wake = self._wake or bool(self._facts.sources)
+            self._changed.notify_all()
+
     def notify_described(self, sources: tuple[str, ...], sink: str, batch: int | None = None) -> None:
         """Like ``notify``, with what a progress event says: sources, sink, and the batch that is done."""
         with self._changed:

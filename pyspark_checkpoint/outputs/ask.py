@@ -178,6 +178,10 @@ class OutputQuestion:
                 return self._plan_roll_back(output, resumption), ""
             case OutputVerdict.UNKNOWN:
                 return None, f"the {output} no longer says which batches it has of this query"
+        if (behind := _behind(output, position, resumption)) is not None:
+            if output.records_every_batch and position.batch_id is not None and self.choice != WARN:
+                raise behind
+            return None, behind.message
         is_ahead = position.batch_id is not None and position.batch_id > resumption.done_batch
         if self.choice != ROLLBACK or is_ahead:
             return None, ""
@@ -226,6 +230,32 @@ class OutputQuestion:
             hint="roll the output back with it (sink=rollback, --sink rollback, spark.ckpt.sink=rollback), "
             f"restore a checkpoint of batch {newest}, or write to another target",
         )
+
+
+def _behind(output: Output, position: OutputPosition, resumption: Resumption) -> Diverged | None:
+    """What is to be said of an output that lacks batches which the query takes for done."""
+    newest, done = position.batch_id, resumption.done_batch
+    if done < 0 or (newest is not None and newest >= done):
+        return None
+    if newest is not None:
+        lacks = (
+            f"has batch {newest} of this query as its newest, and the query would go on after batch {done}"
+        )
+        rows = "the rows between are not in it" + (
+            "" if output.records_every_batch else ", if there were any"
+        )
+    elif output.records_every_batch:
+        lacks, rows = (
+            "has no batch",
+            "Spark's log of it must begin at 0, and its next compaction would fail",
+        )
+    else:
+        return None  # another target, or batches without rows
+    return Diverged(
+        f"the {output} {lacks}: {rows}",
+        hint="restore a checkpoint of a batch that it has, or accept that with sink=warn; a new target "
+        "begins with a fresh checkpoint location",
+    )
 
 
 def can_be_asked(sink: SinkRecord) -> bool:

@@ -51,6 +51,7 @@ class FileSinkOutput(Output):
 
     kind = OutputKind.FILE
     runs_skipped_batches = False
+    records_every_batch = True
 
     def __init__(self, target: str, store: ObjectStore) -> None:
         """``store`` is opened at the sink's path."""

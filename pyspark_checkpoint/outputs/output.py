@@ -97,6 +97,8 @@ class Output(abc.ABC):
     kind: ClassVar[OutputKind]
     runs_skipped_batches: ClassVar[bool]
     """Whether Spark runs the plan of a batch that this output then drops, so that state goes on."""
+    records_every_batch: ClassVar[bool] = False
+    """Whether batches without rows are recorded too: one that is not there was never written."""
 
     def __init__(self, target: str) -> None:
         """``target`` is where the rows go, as people write it; never with credentials."""

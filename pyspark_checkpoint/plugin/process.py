@@ -107,7 +107,9 @@ class SideCar:
             listener.onQueryProgress(SimpleNamespace(progress=_progress(event)))
         elif event["kind"] == "planned":
             self._hold(listener, run_id, int(event["batch"]), event["offsets"].encode("utf-8"))
-        elif event["kind"] in ("idle", "committed"):
+        elif event["kind"] == "committed":
+            listener.heard_commit(run_id)
+        elif event["kind"] == "idle":
             listener.onQueryIdle(SimpleNamespace(runId=run_id))
         elif event["kind"] == "terminated":
             listener.onQueryTerminated(SimpleNamespace(runId=run_id))

@@ -324,4 +324,5 @@ def test_the_page_of_peers_says_where_the_sink_loses_and_why() -> None:
     assert f"| {where}, ms | 10; 8 requests | 4 (0.40x) |" in page
     assert f"- batch p50, ckpt-sink over iceberg, {where}: 2.50x, not 0.5x; every task" in page
     assert "| requests a batch | append, 10,000 rows, 64 partitions | at most 8 | 8 | met |" in page
+    assert f"- {where}: iceberg takes 0.40x of the time of ckpt-sink." in page
     assert where not in render(runs)

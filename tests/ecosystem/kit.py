@@ -98,9 +98,13 @@ def freezing_classes() -> str:
     return str(made)
 
 
+def driver_jars() -> list[str]:
+    """The connectors and our own jar."""
+    return [str(path) for path in (*spark_jars(), build_jar())]
+
+
 def _command(module: str, wanted: Mapping[str, Any]) -> list[str]:
-    jars = [str(path) for path in (*spark_jars(), build_jar())]
-    return [str(PYTHON), "-m", module, json.dumps({"jars": jars, "conf": {}, **wanted})]
+    return [str(PYTHON), "-m", module, json.dumps({"jars": driver_jars(), "conf": {}, **wanted})]
 
 
 @dataclass(frozen=True)

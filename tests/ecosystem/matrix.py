@@ -11,6 +11,7 @@ import functools
 import json
 import os
 import random
+import shutil
 import sys
 import time
 from collections.abc import Iterator, Sequence
@@ -23,7 +24,8 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
 from pyspark.sql.streaming.query import StreamingQuery
 
-from pyspark_checkpoint import checkpoint
+from pyspark_checkpoint import checkpoint, restore
+from pyspark_checkpoint.errors import RefusedError
 from pyspark_checkpoint.history.checkpoint_store import CheckpointStore
 from pyspark_checkpoint.listener.checkpointer import QueryCapture
 from tests.ecosystem.app import session
@@ -206,6 +208,41 @@ def read_rows(spark: SparkSession, case: Case, root: str) -> list[list[int]]:
     return sorted([row.n, row.counted, row.total] for row in found.collect())
 
 
+def choices(case: Case) -> tuple[str, ...]:
+    """What is tried, one after the other. A clone leaves the outputs as they are."""
+    return ("fail",) if case.is_clone else ("fail", "rollback")
+
+
+def go_back(case: Case, root: str, spark: SparkSession | None = None) -> list[str]:
+    """Lose the location and restore it, by the default first. Returns why it was refused, each time.
+
+    A table of Iceberg's hadoop catalog goes back by a session that has the catalog, and by nothing else.
+    """
+    location, url = case.directory(root) / "location", case.store_url(root)
+    shutil.rmtree(location)
+    query = None if case.output == "ckpt-sink" else case.name
+    newest = CheckpointStore.open(url).list()[-1][1] if query is None else case.captured_batch
+    chosen: dict[str, Any] = {"epoch": newest - case.back} if case.back else {}
+    refused = []
+    for choice in choices(case):
+        try:
+            restore(
+                url,
+                str(location),
+                query=query,
+                clone=case.is_clone,
+                sink=choice,
+                spark=spark,
+                **chosen,
+            )
+        except RefusedError as error:
+            refused.append(str(error))
+            assert not location.exists(), "a restore that is refused changes nothing"
+        else:
+            break
+    return refused
+
+
 def hold_captures(cases: Sequence[Case], root: str) -> None:
     """Let no checkpoint be made beyond ``captured_batch``: the capture of that batch is what is lost."""
     capture = QueryCapture.capture
@@ -261,6 +298,11 @@ def second_life(
     def play(case: Case) -> dict[str, Any]:
         directory, own = case.directory(root), spark.newSession()
         (directory / "freeze").unlink(missing_ok=True)
+        answer: dict[str, Any] = {"name": case.name}
+        if case.output == "iceberg" and not retain:
+            answer["refused"] = go_back(case, root, own)
+            if len(answer["refused"]) == len(choices(case)):
+                return answer
         write_input(directory, files)
         error, url = "", str(Path(root) / "checkpoints")
         listener = checkpoint(own, url, interval_seconds=0.0, retain=retain) if retain else None
@@ -270,7 +312,7 @@ def second_life(
             error = str(failed)[:3000]
         if listener is not None:
             listener.close()
-        return {"name": case.name, "error": error, "rows": read_rows(own, case, root)}
+        return {**answer, "error": error, "rows": read_rows(own, case, root)}
 
     with ThreadPoolExecutor(AT_ONCE) as pool:
         yield from pool.map(play, cases)

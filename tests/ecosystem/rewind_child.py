@@ -9,6 +9,7 @@ import sys
 from typing import Any
 
 from pyspark_checkpoint import rewind
+from tests.ecosystem.app import session
 
 CHANGES = ("os.rename", "os.remove", "os.link", "os.mkdir", "os.rmdir", "os.truncate")
 
@@ -26,8 +27,9 @@ def main() -> None:
             if changes == wanted["kill_at"]:
                 os.kill(os.getpid(), signal.SIGKILL)
 
+    spark = session(wanted["session"]) if "session" in wanted else None
     sys.addaudithook(count)
-    report = rewind(wanted["url"], **wanted["arguments"])
+    report = rewind(wanted["url"], spark=spark, **wanted["arguments"])
     restored = report.restored
     print(json.dumps({"changes": changes, "batch": restored.batch_id if restored else None}))
 

@@ -143,6 +143,20 @@ def test_a_restore_is_refused_while_its_files_are_ahead(
 
 
 @pytest.mark.usefixtures("made")
+def test_a_restore_is_refused_while_its_files_are_behind(
+    url: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Spark's file sink records every batch: the rows of one that it lacks would never be written."""
+    wrote_files(tmp_path / "out", "0", "1")
+    with pytest.raises(Diverged, match=r"has batch 1 .* after batch 2: the rows between are not in it"):
+        restore(url, str(tmp_path / "fresh"))
+    assert not (tmp_path / "fresh").exists()
+    assert restore(url, str(tmp_path / "other"), sink="warn").batch_id == 2
+    assert "the rows between are not in it" in caplog.text
+    assert restore(url, str(tmp_path / "fresh"), epoch=1).batch_id == 1
+
+
+@pytest.mark.usefixtures("made")
 def test_a_file_sink_is_ahead_of_a_clone_too(url: str, tmp_path: Path) -> None:
     """Its log does not know queries."""
     wrote_files(tmp_path / "out", "0", "1", "2", "3")

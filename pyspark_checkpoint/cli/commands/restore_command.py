@@ -125,6 +125,8 @@ def run(args: argparse.Namespace, console: Console) -> int:
 
 
 def _describe_point(point: RestorePoint, batch_id: int) -> str:
+    if batch_id < 0:
+        return "at its start: Spark runs batch 0 with the offsets that it had"
     if point is RestorePoint.BEFORE:
         return f"before batch {batch_id}: Spark runs it again, with the same offsets, and replaces its rows"
     return f"after batch {batch_id}: Spark goes on with batch {batch_id + 1}"
@@ -144,6 +146,7 @@ def _show_plan(plan: RestorePlan, args: argparse.Namespace, console: Console) ->
         "sink_rollback_to": plan.table_target,
         "roll_backs": [asdict(one) for one in plan.outputs.roll_backs],
         "notes": plan.outputs.notes,
+        "planned_batch": plan.planned_batch,
         "newest_id": plan.newest_id,
         "partitions": plan.partitions,
         "dry_run": True,
@@ -153,6 +156,8 @@ def _show_plan(plan: RestorePlan, args: argparse.Namespace, console: Console) ->
         f"{text.plural(len(plan.files), 'file')}, {text.size(plan.total_bytes)}",
         _describe_point(plan.point, plan.batch_id),
     ]
+    if plan.planned_batch is not None and plan.batch_id >= 0:
+        lines.append(f"batch {plan.planned_batch} runs with the offsets that it had")
     if plan.resumes:
         lines.append("would finish the restore into it that was interrupted")
     if args.clone:

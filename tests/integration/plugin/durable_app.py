@@ -1,6 +1,7 @@
 """An application whose machine is lost at any moment: a query over files, until all of them are read.
 
-Arguments: a directory; and as JSON what ``configure`` is given, and how many files a batch reads.
+Arguments: a directory; and as JSON what ``configure`` is given, how many files a batch reads, and which
+query it is: ``stateless`` or ``stateful`` into files, or ``table`` into a ckpt-sink.
 """
 
 from __future__ import annotations
@@ -19,9 +20,14 @@ def main() -> None:
     home, confs = Path(sys.argv[1]), json.loads(sys.argv[2])
     builder = SparkSession.builder.master("local[2]").appName("durable")
     builder = builder.config("spark.ui.enabled", "false").config("spark.driver.host", "127.0.0.1")
+    builder = builder.config("spark.sql.shuffle.partitions", "2")
     spark = configure(builder, **confs["configure"]).getOrCreate()
     source = spark.readStream.schema("value string").option("maxFilesPerTrigger", confs["files"])
-    writer = source.text(str(home / "input")).writeStream.format("text").queryName("durable")
+    rows = source.text(str(home / "input"))
+    if confs["query"] == "stateful":
+        rows = rows.dropDuplicates(["value"])
+    sink = "ckpt-sink" if confs["query"] == "table" else "text"
+    writer = rows.writeStream.format(sink).queryName("durable")
     writer = writer.option("checkpointLocation", str(home / "location")).trigger(availableNow=True)
     writer.start(str(home / "output")).awaitTermination()
     spark.stop()

@@ -40,6 +40,16 @@ def test_columns_may_be_added_and_nothing_else_may_change(lab: Lab) -> None:
     )
 
 
+def test_a_task_with_too_many_rows_for_a_message_goes_on_in_python(lab: Lab) -> None:
+    """It begins without it; what it has kept comes first, and every row is there once."""
+    ids = [*([0] * 400), *range(1, 9)]
+    lab.put(pa.table({"k": pa.array(ids, pa.int64()), "v": pa.array(range(len(ids)), pa.int64())}))
+    lab.run(lambda frame: frame.repartition(8, "k"), inlineTaskBytes="4000")
+    assert rows_of(lab.read()) == rows_of(lab.input(stream=False))
+    assert sorted(lab.read().select("v").toPandas()["v"]) == list(range(len(ids)))
+    assert len(lab.head().paths()) == 2, "one of the task with many rows, one of all the others"
+
+
 def test_four_partitions_sixteen_and_four_again(lab: Lab) -> None:
     """Written and continued with another number, with the same content, by Spark's own distribution."""
     for round_, partitions in enumerate(("4", "16", "4")):

@@ -55,6 +55,15 @@ final class InlineWrite {
       return new Plan(Integer.parseInt(found.group(1)), inPython);
     }
 
+    /**
+     * The plan for results of which the driver takes so many bytes in all, 0 being any number: rows
+     * have a quarter of them, since Arrow may take more than Spark's own form.
+     */
+    Plan below(long mostResults, int tasks) {
+      long most = mostResults == 0 ? taskBytes : mostResults / 4 / Math.max(1, tasks);
+      return new Plan((int) Math.min(taskBytes, most), inPython);
+    }
+
     boolean allows(int partition) {
       return taskBytes > 0 && !inPython.get(partition);
     }

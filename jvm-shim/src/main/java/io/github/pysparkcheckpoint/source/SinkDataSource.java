@@ -273,7 +273,9 @@ public class SinkDataSource extends PythonDataSourceV2 implements DataSourceRegi
       info.add(Map.of("batch", batch == null ? "" : batch));
       StreamingDataWriterFactory python = write.createStreamingWriterFactory(physical);
       planned = source().takePlanned();
-      InlineWrite.Plan plan = InlineWrite.Plan.parse(planned);
+      long mostResults = SparkEnv.get().conf().getSizeAsBytes("spark.driver.maxResultSize", "1g");
+      InlineWrite.Plan plan =
+          InlineWrite.Plan.parse(planned).below(mostResults, physical.numPartitions());
       return new CountedWrite.Factory(new InlineWrite.Factory(python, info.schema(), plan));
     }
 

@@ -26,6 +26,15 @@ final class InlineWriteTest {
     assertFalse(parsed("ckpt-inline:0:;").allows(0));
   }
 
+  @Test
+  void rowsTakeAQuarterOfWhatTheDriverTakesOfResults() {
+    InlineWrite.Plan plan = parsed("ckpt-inline:1000:;");
+    assertEquals(1000, plan.below(0, 200).taskBytes());
+    assertEquals(1000, plan.below(1 << 30, 200).taskBytes());
+    assertEquals(250, plan.below(4000, 4).taskBytes());
+    assertFalse(plan.below(100, 200).allows(0));
+  }
+
   private static InlineWrite.Plan parsed(String pickle) {
     return InlineWrite.Plan.parse(pickle.getBytes(StandardCharsets.ISO_8859_1));
   }
