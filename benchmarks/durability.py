@@ -3,11 +3,12 @@
 One query with state, its checkpoint location on a local disk and its checkpoints on an S3 server, by an
 application for each way: without any capture, with captures that it does not wait for, and durable.
 
-    python -m benchmarks.durability [--quick] [--delays 0,20,50] [--keys 10000] [--rounds 2] [--batches 20]
+    python -m benchmarks.durability [--quick] [--delays 0,20,50] [--keys 10000] [--rounds 4] [--batches 20]
 """
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import subprocess
@@ -24,48 +25,60 @@ APP = Path(__file__).with_name("durability_app.py")
 NONE, ASYNC, BATCH = WAYS = ("no capture", "async", "batch")
 
 
-def run_way(lab: Lab, way: str, number: int, settings: Settings) -> Iterator[tuple[int, list[int]]]:
-    """An application that runs the query once for each delay: the delay, and what its batches took."""
-    home = lab.home / f"durability-{number}-{way.replace(' ', '-')}"
-    home.mkdir()
-    configured = {} if way == NONE else {"durability": way, "url": f"s3://{lab.server.bucket}/{home.name}"}
-    given = {
-        "home": str(home),
-        "configure": {**configured, "options": dict(lab.place.store_options) if configured else {}},
-        "keys": settings.number("keys"),
-        "batches": settings.number("batches"),
-    }
-    with (
-        (home / "driver.log").open("wb") as log,
-        subprocess.Popen(
-            [sys.executable, str(APP)],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=log,
-            text=True,
-            env={**os.environ, "SPARK_LOCAL_IP": "127.0.0.1", "PYSPARK_PYTHON": sys.executable},
-        ) as process,
-    ):
-        assert process.stdin is not None and process.stdout is not None
-        print(json.dumps(given), file=process.stdin, flush=True)
-        for delay_ms in settings.numbers("delays"):
-            lab.delay(delay_ms)
-            print(f"query-{delay_ms}", file=process.stdin, flush=True)
-            line = process.stdout.readline()
-            if not line:
-                raise RuntimeError((home / "driver.log").read_text(errors="replace")[-2000:])
-            yield delay_ms, json.loads(line)
-        process.stdin.close()
-    lab.delay(0)
+class Application:
+    """An application of one way; its queries run one after the other, when they are asked for."""
+
+    def __init__(self, lab: Lab, way: str, settings: Settings) -> None:
+        home = lab.home / f"durability-{way.replace(' ', '-')}"
+        home.mkdir()
+        self._log = home / "driver.log"
+        given: dict[str, object] = {"home": str(home), "configure": {}}
+        if way != NONE:
+            url, options = f"s3://{lab.server.bucket}/{home.name}", dict(lab.place.store_options)
+            given["configure"] = {"durability": way, "url": url, "options": options}
+        given |= {"keys": settings.number("keys"), "batches": settings.number("batches")}
+        with self._log.open("wb") as log:
+            self._process = subprocess.Popen(
+                [sys.executable, str(APP)],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=log,
+                text=True,
+                env={**os.environ, "SPARK_LOCAL_IP": "127.0.0.1", "PYSPARK_PYTHON": sys.executable},
+            )
+        self._tell(json.dumps(given))
+
+    def run(self, query: str) -> list[int]:
+        """What each batch of a query took, in milliseconds."""
+        self._tell(query)
+        assert self._process.stdout is not None
+        line = self._process.stdout.readline()
+        if not line:
+            raise RuntimeError(self._log.read_text(errors="replace")[-2000:])
+        found: list[int] = json.loads(line)
+        return found
+
+    def close(self) -> None:
+        """It ends when its input does."""
+        self._process.communicate(timeout=60)
+
+    def _tell(self, line: str) -> None:
+        assert self._process.stdin is not None
+        print(line, file=self._process.stdin, flush=True)
 
 
 def measure_all(settings: Settings) -> Iterator[Side]:
-    """Every way in turns; then a side for each, with its ratio to no capture."""
+    """All applications at once, one query at a time, in turns; then a side for each, with its ratio."""
     found: dict[tuple[int, str], list[int]] = defaultdict(list)
-    with open_lab() as lab:
-        for number, way in in_turns(WAYS, settings.number("rounds")):
-            for delay_ms, batch_ms in run_way(lab, way, number, settings):
-                found[delay_ms, way] += batch_ms
+    with open_lab() as lab, contextlib.ExitStack() as stack:
+        running = {way: Application(lab, way, settings) for way in WAYS}
+        for application in running.values():
+            stack.callback(application.close)
+        for delay_ms in settings.numbers("delays"):
+            lab.delay(delay_ms)
+            for number, way in in_turns(WAYS, settings.number("rounds")):
+                found[delay_ms, way] += running[way].run(f"query-{delay_ms}-{number}")
+        lab.delay(0)
     for delay_ms in settings.numbers("delays"):
         sides = [Side(f"{delay_ms} ms", way, tuple(found[delay_ms, way])) for way in WAYS]
         for side in sides:
@@ -81,7 +94,7 @@ PART = Part(
         Argument("delays", "0,20,50", "0,20", "milliseconds that each request to the store waits"),
         Argument("keys", "10000", "10000", "keys of the state, and rows of a batch"),
         Argument("batches", "20", "8", "batches of each query that count"),
-        Argument("rounds", "2", "1", "applications of each way"),
+        Argument("rounds", "4", "2", "queries of each way at each delay"),
     ),
 )
 

@@ -137,6 +137,8 @@ class CheckpointManifest:
     run_id: str = ""
     earlier_runs: tuple[str, ...] = ()
     """The runs that were taken over, newest first, so that one of them that remembers nothing is known."""
+    rollbacks: tuple[tuple[int, int], ...] = ()
+    """The newest rollbacks of the history, oldest first: the checkpoint that is one, and to which batch."""
     instance_id: str = ""
     query: QueryInfo = field(default_factory=QueryInfo)
     operators: Mapping[str, OperatorSnapshotEntry] = field(default_factory=dict)

@@ -134,6 +134,7 @@ def manifest_fields(manifest: CheckpointManifest) -> dict[str, Any]:
         "source_watermarks": dict(manifest.source_watermarks),
         "sink_names": list(manifest.sink_names),
         "earlier_runs": list(manifest.earlier_runs),
+        "rollbacks": [list(pair) for pair in manifest.rollbacks],
         "sink_epochs": dict(manifest.sink_epochs),
         "vnodes": None if manifest.vnodes is None else list(manifest.vnodes),
         "sinks": [encode_sink(sink) for sink in manifest.sinks],
@@ -191,6 +192,7 @@ def _from_fields(fields: dict[str, Any]) -> CheckpointManifest:
         source_watermarks=_decode_numbers(fields["source_watermarks"], "source_watermarks", signed_number),
         sink_names=tuple(text_list(fields["sink_names"], "sink_names")),
         earlier_runs=tuple(text_list(fields["earlier_runs"], "earlier_runs")),
+        rollbacks=tuple(_decode_rollback(row) for row in items(fields["rollbacks"], "rollbacks", 64)),
         sink_epochs=_decode_numbers(fields["sink_epochs"], "sink_epochs", whole),
         sinks=decode_sinks(fields["sinks"]),
         vnodes=None if vnodes is None else tuple(whole(one, "vnodes") for one in items(vnodes, "vnodes")),
@@ -204,6 +206,11 @@ def _from_fields(fields: dict[str, Any]) -> CheckpointManifest:
     if fields["total_size_bytes"] != manifest.total_size_bytes:
         raise FormatError("total_size_bytes is not the sum of its artifacts", hint=DAMAGED)
     return manifest
+
+
+def _decode_rollback(row: Any) -> tuple[int, int]:
+    number, batch_id = items(row, "rollbacks", 2)
+    return whole(number, "rollbacks"), whole(batch_id, "rollbacks")
 
 
 def _encode_operator(operator: OperatorSnapshotEntry, tables: Tables) -> dict[str, Any]:

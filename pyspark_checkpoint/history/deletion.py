@@ -295,6 +295,7 @@ def tombstone_of(manifest: CheckpointManifest, sha256: str) -> CheckpointManifes
         generation=manifest.generation,
         run_id=manifest.run_id,
         earlier_runs=manifest.earlier_runs,
+        rollbacks=manifest.rollbacks,
         instance_id=manifest.instance_id,
         query=manifest.query,
         share=manifest.share,

@@ -15,6 +15,7 @@ from pyspark_checkpoint.history.head import Head, lost_problem
 from pyspark_checkpoint.spark_files.positions import SourcePositions
 
 MAX_EARLIER_RUNS = 64
+MAX_ROLLBACKS = 32
 
 
 def next_number(head: Head | None) -> int:
@@ -35,6 +36,16 @@ def next_earlier_runs(head: Head | None, run_id: str) -> tuple[str, ...]:
         return ()
     before = head.manifest.earlier_runs
     return before if head.manifest.run_id == run_id else (head.manifest.run_id, *before)[:MAX_EARLIER_RUNS]
+
+
+def next_rollbacks(
+    draft: CheckpointManifest, number: int, head: Head | None, kind: ManifestKind
+) -> tuple[tuple[int, int], ...]:
+    """The rollbacks that a manifest remembers: those of its parent, and itself if it is one."""
+    before = () if head is None else head.manifest.rollbacks
+    if kind is not ManifestKind.ROLLBACK or draft.batch_id is None:
+        return before
+    return (*before, (number, draft.batch_id))[-MAX_ROLLBACKS:]
 
 
 def was_taken_over(head: Head, run_id: str) -> bool:
@@ -232,6 +243,7 @@ def stamp(
         generation=next_generation(head, run_id),
         run_id=run_id,
         earlier_runs=next_earlier_runs(head, run_id),
+        rollbacks=next_rollbacks(draft, attempt.number, head, kind),
         commit_nonce=nonce,
         timestamp_ms=next_timestamp_ms(head, now_ms),
         requests=requests,

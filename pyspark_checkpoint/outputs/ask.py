@@ -217,6 +217,14 @@ class OutputQuestion:
         is_trap = resumption.is_planned and newest == first and resumption.state_format != 1
         trap = "; every start would end with 'CheckpointInfo length: 0'" if is_trap else ""
         after = f"after batch {batch_id}" if batch_id >= 0 else "from its first batch"
+        if resumption.is_left:
+            return Diverged(
+                f"the query was taken back to batch {resumption.left_at} since, and the {output} has batch "
+                f"{newest} of what it has written then: the rows of the checkpoint's own batches up to "
+                f"{batch_id} are not in it",
+                hint="restore a checkpoint that was made since; or bring the output to the state of that "
+                "batch by its own means, and say so with sink=warn (--sink warn)",
+            )
         if resumption.is_clone:
             return Diverged(
                 f"the {output} has batch {newest} of query {resumption.query_id}, and a clone would go on "

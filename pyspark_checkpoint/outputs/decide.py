@@ -44,6 +44,8 @@ class Resumption:
         goes_back: Whether somebody chose the batch: what came after it is not wanted.
         is_clone: Whether it goes on under another id, by which no output knows it: nothing is dropped, and
             what the output has of ``query_id``, whose clone it is, comes twice.
+        left_at: The last batch that it shares with the lineage that outputs have by now, where the query
+            was taken back and went on otherwise; None if it is of that lineage.
     """
 
     query_id: str
@@ -54,6 +56,7 @@ class Resumption:
     state_format: int = 1
     goes_back: bool = False
     is_clone: bool = False
+    left_at: int | None = None
 
     @staticmethod
     def of_location(listing: CheckpointListing, query_id: str) -> Resumption:
@@ -70,6 +73,11 @@ class Resumption:
             has_next_state=bool(kept) and all(done + 2 in found for found in kept),
             state_format=2 if has_format_2(listing.facts) else 1,
         )
+
+    @property
+    def is_left(self) -> bool:
+        """Whether outputs have other batches under the numbers of those that it takes for done, or none."""
+        return self.left_at is not None and self.left_at < self.done_batch
 
     def repeats(self, batch_id: int, *, runs_skipped_batches: bool) -> bool:
         """Whether an output that has ``batch_id`` may drop it without a loss: it is the same batch."""
@@ -90,8 +98,10 @@ def decide(
     if not position.is_known:
         return OutputVerdict.UNKNOWN
     newest = position.batch_id
-    if newest is None or newest <= resumption.done_batch:
+    if newest is None or (newest <= resumption.done_batch and not resumption.is_left):
         return OutputVerdict.GO_ON
+    if resumption.is_left:
+        return OutputVerdict.WARN if choice == WARN else OutputVerdict.REFUSE
     is_wanted = choice != ROLLBACK or not resumption.goes_back
     if is_wanted and resumption.repeats(newest, runs_skipped_batches=runs_skipped_batches):
         return OutputVerdict.GO_ON

@@ -361,6 +361,7 @@ class PreparedRestore:
             is_planned=files.planned_batch is not None,
             goes_back=not request.is_latest,
             is_clone=request.clone,
+            left_at=None if request.is_latest else _left_at(history, manifest),
         )
         outputs = request.output_question().plan(
             manifest.sinks, resumption, _find_replayed(history, manifest, request)
@@ -394,6 +395,23 @@ class PreparedRestore:
         if target is not None:
             self.sink.roll_back(target)
         return self.request.output_question().roll_back(self.manifest.sinks, self.resumption, check)
+
+
+def _left_at(history: CheckpointStore, manifest: CheckpointManifest) -> int | None:
+    """The batch to which the query was taken back below a checkpoint since it was made; None if it was not.
+
+    Its outputs then have other batches under the same numbers, or none. None too if the newest checkpoint
+    is damaged, which may be the reason for going back.
+    """
+    try:
+        head = history.load_latest()
+    except UnknownVersion:
+        raise
+    except FormatError:
+        return None
+    since = () if head is None else head.rollbacks
+    batches = [batch for number, batch in since if number > manifest.checkpoint_id]
+    return min(batches, default=None)
 
 
 def choose_checkpoint(history: CheckpointStore, request: RestoreRequest) -> int:

@@ -191,6 +191,9 @@ class Golden:
             else parent.earlier_runs
             if parent
             else (),
+            rollbacks=((number, content.batch_id),)
+            if kind is ManifestKind.ROLLBACK and content.batch_id is not None
+            else (),
             encryption_key_id=MASTER.key_id if self.encrypted else None,
         )
         self.publish(manifest)

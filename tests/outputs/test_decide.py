@@ -40,6 +40,22 @@ def test_a_clone_repeats_nothing() -> None:
         assert found is expected
 
 
+def test_numbers_of_a_lineage_that_was_left_mean_nothing() -> None:
+    """The output has others under them, or none: going back further would not bring the rows."""
+    left = Resumption("q", DONE, is_planned=True, left_at=DONE - 2)
+    for newest in (DONE - 2, DONE, DONE + 5):
+        for choice, expected in (
+            (FAIL, OutputVerdict.REFUSE),
+            (ROLLBACK, OutputVerdict.REFUSE),
+            (WARN, OutputVerdict.WARN),
+        ):
+            found = decide(left, OutputPosition(newest), runs_skipped_batches=True, choice=choice)
+            assert found is expected
+    back = replace(left, left_at=DONE)
+    found = decide(back, OutputPosition(DONE), runs_skipped_batches=True, choice=FAIL)
+    assert found is OutputVerdict.GO_ON
+
+
 @dataclass
 class Model:
     """A query that reads two rows a batch, and an output that drops batches by their numbers."""

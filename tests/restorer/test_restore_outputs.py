@@ -224,3 +224,24 @@ def test_the_command_shows_what_it_does(ckpt: Shell, url: str, tmp_path: Path) -
     assert (plan["kind"], plan["batch_id"], plan["dropped"]) == ("delta", 1, ["batch 3", "batch 2"])
     done = ckpt(*typed)
     assert (done.status, "rolled back: the delta output made" in done.out) == (0, True)
+
+
+def test_a_checkpoint_that_was_left_is_refused_though_its_number_is_there(
+    url: str, output: MadeOutput, tmp_path: Path
+) -> None:
+    """Taken back to batch 0, the query has run other batches as 1 and 2 since; pruning forgets nothing."""
+    history = CheckpointStore.open(url)
+    old = history.list_ids()[-1]
+    history.savepoint("before", old)
+    restore(url, str(tmp_path / "back"), epoch=0, sink="rollback")
+    for batch in (1, 2, 3):
+        output.write(QUERY_ID, batch)
+    again = MadeLocation(tmp_path / "back").commit(0, 1, 2, 3)
+    capture(again, url, 1, 2, 3)
+    CheckpointStore.open(url).prune(1)
+    for choice in ("fail", "rollback"):
+        with pytest.raises(Diverged, match=r"taken back to batch 0 since, and the .* has batch 3"):
+            restore(url, str(tmp_path / "fresh"), "before", sink=choice)
+    assert not (tmp_path / "fresh").exists()
+    assert output.position(QUERY_ID).batch_id == 3
+    assert restore(url, str(tmp_path / "fresh"), "before", sink="warn").batch_id == 2

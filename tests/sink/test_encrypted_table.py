@@ -15,6 +15,8 @@ from pyspark_checkpoint.format.keys import data_key_key
 from pyspark_checkpoint.sink.worker_cache import CACHE
 from tests.support.sink_kit import Query, read_pairs, rows_from
 
+pytestmark = pytest.mark.usefixtures("both_ways")
+
 ROWS = [(1, 10), (2, 20)]
 RING = json.dumps({"active": "one", "keys": {"one": base64.b64encode(bytes(range(32))).decode()}})
 

@@ -29,10 +29,7 @@ TWO: list[tuple[int | None, int]] = [(2, 21), (3, 30)]
 THREE: list[tuple[int | None, int]] = [(1, 11), (None, 5)]
 
 
-@pytest.fixture(params=["python", "inline"], autouse=True)
-def way(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Every order of calls with tasks that run Python, and with tasks that send their rows on."""
-    monkeypatch.setattr(Query, "inline_by_default", request.param == "inline")
+pytestmark = pytest.mark.usefixtures("both_ways")
 
 
 def test_epochs_are_upserts_by_key(path: str) -> None:

@@ -15,6 +15,8 @@ from hypothesis import strategies as st
 from pyspark_checkpoint.errors import RefusedError
 from tests.support.made_stream import STEPS, Killed, MadeStream, totals_after
 
+pytestmark = pytest.mark.usefixtures("both_ways")
+
 MEMORY = "/dev/shm" if Path("/dev/shm").is_dir() else None
 """Nothing here is about a machine that dies, so that no disk has to be waited for."""
 Life = tuple[int, str, str, bool, bool]

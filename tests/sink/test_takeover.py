@@ -11,6 +11,8 @@ from pyspark_checkpoint.history.head import find_head
 from pyspark_checkpoint.sink.worker_cache import CACHE
 from tests.support.sink_kit import Query, Worker, read_pairs, rows_from
 
+pytestmark = pytest.mark.usefixtures("both_ways")
+
 ONE, TWO, THREE = [(1, 10), (2, 20)], [(2, 21), (3, 30)], [(1, 11), (None, 5)]
 
 

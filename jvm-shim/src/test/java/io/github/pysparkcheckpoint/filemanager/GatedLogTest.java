@@ -91,7 +91,7 @@ final class GatedLogTest {
   }
 
   private Path root(String log) {
-    return new Path(directory.resolve(log).toUri());
+    return new Path(directory.resolve(log).toUri().toString());
   }
 
   private CancellableFSDataOutputStream open(String log, String name, LogGate asked)
