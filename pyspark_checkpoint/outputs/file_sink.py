@@ -37,7 +37,7 @@ from pyspark_checkpoint.store.url import parse_store_url
 LOG = "_spark_metadata/"
 OWN = "_ckpt/"
 """Where this module keeps what the log does not say. Readers of the directory leave such names out."""
-_MARK, _TODO, _PINS = f"{OWN}base", f"{OWN}rollback", f"{OWN}pins/"
+_MARK, _PENDING, _PINS = f"{OWN}base", f"{OWN}rollback", f"{OWN}pins/"
 _ENTRY = re.compile(r"_spark_metadata/(\d{1,18})(\.compact)?\Z", re.ASCII)
 _CHECKSUM = re.compile(r"_spark_metadata/\.(\d{1,18})(?:\.compact)?\.crc\Z", re.ASCII)
 _VERSION = b"v1"
@@ -89,7 +89,7 @@ class FileSinkOutput(Output):
             raise self._stale()
         log = back.log
         if back.files:
-            self._put_own(_TODO, {"batch": back.batch_id, "files": back.files})
+            self._put_own(_PENDING, {"batch": back.batch_id, "files": back.files})
         for name in log.pins_above(back.batch_id):
             self.store.delete([f"{_PINS}{name}"])
         if back.base is not None:
@@ -101,7 +101,7 @@ class FileSinkOutput(Output):
         if back.base is not None:
             self._move_base(log, back.batch_id, back.base)
         self.store.delete(self._with_checksums(back.files))
-        self.store.delete([_TODO])
+        self.store.delete([_PENDING])
         if (newest := self.position("").batch_id) is not None and newest > back.batch_id:
             raise self._stale()
 
@@ -126,7 +126,7 @@ class FileSinkOutput(Output):
     def _plan(self, batch_id: int) -> _Back | None:
         """What going back comes to; None if nothing is after the batch, and nothing was left half done."""
         log = self._log()
-        numbers, todo = sorted(log.numbers_above(batch_id)), self._own(_TODO)
+        numbers, todo = sorted(log.numbers_above(batch_id)), self._own(_PENDING)
         if not numbers and todo is None:
             return None
         target = min(batch_id, log.newest)
@@ -218,7 +218,7 @@ class FileSinkOutput(Output):
                 return check_key(key)
         except Invalid:
             pass
-        raise self._outside(_TODO, key)
+        raise self._outside(_PENDING, key)
 
     def _outside(self, name: str, path: str) -> FormatError:
         return FormatError(
