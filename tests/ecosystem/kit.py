@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 import subprocess
 import tempfile
@@ -17,6 +18,8 @@ from tests.support.servers.hadoop import build_jar
 ROOT = Path(__file__).resolve().parents[2]
 HOME = ROOT / ".tools" / "ecosystem"
 PYTHON = HOME / "python" / "bin" / "python"
+_JVM_LOG = re.compile(r"\[\d+[.,]\d+s\]")
+"""How lines begin that the JVM itself writes between those of a driver."""
 RUN_SECONDS = 600
 
 
@@ -48,7 +51,7 @@ def run_driver(module: str, wanted: Mapping[str, Any]) -> list[str]:
         check=False,
     )
     assert done.returncode == 0, done.stderr[-6000:]
-    return done.stdout.strip().splitlines()
+    return [line for line in done.stdout.strip().splitlines() if not _JVM_LOG.match(line)]
 
 
 def kill_driver(module: str, wanted: Mapping[str, Any], until: str) -> list[str]:
@@ -69,7 +72,8 @@ def kill_driver(module: str, wanted: Mapping[str, Any], until: str) -> list[str]
             for line in driver.stdout:
                 if line.strip() == until:
                     return lines
-                lines.append(line)
+                if not _JVM_LOG.match(line):
+                    lines.append(line)
             errors.seek(0)
             raise AssertionError(f"the driver ended by itself: {lines} {errors.read()[-6000:]}")
         finally:

@@ -54,7 +54,7 @@ def test_a_location_on_hdfs_is_captured_and_restored_with_kafkas_offsets(
         answer = json.loads(run_driver("tests.ecosystem.kafka_on_hdfs", wanted)[-1])
     assert answer == {
         "is_kept_id": True,
-        "is_restored_at_capture": True,
+        "is_table_ahead": True,
         "numbers": list(range(100)),
     }
 
