@@ -18,7 +18,7 @@ from tests.support.servers.hadoop import build_jar
 ROOT = Path(__file__).resolve().parents[2]
 HOME = ROOT / ".tools" / "ecosystem"
 PYTHON = HOME / "python" / "bin" / "python"
-_JVM_LOG = re.compile(r"\[\d+[.,]\d+s\]")
+_JVM_LOG = re.compile(r"\[\d+[.,]\d+s\]|CodeCache:| (?:bounds|total_blobs|compilation:)")
 """How lines begin that the JVM itself writes between those of a driver."""
 RUN_SECONDS = 600
 
@@ -35,8 +35,9 @@ def spark_jars() -> list[Path]:
 
 def environment() -> dict[str, str]:
     """What a driver and its tasks run in: this checkout, with that Python."""
+    options = f"{os.environ.get('JDK_JAVA_OPTIONS', '')} -XX:ReservedCodeCacheSize=240m"
     ours = {"PYTHONPATH": str(ROOT), "PYSPARK_PYTHON": str(PYTHON), "PYSPARK_DRIVER_PYTHON": str(PYTHON)}
-    return {**os.environ, **ours}
+    return {**os.environ, **ours, "JDK_JAVA_OPTIONS": options.strip()}
 
 
 def run_driver(module: str, wanted: Mapping[str, Any]) -> list[str]:
