@@ -352,7 +352,7 @@ class JvmIcebergTable:
                 f"this Spark session cannot reach the Iceberg table {name}: it has no Iceberg",
                 hint="give it iceberg-spark-runtime by spark.jars or spark.jars.packages",
             )
-        with _iceberg_errors(name):
+        with _iceberg_errors(name), _active(spark):
             if "/" in name:
                 conf = spark._jsparkSession.sessionState().newHadoopConf()
                 table = self._iceberg.hadoop.HadoopTables(conf).load(name)
@@ -385,6 +385,24 @@ class JvmIcebergTable:
                     made = kind.tagBuilder(snapshot_id).maxRefAgeMs(_FOR_EVER_MS)
                 change = change.setRef(name, made.build())
             self._operations.commit(base, change.build())
+
+
+@contextlib.contextmanager
+def _active(spark: SparkSession) -> Iterator[None]:
+    """Let a session be the active one of this thread, by whose confs Spark finds a catalog at its first use.
+
+    A thread that Python has just begun has none: Spark then knows no catalog but its own.
+    """
+    kind = cast("Any", spark._jvm).org.apache.spark.sql.classic.SparkSession
+    before = kind.getActiveSession()
+    kind.setActiveSession(spark._jsparkSession)
+    try:
+        yield
+    finally:
+        if before.isDefined():
+            kind.setActiveSession(before.get())
+        else:
+            kind.clearActiveSession()
 
 
 @contextlib.contextmanager

@@ -7,6 +7,7 @@ import os
 import shutil
 import sys
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -216,6 +217,21 @@ def rewound(case: Case) -> dict[str, Any]:
     )
 
 
+def in_a_thread(case: Case) -> dict[str, Any]:
+    """A new thread asks a table by a session that has not used its catalog yet, and has no active session."""
+    case.run(2)
+    own = case.spark.newSession()
+
+    def ask() -> tuple[int | None, bool]:
+        table = JvmIcebergTable(own, case.table)
+        position = IcebergOutput(case.table, table=table).position(case.query_id)
+        return position.batch_id, SparkSession.getActiveSession() is None
+
+    with ThreadPoolExecutor(1) as pool:
+        asked, is_left = pool.submit(ask).result()
+    return case.answer(asked=asked, is_left=is_left)
+
+
 def main() -> None:
     """All cases, in one session."""
     wanted = json.loads(sys.argv[1])
@@ -230,6 +246,7 @@ def main() -> None:
         "tagged": lambda: by_tag(Case(spark, home, "tagged")),
         "foreign": lambda: foreign(Case(spark, home, "foreign")),
         "from_nothing": lambda: from_nothing(Case(spark, home, "from_nothing")),
+        "in_a_thread": lambda: in_a_thread(Case(spark, home, "in_a_thread")),
         "rewound": lambda: rewound(Case(spark, home, "rewound", is_stateful=True)),
     }
     answers = {name: work() for name, work in cases.items() if name in wanted.get("cases", cases)}

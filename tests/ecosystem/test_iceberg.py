@@ -114,6 +114,13 @@ def test_the_command_finds_the_table_by_confs_of_its_own(cases: dict[str, Any]) 
     assert [line.partition(":")[0] for line in plan["dropped"]] == ["batch 3", "batch 2", "batch 1"]
 
 
+def test_a_new_thread_finds_the_table_of_a_session(cases: dict[str, Any]) -> None:
+    """Spark looks up a catalog in the confs of the thread's active session, of which a new thread has none."""
+    case = cases["in_a_thread"]
+    assert case["asked"] == case["position"] == 1
+    assert case["is_left"], "the thread has the session that it had before: none"
+
+
 def test_a_table_that_no_catalog_has_is_not_found(cases: dict[str, Any]) -> None:
     assert cases["absent"]["lake"].startswith("CKPT-STORE-NOT-FOUND")
     assert not cases["absent"]["nowhere"].startswith("nothing")
