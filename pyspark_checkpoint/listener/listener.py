@@ -9,7 +9,8 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Callable, Mapping
-from typing import Any
+from types import TracebackType
+from typing import Any, Self
 
 import orjson
 from pyspark.sql import SparkSession
@@ -49,6 +50,7 @@ from pyspark_checkpoint.spark.jvm import (
     hadoop_settings,
     java_listener,
     plugin_watches,
+    remove_listener,
     stop_query,
 )
 from pyspark_checkpoint.spark_files.location import LocationSpec, location_options
@@ -158,6 +160,7 @@ class QueryListener(StreamingQueryListener):
         self._clock = clock
         self._hold = hold
         self._bridge: Any = None
+        self._closed = threading.Event()
         self._gate = threading.Semaphore(concurrency)
         self._workers: dict[str, QueryWorker] = {}
         self._left_alone: dict[str, CaptureStatus] = {}
@@ -199,11 +202,31 @@ class QueryListener(StreamingQueryListener):
             return all(results) and not self._left_alone
 
     def close(self, timeout_seconds: float = 30.0) -> None:
-        """Capture what is left and end all threads."""
+        """Capture what is left, end all threads, and leave the session: later queries are not captured.
+
+        Waits so long at most for each query. Closing again waits again, and changes nothing else.
+        """
+        with self._lock:
+            self._closed.set()
         for worker in self._watched():
             worker.finish()
         for worker in self._watched():
             worker.finish(timeout_seconds)
+        if self._bridge is not None:
+            remove_listener(self._spark, self._bridge)
+
+    def __enter__(self) -> Self:
+        """The listener, which the end of the block closes."""
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        """Capture what is left, whatever has happened."""
+        self.close()
 
     def onQueryStarted(self, event: Any) -> None:
         """Spark's callback; runs before ``start()`` returns."""
@@ -265,7 +288,7 @@ class QueryListener(StreamingQueryListener):
             worker.end()
 
     def _started(self, query_id: str, run_id: str, name: str) -> None:
-        if self._queries is not None and not self._queries(name):
+        if self._closed.is_set() or (self._queries is not None and not self._queries(name)):
             return
         running = find_running_query(self._spark, query_id)
         if running is None:
@@ -302,19 +325,26 @@ class QueryListener(StreamingQueryListener):
         )
         if not guard.allow(lambda: self._history(facts)):
             return
-        worker = ACTIVE_RUNS.begin(
-            url, run_id, lambda before: self._make_worker(facts, location, guard, before)
-        )
+        with self._lock:
+            if self._closed.is_set():
+                return
+            worker = ACTIVE_RUNS.begin(
+                url, run_id, lambda before: self._make_worker(facts, location, guard, before)
+            )
+            if worker is not None:
+                self._watch(worker)
         if worker is None:
             self._leave(query_id, name, "another listener of this application")
-            return
-        with self._lock:
-            self._left_alone.pop(query_id, None)
-            past = [run for run, other in self._workers.items() if other.status.query_id == query_id]
-            ended = [run for run, other in self._workers.items() if other.is_done]
-            for run in {*past, *ended[:-MAX_ENDED]}:
-                del self._workers[run]
-            self._workers[run_id] = worker
+
+    def _watch(self, worker: QueryWorker) -> None:
+        """Take a worker in; let go of those that its query had before, and of old ones that are done."""
+        query_id = worker.status.query_id
+        self._left_alone.pop(query_id, None)
+        past = [run for run, other in self._workers.items() if other.status.query_id == query_id]
+        ended = [run for run, other in self._workers.items() if other.is_done]
+        for run in {*past, *ended[:-MAX_ENDED]}:
+            del self._workers[run]
+        self._workers[worker.run_id] = worker
 
     def _location(self, url: str) -> LocationSpec:
         found, given = hadoop_settings(self._spark), self._location_options

@@ -159,6 +159,12 @@ def java_listener(spark: SparkSession, listener: Any) -> Any:
     return jvm.PythonStreamingQueryListenerWrapper(LightListener(listener))
 
 
+def remove_listener(spark: SparkSession, bridge: Any) -> None:
+    """Let the JVM call a ``java_listener`` no more, if it does, and if there still is a JVM."""
+    with contextlib.suppress(Py4JError):
+        spark._jsparkSession.streams().removeListener(bridge)
+
+
 def hadoop_settings(spark: SparkSession) -> dict[str, str]:
     """How Spark itself reaches object stores: what a checkpoint location on one is read with.
 
@@ -389,7 +395,7 @@ class JvmIcebergTable:
 
 @contextlib.contextmanager
 def _active(spark: SparkSession) -> Iterator[None]:
-    """Let a session be the active one of this thread, by whose confs Spark finds a catalog at its first use.
+    """Let a session be the active one of this thread, by whose confs Spark first finds a catalog.
 
     A thread that Python has just begun has none: Spark then knows no catalog but its own.
     """

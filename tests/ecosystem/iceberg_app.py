@@ -218,7 +218,7 @@ def rewound(case: Case) -> dict[str, Any]:
 
 
 def in_a_thread(case: Case) -> dict[str, Any]:
-    """A new thread asks a table by a session that has not used its catalog yet, and has no active session."""
+    """A new thread, without an active session, asks by a session that has not used its catalog yet."""
     case.run(2)
     own = case.spark.newSession()
 

@@ -63,7 +63,6 @@ class Case:
             query = writer.format("delta").start(str(self.root / "target"))
         query.awaitTermination()
         assert listener.flush()
-        self.spark.streams.removeListener(listener)
         listener.close()
 
     @property

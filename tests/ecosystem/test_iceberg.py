@@ -115,7 +115,7 @@ def test_the_command_finds_the_table_by_confs_of_its_own(cases: dict[str, Any]) 
 
 
 def test_a_new_thread_finds_the_table_of_a_session(cases: dict[str, Any]) -> None:
-    """Spark looks up a catalog in the confs of the thread's active session, of which a new thread has none."""
+    """Spark looks a catalog up in the confs of the thread's active session; a new thread has none."""
     case = cases["in_a_thread"]
     assert case["asked"] == case["position"] == 1
     assert case["is_left"], "the thread has the session that it had before: none"

@@ -128,6 +128,42 @@ def test_statuses_shows_a_bounded_number_of_ended_queries(
     assert listener.has_ended
 
 
+def test_a_closed_listener_leaves_later_queries_alone(queries: Queries) -> None:
+    """Neither captured nor stopped at their start, though Spark may go on to call it."""
+    first, behind, later = queries.make(0), queries.make(0), queries.make(0)
+    with CheckpointListener(SESSION, queries.url) as listener:
+        for query_id in (first, behind):
+            with queries.started(listener, query_id, f"run-of-{query_id}"):
+                pass
+    CheckpointStore.open(root_url(queries.url, behind)).rollback(1)
+    queries.locations[behind].commit(1)
+    listener.close()
+    for query_id in (behind, later):
+        listener.onQueryStarted(_event(query_id, "run-2"))
+    assert [status.query_id for status in listener.statuses] == [first, behind]
+    assert queries.stopped == []
+    assert CheckpointStore.open(root_url(queries.url, later)).load_latest() is None
+
+
+def test_a_query_that_starts_while_the_listener_is_closed_is_left_alone(
+    queries: Queries, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its start was heard before, and its history looked at meanwhile."""
+    query_id = queries.make(0)
+    listener = CheckpointListener(SESSION, queries.url)
+    allow = starting.StartupGuard.allow
+
+    def closed_meanwhile(guard: starting.StartupGuard, history: Any) -> bool:
+        listener.close()
+        return allow(guard, history)
+
+    monkeypatch.setattr(starting.StartupGuard, "allow", closed_meanwhile)
+    listener.onQueryStarted(_event(query_id, "run-1"))
+    assert listener.statuses == []
+    assert listener.is_done
+    assert CheckpointStore.open(root_url(queries.url, query_id)).load_latest() is None
+
+
 @pytest.mark.parametrize("retain", [1, 2, 3, 4, 20, 21])
 @pytest.mark.parametrize("numbers_a_run", [1, 2, 3])
 def test_retention_is_due_however_many_checkpoint_ids_a_run_uses(retain: int, numbers_a_run: int) -> None:

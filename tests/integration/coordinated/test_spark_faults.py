@@ -12,7 +12,7 @@ import pytest
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
-from pyspark_checkpoint import CheckpointListener, open_object_store, restore
+from pyspark_checkpoint import checkpoint, open_object_store, restore
 from pyspark_checkpoint.format.manifest import ManifestKind
 from pyspark_checkpoint.history.seal import find_seal
 from pyspark_checkpoint.registry.queries import list_queries
@@ -122,16 +122,11 @@ def test_repartitioned_state_continues_with_its_table(lab: Lab) -> None:
 
 def test_a_listener_uploads_nothing_and_seals_the_last_checkpoint(lab: Lab) -> None:
     """The query is shown like any other; its newest checkpoint restores to after its batch."""
-    listener = CheckpointListener(lab.spark, lab.path("store"), poll_seconds=0.2)
-    lab.spark.streams.addListener(listener)
-    try:
+    with checkpoint(lab.spark, lab.path("store"), poll_seconds=0.2) as listener:
         lab.put(0, 1, 2)
         lab.run("aggregation", "table", HDFS)
         newest = lab.history("table").load_latest()
         assert newest is not None
-        listener.close(60)
-    finally:
-        lab.spark.streams.removeListener(listener)
     [status] = listener.statuses
     assert (status.query_id, status.captured_epoch) == (newest.query.id, newest.epoch)
     stored = [info.key for info in open_object_store(lab.path("store")).list()]
@@ -145,20 +140,15 @@ def test_a_relative_table_and_an_odd_location_are_found_from_elsewhere(
     lab: Lab, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A relative path is meant from where Spark was started; ``#`` and ``?`` are letters of a path."""
-    listener = CheckpointListener(lab.spark, lab.path("store"), poll_seconds=0.2)
     relative = Lab(lab.spark, lab.inputs, Path(os.path.relpath(tmp_path)))
-    location = lab.path("lo#cation?")
-    lab.spark.streams.addListener(listener)
+    location, store = lab.path("lo#cation?"), lab.path("store")
     (tmp_path / "elsewhere").mkdir()
     monkeypatch.chdir(tmp_path / "elsewhere")
-    try:
+    with checkpoint(lab.spark, store, poll_seconds=0.2) as listener:
         for batches in ((0, 1), (2,)):  # a query's last batch is always captured
             lab.put(*batches)
             relative.run("aggregation", "table", HDFS, location, state="off")
             assert listener.flush(60)
-        listener.close(60)
-    finally:
-        lab.spark.streams.removeListener(listener)
     status = max(listener.statuses, key=lambda status: status.captured_epoch or 0)
     assert (status.captured_epoch, status.last_error) == (2, None)
     [root] = list_queries(open_object_store(lab.path("store")))

@@ -54,7 +54,6 @@ def listening(
         yield listener
     finally:
         listener.close(60)
-        spark.streams.removeListener(listener)
 
 
 def counted(lab: Lab, location: Path, name: str, result: str = "count(*)") -> StreamingQuery:
@@ -128,6 +127,36 @@ def test_every_query_of_a_session_is_checkpointed_and_found_by_name(lab: Lab) ->
         savepoint(url, "end", query=name)
         report = restore(url, str(lab.directory / f"{name}-fresh"), at="end", query=name, clone=True)
         assert report.epoch == manifest.epoch
+
+
+def test_a_closed_listener_captures_nothing_and_another_one_does(lab: Lab) -> None:
+    """Closing waits for what a query has committed; Spark calls it no more, and the next one is alive."""
+    url = str(lab.directory / "store")
+    registered = lab.spark._jsparkSession.streams().listListeners
+    before = len(registered())
+    listener = checkpoint(lab.spark, url)
+    first = counted(lab, lab.directory / "first", "first")
+    wait_for_batch(first, 1)
+    listener.close(60)
+    assert newest_of(url, first).epoch >= 1
+    assert len(registered()) == before
+    closed = newest_of(url, first)
+    wait_for_batch(first, closed.epoch + 2)
+    second = counted(lab, lab.directory / "second", "second")
+    wait_for_batch(second, 1)
+    listener.close()
+    assert listener.flush(0) is True
+    assert newest_of(url, first) == closed
+    assert [root.name for root in list_queries(open_object_store(url))] == ["first"]
+    for query in (first, second):
+        query.stop()
+    with checkpoint(lab.spark, url) as later:
+        again = counted(lab, lab.directory / "second", "second")
+        wait_for_batch(again, 2)
+        assert later.flush(120), later.statuses
+        again.stop()
+    assert newest_of(url, again).epoch >= 2
+    assert len(registered()) == before
 
 
 def test_a_pipeline_has_one_hash_across_restarts_and_another_when_it_changes(lab: Lab) -> None:

@@ -33,13 +33,9 @@ def spark() -> Iterator[SparkSession]:
 @contextmanager
 def captured(spark: SparkSession, url: Path, sink: str = "fail") -> Iterator[QueryListener]:
     """Every query that is started meanwhile is guarded at its start, and captured."""
-    listener = checkpoint(spark, str(url), interval_seconds=0, sink=sink)
-    try:
+    with checkpoint(spark, str(url), interval_seconds=0, sink=sink) as listener:
         yield listener
         assert listener.flush()
-    finally:
-        spark.streams.removeListener(listener)
-        listener.close()
 
 
 def query_of(spark: SparkSession, path: Path, kind: str) -> Sink:
