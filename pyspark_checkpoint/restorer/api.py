@@ -15,6 +15,7 @@ Killed anywhere, it is finished by repeating it.
 
 from __future__ import annotations
 
+import contextlib
 import logging
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
@@ -28,6 +29,7 @@ from pyspark_checkpoint.history.checkpoint_store import CheckpointStore
 from pyspark_checkpoint.history.head import Head
 from pyspark_checkpoint.history.lookup import LATEST, choose_number
 from pyspark_checkpoint.history.savepoint import Savepoint
+from pyspark_checkpoint.history.sink_status import origins
 from pyspark_checkpoint.outputs.ask import OutputQuestion, replayed_offsets, resumption_after
 from pyspark_checkpoint.outputs.ckpt_sink import LinkedSink
 from pyspark_checkpoint.outputs.decide import FAIL, ROLLBACK, Resumption
@@ -490,16 +492,16 @@ def _clone_id(location: CheckpointLocation, manifest: CheckpointManifest, clock:
 def _take_over(history: CheckpointStore, number: int) -> CheckpointManifest | None:
     """Fence whoever still writes; go back in the history if the location did, also over a damaged head.
 
-    Who still writes may have committed since the checkpoint was chosen: the location has not got that.
+    A head that only repeats the checkpoint, because somebody was killed after this, is not gone back from
+    again. Who still writes may have committed since it was chosen: the location has not got that.
     """
 
     def check(head: Head) -> None:
-        if head.number != number:
+        repeated = origins(history.store, head.manifest, mac=history.authenticator())
+        if number not in (found.checkpoint_id for found in repeated):
             raise StaleAttempt(f"checkpoint {head.number} was committed meanwhile", hint="restore again")
 
-    if history.find_lost() is None and max(history.list_ids(), default=number) == number:
-        try:
+    if history.find_lost() is None:
+        with contextlib.suppress(StaleAttempt, FormatError):
             return history.claim(check)
-        except StaleAttempt:
-            pass
     return history.rollback(number)

@@ -243,6 +243,14 @@ def mark_in_use(location: CheckpointLocation, mark: RestoreMark) -> bool:
     return True
 
 
+def is_marked(location: CheckpointLocation, mark: RestoreMark) -> bool:
+    """Whether what lies in a location was written by this restore, which is not finished."""
+    try:
+        return mark.is_same_restore(_decode_or_refuse(location.store.get(RESTORE_MARKER)))
+    except NotFound:
+        return False
+
+
 def unmark(location: CheckpointLocation) -> None:
     """Take a mark away that nobody needs any more."""
     location.store.delete([RESTORE_MARKER])

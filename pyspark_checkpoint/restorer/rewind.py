@@ -5,7 +5,7 @@ The steps, in the order in which they become durable; killed at any of them, rep
 1. Choose the checkpoint, ask outputs and sources, and refuse what cannot be done. A dry run ends here.
 2. Mark the location: a query that is started there meanwhile is stopped before its first batch.
 3. Write the checkpoint beside the location; ``commits`` not yet. Every byte is verified on the way.
-4. Take the history over, which fences whoever still writes, and record the rollback in it.
+4. Take the history over, which fences whoever still writes, and record the rollback in it, once.
 5. Ask the outputs once more, and roll them back. Write ``commits``.
 6. Two renames put it in the location's place; the old one is kept aside. Remove the mark.
 
@@ -50,7 +50,7 @@ from pyspark_checkpoint.restorer.api import (
     load_checkpoint,
 )
 from pyspark_checkpoint.restorer.execute import Progress, Restore, RestoreReport
-from pyspark_checkpoint.restorer.lock import RestoreMark, mark_in_use, newest_step, unmark
+from pyspark_checkpoint.restorer.lock import RestoreMark, is_marked, mark_in_use, newest_step, unmark
 from pyspark_checkpoint.restorer.plan import IN_USE, RESTORE_MARKER, RestorePlan
 from pyspark_checkpoint.restorer.repartition import SparkSide
 from pyspark_checkpoint.restorer.replace_stale import check_replaceable, rename_location, swap_locations
@@ -252,9 +252,10 @@ class _Rewind:
         """Do it; see the steps at the top of this file."""
         location, is_there = self.prepared.location, self.plan.is_there
         is_begun = _is_used(self.fresh.open())
-        if not is_there and not is_begun:
-            return self._report(execute_restore(replace(self.request, to=self.spec), progress=progress))
         mark, seen = RestoreMark.of(self.prepared.plan), _step(location)
+        is_written = is_there and not self.plan.in_place and is_marked(location, mark)
+        if is_written or not (is_there or is_begun):
+            return self._report(execute_restore(replace(self.request, to=self.spec), progress=progress))
         if self.plan.in_place:
             self._writer(location).prove()
             self._mark_in_place(replace(mark, newest_step=max(mark.newest_step, seen)))
@@ -292,6 +293,7 @@ class _Rewind:
         if self.plan.is_there:
             self._check_idle(self.prepared.location, seen)
             swap_locations(self.spec, self.fresh, aside)
+            self._check_idle(aside.open(), seen)  # who wrote until then may have written to an output too
             unmark(aside.open())
         else:
             rename_location(self.spec, self.fresh.url, self.spec.url)
@@ -309,7 +311,7 @@ class _Rewind:
         """Refuse to go on if a query has written to the location since: it would write to the new one."""
         if self.plan.is_there and _step(location) != seen:
             raise InUse(
-                f"a query runs in {location.url}: it has written there since this rewind began",
+                f"a query runs in {self.spec.url}: it has written there since this rewind began",
                 hint="stop the query, and repeat the rewind",
             )
 

@@ -6,6 +6,7 @@ import json
 import shutil
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +20,7 @@ from pyspark_checkpoint.registry.queries import QueryRoot, register
 from pyspark_checkpoint.restorer.api import restore, savepoint
 from pyspark_checkpoint.restorer.lock import find_interrupted
 from pyspark_checkpoint.restorer.plan import RESTORE_MARKER
+from pyspark_checkpoint.restorer.rewind import RewindReport
 from pyspark_checkpoint.spark_files.location import LocationSpec
 from pyspark_checkpoint.store.memory import MemoryStore
 from pyspark_checkpoint.store.open import open_object_store
@@ -103,83 +105,143 @@ def test_a_dry_run_says_it_and_changes_nothing(made: MadeLocation, url: str, out
     assert rewind(url, epoch=EPOCH).plan == said.plan
 
 
-def check_stopped(path: Path, before: dict[str, bytes], whole: dict[str, bytes]) -> None:
-    """What a query would find after a kill: its old location, the new one, or a mark that stops it."""
-    found = contents(path)
-    is_marked = found.pop(RESTORE_MARKER, None) is not None
-    assert is_marked or not found or found in (before, whole)
+@dataclass
+class Killed:
+    """A query at batch 3 with an output, and rewinds of it that may die on the way."""
+
+    url: str
+    """Its history, of batches 0 to 2; savepoint ``good`` keeps batch 1."""
+    made: MadeLocation
+    home: Path
+    monkeypatch: pytest.MonkeyPatch
+    kind: str
+    """Where its location is: ``renamed`` (on a disk), ``in place`` (objects), ``gone``."""
+    store: str = ""
+    place: str = ""
+    output: MadeOutput = field(default_factory=MadeOutput)
+
+    def begin(self, name: str) -> None:
+        """A copy of everything, of which a rewind may be killed."""
+        root = self.home / name
+        self.store, self.place = str(root / "store"), str(root / "location")
+        shutil.copytree(self.url, self.store)
+        self.output = use_output(self.monkeypatch, MadeOutput(*((QUERY_ID, batch) for batch in range(4))))
+        if self.kind == "renamed":
+            shutil.copytree(self.made.path, self.place)
+        elif self.kind == "in place":
+            self.place = f"memory://rewound/{root.parent.name}/{name}"
+            for path, data in contents(self.made.path).items():
+                open_object_store(self.place).put(path, data)
+
+    def rewind(self, life: Life, **way: Any) -> RewindReport:
+        """Go back, as long as this life lasts."""
+        self.output.change = life.step
+        with renaming(life):
+            return rewind(self.store, to=self.place, **way)
+
+    def found(self) -> dict[str, bytes]:
+        """What is in the location."""
+        if self.kind == "in place":
+            there = open_object_store(self.place)
+            return {info.key: there.get(info.key) for info in there.list()}
+        return contents(Path(self.place))
+
+    def everything(self) -> tuple[object, ...]:
+        """All that a rewind changes."""
+        return self.found(), contents(Path(self.store)), self.output.commits
+
+    def check(self, epoch: int, step: int) -> None:
+        """As after a rewind that nobody killed: location, output and history, and nothing marked."""
+        assert self.found() == needed(self.made, epoch), f"killed after step {step}"
+        assert self.output.position(QUERY_ID).batch_id == epoch
+        history = CheckpointStore.open(self.store)
+        assert list(history.verify(read_artifacts=False)) == []
+        newest = history.load_latest()
+        assert newest is not None
+        assert newest.epoch == epoch
+        aside = [path for path in beside(Path(self.place)) if ".before-rewind-" in path.name]
+        assert len(aside) == (self.kind == "renamed"), f"killed after step {step}"
+
+    def rollbacks(self) -> list[int]:
+        """To which checkpoints the history was rolled back."""
+        history = CheckpointStore.open(self.store)
+        made = [history.load_by_id(number) for number in history.list_ids()]
+        return [found.rollback_of or 0 for found in made if found and found.kind is ManifestKind.ROLLBACK]
 
 
-def test_a_kill_at_any_step_leaves_what_repeating_finishes(
-    made: MadeLocation, url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Where the location is swapped by renames. If an output went back, its location waits, marked."""
-    whole, before = needed(made, EPOCH), contents(made.path)
+WAYS: dict[str, dict[str, Any]] = {
+    "epoch": {"epoch": EPOCH},
+    "number": {"at": 2},
+    "savepoint": {"at": "good"},
+    "time": {"timestamp_ms": 0},
+}
+"""How batch 1 is chosen; the time is that of its checkpoint."""
+KINDS = ("renamed", "in place", "gone")
+CHOSEN = [*(("renamed", way) for way in WAYS), *((kind, "number") for kind in KINDS[1:])]
 
-    def begun(name: str, life: Life) -> tuple[str, Path, MadeOutput]:
-        root = tmp_path / name
-        shutil.copytree(url, root / "store")
-        shutil.copytree(made.path, root / "location")
-        output = use_output(monkeypatch, MadeOutput(*((QUERY_ID, batch) for batch in range(4))))
-        output.change = life.step
-        return str(root / "store"), root / "location", output
 
-    counted = Life()
-    with renaming(counted):
-        store, location, _ = begun("counted", counted)
-        rewind(store, to=str(location), epoch=EPOCH)
+@pytest.fixture
+def killed(
+    made: MadeLocation, url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, request: Any
+) -> Killed:
+    history = CheckpointStore.open(url)
+    history.savepoint("good", 2)
+    chosen = history.load_by_id(2)
+    assert chosen is not None
+    monkeypatch.setitem(WAYS, "time", {"timestamp_ms": chosen.timestamp_ms})
+    return Killed(url, made, tmp_path / "killed", monkeypatch, request.param)
+
+
+@pytest.mark.parametrize(("killed", "way"), CHOSEN, indirect=["killed"])
+def test_a_rewind_killed_at_any_step_is_finished_by_repeating_it(killed: Killed, way: str) -> None:
+    """What was done is found: one rollback in the history, one of the output, one location set aside.
+
+    Meanwhile a query finds its old location, the new one, or a mark that stops it.
+    """
+    counted, whole, before = Life(), needed(killed.made, EPOCH), contents(killed.made.path)
+    killed.begin("counted")
+    killed.rewind(counted, **WAYS[way])
+    killed.check(EPOCH, -1)
     for step in range(counted.steps):
-        life = Life(step)
-        store, location, output = begun(str(step), life)
-        with renaming(life), pytest.raises(SimulatedCrash):
-            rewind(store, to=str(location), epoch=EPOCH)
-        check_stopped(location, before, whole)
-        output.change = lambda work: work()
-        if output.steps and location.exists() and contents(location) != whole:
-            assert find_interrupted(LocationSpec(str(location)).open()) == QUERY_ID
-        rewind(store, to=str(location), epoch=EPOCH)
-        assert contents(location) == whole, f"killed after step {step}"
-        assert output.steps == [f"rolled back to {EPOCH}"]
-        assert all(path.name.startswith("location.before-rewind-") for path in beside(location))
-        assert list(CheckpointStore.open(store).verify(read_artifacts=False)) == []
-        shutil.rmtree(tmp_path / str(step))
+        killed.begin(str(step))
+        with pytest.raises(SimulatedCrash):
+            killed.rewind(Life(step), **WAYS[way])
+        left = killed.found()
+        assert RESTORE_MARKER in left or not left or left in (before, whole)
+        if killed.output.steps and left and left != whole:
+            assert find_interrupted(LocationSpec(killed.place).open()) == QUERY_ID
+        killed.rewind(Life(), **WAYS[way])
+        killed.check(EPOCH, step)
+        assert killed.rollbacks() == [2], f"killed after step {step}"
+        assert killed.output.steps == [f"rolled back to {EPOCH}"]
+        assert len(beside(Path(killed.place))) == (killed.kind == "renamed")
+        shutil.rmtree(killed.home / str(step))
 
 
-def test_objects_are_replaced_in_their_place(
-    made: MadeLocation, url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Nothing can be renamed there: under the mark, killed at every step, and repeated."""
-    whole, counted = needed(made, EPOCH), Life()
-
-    def begun(name: str, life: Life) -> tuple[str, str, MadeOutput]:
-        shutil.copytree(url, tmp_path / name)
-        place = f"memory://rewound/{name}"
-        for path, data in contents(made.path).items():
-            open_object_store(place).put(path, data)
-        output = use_output(monkeypatch, MadeOutput(*((QUERY_ID, batch) for batch in range(4))))
-        output.change = life.step
-        return str(tmp_path / name), place, output
-
-    def found(place: str) -> dict[str, bytes]:
-        there = open_object_store(place)
-        return {info.key: there.get(info.key) for info in there.list()}
-
-    begun_first = begun("counted", counted)
-    with renaming(counted):
-        assert rewind(begun_first[0], to=begun_first[1], epoch=EPOCH).plan.in_place
-    assert found(begun_first[1]) == whole
+@pytest.mark.parametrize("other", [0, 2])
+@pytest.mark.parametrize("killed", KINDS, indirect=True)
+def test_another_rewind_after_a_kill_is_refused_or_whole(killed: Killed, other: int) -> None:
+    """Nothing is changed, and the first one can be finished; or the query is where the second went."""
+    counted, refusals = Life(), 0
+    killed.begin("counted")
+    killed.rewind(counted, epoch=EPOCH)
     for step in range(counted.steps):
-        life = Life(step)
-        store, place, output = begun(str(step), life)
-        with renaming(life), pytest.raises(SimulatedCrash):
-            rewind(store, to=place, epoch=EPOCH)
-        left = found(place)
-        assert RESTORE_MARKER in left or left in (contents(made.path), whole)
-        output.change = lambda work: work()
-        rewind(store, to=place, epoch=EPOCH)
-        assert found(place) == whole, f"killed after step {step}"
-        assert output.steps == [f"rolled back to {EPOCH}"]
-        shutil.rmtree(tmp_path / str(step))
+        killed.begin(str(step))
+        with pytest.raises(SimulatedCrash):
+            killed.rewind(Life(step), epoch=EPOCH)
+        before = killed.everything()
+        try:
+            killed.rewind(Life(), epoch=other)
+        except RefusedError:
+            refusals += 1
+            assert killed.everything() == before
+            killed.rewind(Life(), epoch=EPOCH)
+            killed.check(EPOCH, step)
+            assert killed.rollbacks() == [2]
+        else:
+            killed.check(other, step)
+        shutil.rmtree(killed.home / str(step))
+    assert refusals > 0
 
 
 def refused(work: Callable[[], object], kind: type[Exception], match: str, *unchanged: Path) -> None:
@@ -240,6 +302,30 @@ def test_a_query_that_runs_is_noticed(made: MadeLocation, url: str, output: Made
         rewind(url, epoch=EPOCH, progress=progress)
     assert output.version == 4
     assert contents(made.path) == {**whole, "offsets/4": b"v1\n{}\n{}"}
+
+
+def test_a_query_that_commits_right_before_the_swap_is_noticed_after_it(
+    made: MadeLocation, url: str, output: MadeOutput, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its rows are in the output that went back: repeating takes them out; until then nothing starts."""
+    rename, is_late = Path.rename, [True]
+
+    def late(self: Path, target: Path) -> Path:
+        if self == made.path and is_late.pop():
+            made.commit(4)
+            output.write(QUERY_ID, 4)
+            is_late.append(False)
+        return rename(self, target)
+
+    monkeypatch.setattr(Path, "rename", late)
+    whole = needed(made, EPOCH)
+    with pytest.raises(InUse, match="it has written there since"):
+        rewind(url, epoch=EPOCH)
+    assert output.position(QUERY_ID).batch_id == 4
+    assert find_interrupted(LocationSpec(str(made.path)).open()) == QUERY_ID
+    rewind(url, epoch=EPOCH)
+    assert contents(made.path) == whole
+    assert output.position(QUERY_ID).batch_id == EPOCH
 
 
 def test_the_location_is_where_the_query_started_last(
