@@ -20,9 +20,9 @@ KILLS ?= 50
 LANES ?= 2
 ROUNDS ?= 20
 BENCH ?=
-BENCH_PARTS := side-by-side file-manager listener-cost purging two-drivers restore growth by-hand cold-start stores commit durability sink coordinated peers
+BENCH_PARTS := side-by-side file-manager listener-cost purging coordinated two-drivers restore commit growth by-hand cold-start durability stores sink compaction peer-reads peer-growth
 
-.PHONY: help setup check format test unit test-integration test-crash test-ecosystem test-spark test-spark-quick demo jar wheel simulate soak bench bench-quick bench-report $(BENCH_PARTS:%=bench-%) bench-capture clean
+.PHONY: help setup check format test unit test-integration test-crash test-ecosystem test-spark test-spark-quick demo jar wheel simulate soak bench bench-quick bench-report bench-peers bench-part $(BENCH_PARTS:%=bench-%) bench-capture clean
 
 help: ## List the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sort | awk -F ':.*## ' '{printf "  %-20s %s\n", $$1, $$2}'
@@ -108,60 +108,28 @@ demo: $(STAMP) jar ## A streaming job that is killed and goes on, on a local dir
 	$(PY) examples/demo.py
 
 # BENCH has arguments for a benchmark that runs alone, such as BENCH="--delays 20 --ways stock,ours".
-bench: setup jar ## Everything beside Spark's own, in 80 minutes; writes benchmarks/RESULTS.md
-	$(PY) -m benchmarks.run --fresh
+bench: setup jar ## Everything beside Spark's own but peers, in two hours; writes benchmarks/RESULTS.md and PEERS.md
+	$(PY) -m benchmarks
 
-bench-quick: setup jar ## The same with few batches, in a quarter of an hour
-	$(PY) -m benchmarks.run --fresh --quick
+bench-quick: setup jar ## The same with few batches and one case of peers, in half an hour
+	$(PY) -m benchmarks --quick
 
-bench-report: $(STAMP) ## Write RESULTS.md again from what was saved
-	$(PY) -m benchmarks.report
+bench-report: $(STAMP) ## Write the pages again from what was saved
+	$(PY) -m benchmarks report
 
-bench-side-by-side: setup jar ## Stock and tuned S3A, our manager, the listener and the sink: one query
-	$(PY) -m benchmarks.side_by_side $(BENCH)
+bench-peers: setup jar ## ckpt-sink beside Iceberg and Delta on Spark 4.1.1, case by case; goes on where it was ended
+	$(PY) -m benchmarks peers $(BENCH)
+	$(PY) -m benchmarks peer-reads $(BENCH)
 
-bench-listener-cost: setup jar ## A query with the listener and without any capture, in short turns
-	$(PY) -m benchmarks.listener_cost $(BENCH)
+$(BENCH_PARTS:%=bench-%): bench-%: setup jar
+	$(PY) -m benchmarks $* $(BENCH)
 
-bench-purging: setup jar ## Batches that purge, past 100 batches with a small retention
-	$(PY) -m benchmarks.purging $(BENCH)
-
-bench-two-drivers: setup jar ## Two drivers on one location: stock, tuned, ours
-	$(PY) -m benchmarks.two_drivers $(BENCH)
-
-bench-restore: setup ## Restores beside a recursive copy and the raw parallel download
-	$(PY) -m benchmarks.restore $(BENCH)
-
-bench-growth: setup jar ## Over 1,000 epochs, and over 10 to 1,000 partitions
-	$(PY) -m benchmarks.growth $(BENCH)
-
-bench-by-hand: setup jar ## Checkpoints of running queries copied by rclone, and queries started on the copies
-	$(PY) -m benchmarks.by_hand $(BENCH)
-
-bench-cold-start: setup jar ## Seconds to the first finished batch, from S3 and from disk
-	$(PY) -m benchmarks.cold_start $(BENCH)
-
-bench-stores: setup ## Each store beside its bare SDK: milliseconds a request
-	$(PY) -m benchmarks.stores --rounds 15 --sizes 10KB,1MB,100MB $(BENCH)
-
-bench-commit: setup ## Requests and time of a commit, verify and recovery beside plain hashing
-	$(PY) -m benchmarks.commit $(BENCH)
-
-bench-file-manager: setup jar ## Spark's own checkpoint on S3: stock, tuned and ours
-	$(PY) -m benchmarks.file_manager $(BENCH)
-
-bench-sink: setup jar ## The sink beside an empty sink and Spark's file sink
-	$(PY) -m benchmarks.sink $(BENCH)
-
-bench-coordinated: setup jar ## Batch time with Spark's state in the commit, against rows only
-	$(PY) -m benchmarks.coordinated $(BENCH)
-
-bench-peers: setup jar ## ckpt-sink beside Iceberg and Delta on Spark 4.1.1; goes on where it was ended
-	$(PY) -m benchmarks.peers $(BENCH)
+bench-part: ## bench-PART runs one alone; without a name, this says which there are
+	@$(PY) -m benchmarks parts
 
 bench-capture: setup jar ## On local disk: a query with and without the listener; restores beside a plain download
-	$(PY) -m benchmarks.listener_cost --results .test-results/bench --store file --queries total --partitions 2 --delays 0 --rounds 4 --batches 12 $(BENCH)
-	$(PY) -m benchmarks.restore --results .test-results/bench --stores file,s3 --sizes 128 --rounds 9
+	$(PY) -m benchmarks listener-cost --results .test-results/bench --store file --queries total --partitions 2 --delays 0 --rounds 4 --batches 12 $(BENCH)
+	$(PY) -m benchmarks restore --results .test-results/bench --stores file,s3 --sizes 128 --rounds 9
 
 clean: ## Remove what was built; the environment stays
 	rm -rf build dist .test-results *.egg-info jvm-shim/target .pytest_cache .mypy_cache .ruff_cache .hypothesis

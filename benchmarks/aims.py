@@ -7,12 +7,13 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from fnmatch import fnmatch
 
-from benchmarks.frame import Cell, Row, Runs, Side
-from benchmarks.lab import LETTERS, LISTENERS
+from benchmarks.frame import Runs, Side
+from benchmarks.lab import LATER, LETTERS, LISTENERS
 
 MET, MISSED, NOT_RUN = "met", "missed", "not run"
 CAPTURE_REQUESTS = 4
 """What a commit takes by the protocol: data, manifest, a look at the floor, the pointer to the newest."""
+Ratio = Callable[[Side, Side], float]
 
 
 @dataclass(frozen=True)
@@ -47,11 +48,11 @@ def told_apart(left: Sequence[float], right: Sequence[float]) -> bool:
     return low[1] < high[0]
 
 
-def noise(left: Sequence[float], right: Sequence[float]) -> str:
+def noise(left: Side, right: Side) -> str:
     """What stands beside a ratio that noise may hide; nothing beside one that it cannot."""
-    if min(len(left), len(right)) < 2:
+    if min(len(left.values), len(right.values)) < 2:
         return "of one batch"
-    return "" if told_apart(left, right) else "within noise"
+    return "" if told_apart(left.values, right.values) else "within noise"
 
 
 def _middle_half(values: Sequence[float]) -> tuple[float, float]:
@@ -69,49 +70,38 @@ def way_name(way: str) -> str:
     return f"{LETTERS[way]} {way}" if way in LETTERS else way
 
 
-def verbs(requests: Mapping[str, int], batches: int) -> str:
-    """Requests a batch by verb, the most frequent first."""
-    ordered = sorted(requests.items(), key=lambda pair: (-pair[1], pair[0]))
-    return ", ".join(f"{number / max(1, batches):.1f} {verb}" for verb, number in ordered) or "none"
-
-
-def by_situation(rows: Iterable[Row]) -> dict[str, dict[str, Row]]:
+def by_situation(rows: Iterable[Side]) -> dict[str, dict[str, Side]]:
     """What was compared: by situation, then by way."""
-    found: dict[str, dict[str, Row]] = {}
+    found: dict[str, dict[str, Side]] = {}
     for row in rows:
         found.setdefault(row.where, {})[row.way] = row
     return found
 
 
-def time_ratio(above: Row, below: Row) -> float:
+def time_ratio(above: Side, below: Side) -> float:
     return above.p50 / below.p50
 
 
-def _request_ratio(above: Row, below: Row) -> float:
-    assert isinstance(above, Cell) and isinstance(below, Cell)
-    return above.per_batch / below.per_batch
+def request_ratio(above: Side, below: Side) -> float:
+    return above.counts["requests"] / below.counts["requests"]
 
 
-def _nearer_ratio(above: Row, below: Row) -> float:
+def _nearer_ratio(above: Side, below: Side) -> float:
     """Of wall time and processor time the ratio that is nearer to the aim."""
-    assert isinstance(above, Side) and isinstance(below, Side)
-    cpu = above.counts.get("cpu ms", 0.0) / below.counts.get("cpu ms", 1.0)
-    return max(time_ratio(above, below), cpu)
+    return max(time_ratio(above, below), above.counts.get("cpu ms", 0.0) / below.counts.get("cpu ms", 1.0))
 
 
-def _own_requests(cell: Row, _: Row) -> float:
+def _own_requests(side: Side, _: Side) -> float:
     """Requests a batch; lists do not count: Spark's maintenance makes them, by its own clock.
 
     What a batch that was cut by the end of a turn adds is rounded away.
     """
-    assert isinstance(cell, Cell)
-    counted = sum(number for verb, number in cell.requests.items() if verb != "LIST")
-    return float(round(counted / max(1, cell.batches)))
+    return float(round(sum(number for verb, number in side.requests.items() if verb != "LIST")))
 
 
-def _own(count: str) -> Callable[[Row, Row], float]:
+def _own(count: str) -> Ratio:
     """What a side has counted itself."""
-    return lambda side, _: side.counts.get(count, 0.0) if isinstance(side, Side) else 0.0
+    return lambda side, _: side.counts.get(count, 0.0)
 
 
 @dataclass(frozen=True)
@@ -124,8 +114,8 @@ class Aim:
     below: str
     bound: float
     where: str = "*"
-    at_least: bool = True
-    ratio: Callable[[Row, Row], float] = time_ratio
+    at_least: bool = False
+    ratio: Ratio = time_ratio
     unit: str = "x"
     why: str = ""
 
@@ -135,11 +125,13 @@ class Aim:
         for ways in (ways for run in runs.of(self.part) for ways in by_situation(run.rows).values()):
             one, two = ways.get(self.above), ways.get(self.below)
             if one is not None and two is not None and fnmatch(one.where, self.where):
-                if self.ratio is _request_ratio and isinstance(two, Cell) and not two.requests:
+                if self.ratio is request_ratio and not two.counts["requests"]:
                     continue  # it has made nothing durable meanwhile: there is nothing to compare
-                remark, reason = self._explain(one, two, ways)
-                value = self.ratio(one, two)
-                found.append(self._judged(one.where, value, remark, reason))
+                value, told = (
+                    self.ratio(one, two),
+                    (self._remark(one, two, ways), self._why(one, two, ways)),
+                )
+                found.append(self._judged(one.where, value, *told))
         if len(found) > 3:
             reached = sum(one.verdict == MET for one in found)
             worst = sorted(found, key=lambda one: one.value or 0)[0 if self.at_least else -1]
@@ -149,138 +141,121 @@ class Aim:
     def _judged(self, where: str, value: float | None, remark: str = "", reason: str = "") -> Judged:
         return Judged(self.text, where, self.bound, self.at_least, value, remark, self.unit, reason)
 
-    def _explain(self, above: Row, below: Row, ways: Mapping[str, Row]) -> tuple[str, str]:
-        """A remark on a ratio, and the reason if it misses."""
-        if isinstance(above, Side) or isinstance(below, Side):
-            sides = ", ".join(f"{row.way} {row.p50:.4g} {_unit(row)}" for row in ways.values())
-            told = noise(above.values, below.values) if self.ratio is time_ratio else ""
-            return told, "; ".join(filter(None, (self.why, sides)))
+    def _remark(self, above: Side, below: Side, ways: Mapping[str, Side]) -> str:
+        """Whether noise may hide a ratio of times, and what it would be if checkpoints cost nothing at all.
+
+        For a ratio of requests, how far behind a listener is for its own.
+        """
         if self.ratio is time_ratio:
-            return _remark(above, below, ways.get("alone")), _phases(above, below)
-        if above is below:
-            return "", f"a batch makes {verbs(above.requests, above.batches)}"
-        return _lag(below), _verbs(above, below)
+            words = [noise(above, below)]
+            if "alone" in ways and "phase addBatch" in below.details and below is not ways["alone"]:
+                words.append(
+                    f"{time_ratio(above, ways['alone']):.2f}x over local disk alone in the same run"
+                )
+            return "; ".join(filter(None, words))
+        if "s lag" not in below.counts:
+            return ""
+        lag = f"durable after {below.counts['s lag']:.2f} s (p50)"
+        taken = f"{below.details['captures']:g} captures of {below.details['captured batches']:g} batches"
+        return f"{lag}, {taken}, before retention begins"
+
+    def _why(self, above: Side, below: Side, ways: Mapping[str, Side]) -> str:
+        """What explains a miss: Spark's phases, the requests by verb, or what all sides took."""
+        if self.ratio is request_ratio or self.ratio is _own_requests:
+            text = f"a batch of {verbs(above)}" + (f", one of {verbs(below)}" if above is not below else "")
+            if below.way in LISTENERS:
+                most = times(above.counts["requests"] / CAPTURE_REQUESTS)
+                text += (
+                    f". A capture takes {CAPTURE_REQUESTS} requests by the protocol: one for every batch "
+                )
+                text += (
+                    f"gives at most {most}; more only if captures take batches together, which costs lag"
+                )
+            return text
+        if phases := [phases_of(side) for side in (above, below) if side.starting("phase ")]:
+            return "; ".join(
+                filter(None, (self.why, f"medians of Spark's phases in ms: {'; '.join(phases)}"))
+            )
+        sides = ", ".join(f"{row.way} {row.p50:.4g} {row.unit}" for row in ways.values() if row.values)
+        return "; ".join(filter(None, (self.why, sides)))
 
 
-def _unit(row: Row) -> str:
-    return row.unit if isinstance(row, Side) else "ms"
+def verbs(side: Side) -> str:
+    """Requests a batch by verb, the most frequent first."""
+    ordered = sorted(side.requests.items(), key=lambda pair: (-pair[1], pair[0]))
+    return f"{way_name(side.way)} makes {', '.join(f'{n:.1f} {verb}' for verb, n in ordered) or 'none'}"
+
+
+def phases_of(side: Side) -> str:
+    """Where Spark itself says that the time goes."""
+    shown = (
+        f"{phase} {value:.0f}" for phase, value in sorted(side.starting("phase ").items()) if value >= 10
+    )
+    return f"{way_name(side.way)} {', '.join(shown)}"
+
+
+def _aims(part: str, bound: float, where: str, *pairs: tuple[str, str], why: str = "") -> list[Aim]:
+    """One bound for the time of several pairs of sides."""
+    return [
+        Aim(part, f"batch p50, {one} over {two}", one, two, bound, where, why=why) for one, two in pairs
+    ]
 
 
 SMALL, LARGE = "windowed, 4, *, 20 ms", "windowed, 64, *, 20 ms"
 TOTAL, TOTAL_LARGE = "total, 4, *, 20 ms", "total, 64, *, 20 ms"
-FASTER, FEWER, ALONE = "batch p50,", "requests a batch, stock over", "file manager: batch p50,"
-OWN = "file manager: requests a batch of ours"
+SIDES, FILES, ALONE = "side-by-side", "file-manager", "file manager: batch p50,"
+FEWER, OWN = "requests a batch, stock over", "file manager: requests a batch of ours"
 HASHES = "a restore hashes every byte and is on the disk when it returns"
-_SIDES, _FILES = "side-by-side", "file-manager"
-FILE_MANAGER_AIMS = (
-    Aim(_FILES, f"{ALONE} ours over alone", "ours", "alone", 1.25, TOTAL, at_least=False),
-    Aim(_FILES, f"{ALONE} stock over ours", "stock", "ours", 3.0, TOTAL),
-    Aim(_FILES, f"{ALONE} tuned over ours", "tuned", "ours", 1.6, TOTAL),
-    Aim(_FILES, f"{ALONE} stock over ours", "stock", "ours", 6.0, TOTAL_LARGE),
-    Aim(_FILES, OWN, "ours", "ours", 8.0, "total, 4, *", at_least=False, ratio=_own_requests, unit=""),
-    Aim(_FILES, OWN, "ours", "ours", 68.0, "total, 64, *", at_least=False, ratio=_own_requests, unit=""),
-)
+RESTORES = "speed of a restore over a raw parallel download"
+SMALL_TASKS = "*, 10,000 rows, [26]* partitions"
 AIMS = (
-    Aim(_SIDES, f"{FASTER} stock over (c) our manager", "stock", "ours", 3.0, SMALL),
-    Aim(_SIDES, f"{FASTER} stock over (d) the listener", "stock", "listener", 3.5, SMALL),
-    Aim(_SIDES, f"{FASTER} tuned over (c) our manager", "tuned", "ours", 1.6, SMALL),
-    Aim(_SIDES, f"{FASTER} tuned over (d) the listener", "tuned", "listener", 1.6, SMALL),
-    Aim(_SIDES, f"{FEWER} (c)", "stock", "ours", 15.0, LARGE, ratio=_request_ratio),
-    Aim(_SIDES, f"{FEWER} (d)", "stock", "listener", 60.0, SMALL, ratio=_request_ratio),
-    Aim(
-        "listener-cost", f"{FASTER} with the listener over without", "listener", "disk", 1.03, SMALL, False
-    ),
-    Aim(
-        "restore",
-        "speed of a restore over a raw parallel download",
-        "raw download",
-        "restore",
-        0.8,
-        "*, s3",
-        why=HASHES,
-    ),
-    *FILE_MANAGER_AIMS,
-    Aim("stores", "speed of a store over its bare SDK", "bare SDK", "ours", 0.9, ratio=_nearer_ratio),
-    Aim("commit", "PUTs of a commit", "plain", "plain", 4.0, "400 x 2 KB*", False, _own("PUT"), ""),
-    Aim(
-        "growth", "batch p50, last epochs over the second tenth", "tenth 10", "tenth 2", 1.1, at_least=False
-    ),
-    *(
-        Aim("sink", f"batch p50, {ours} over {empty}", ours, empty, 1.25, "1,000,000 rows", at_least=False)
-        for ours, empty in (
-            ("ckpt-sink append", "empty"),
-            ("ckpt-sink keyed append", "empty behind the shuffle"),
-            ("ckpt-sink keyed after it", "empty behind the aggregation"),
-        )
-    ),
-    Aim("durability", f"{FASTER} durable over no capture", "batch", "no capture", 1.25, "20 ms", False),
-    Aim("coordinated", "batch p50, state=on over state=off", "state=on", "state=off", 1.1, at_least=False),
+    Aim(SIDES, "batch p50, stock over (c) our manager", "stock", "ours", 3.0, SMALL, True),
+    Aim(SIDES, "batch p50, stock over (d) the listener", "stock", "listener", 3.5, SMALL, True),
+    Aim(SIDES, "batch p50, tuned over (c) our manager", "tuned", "ours", 1.6, SMALL, True),
+    Aim(SIDES, "batch p50, tuned over (d) the listener", "tuned", "listener", 1.6, SMALL, True),
+    Aim(SIDES, f"{FEWER} (c)", "stock", "ours", 15.0, LARGE, True, request_ratio),
+    Aim(SIDES, f"{FEWER} (d)", "stock", "listener", 60.0, SMALL, True, request_ratio),
+    Aim("listener-cost", "batch p50, with the listener over without", "listener", "disk", 1.03, SMALL),
+    Aim("restore", RESTORES, "raw download", "restore", 0.8, "*, s3", True, why=HASHES),
+    Aim(FILES, f"{ALONE} ours over alone", "ours", "alone", 1.25, TOTAL),
+    Aim(FILES, f"{ALONE} stock over ours", "stock", "ours", 3.0, TOTAL, True),
+    Aim(FILES, f"{ALONE} tuned over ours", "tuned", "ours", 1.6, TOTAL, True),
+    Aim(FILES, f"{ALONE} stock over ours", "stock", "ours", 6.0, TOTAL_LARGE, True),
+    Aim(FILES, OWN, "ours", "ours", 8.0, "total, 4, *", ratio=_own_requests, unit=""),
+    Aim(FILES, OWN, "ours", "ours", 68.0, "total, 64, *", ratio=_own_requests, unit=""),
+    Aim("stores", "speed of a store over its bare SDK", "bare SDK", "ours", 0.9, "*", True, _nearer_ratio),
+    Aim("commit", "PUTs of a commit", "plain", "plain", 4.0, "400 x 2 KB*", ratio=_own("PUT"), unit=""),
+    Aim("growth", "batch p50, late batches over early ones", "late", "early", 1.1),
+    Aim("durability", "batch p50, durable over no capture", "batch", "no capture", 1.25, "20 ms"),
+    *_aims("coordinated", 1.1, "*", ("sink", "rows only")),
+    *_aims("coordinated", 1.15, "windowed, 64, changelog, 20 ms", ("sink", "disk")),
 )
-
 
 TASKS = "every task that runs Python costs processor time before it has a row (empty-arrow beside noop)"
+OURS, ICEBERGS = "ckpt-sink", ("iceberg", "iceberg copy-on-write", "iceberg merge-on-read")
 FEW, MANY = "*, 10,000 rows, * partitions", "append, 1,000,000 rows, * partitions"
-PEER_AIMS = (
+SINK_AIMS = (
+    *_aims("peers", 0.5, FEW, *((OURS, peer) for peer in ICEBERGS), why=TASKS),
+    *_aims("peers", 0.25, FEW, (OURS, "delta"), (OURS, "delta in 2 partitions"), why=TASKS),
+    *_aims("peers", 0.5, SMALL_TASKS, (OURS, "empty-arrow"), why=TASKS),
+    *_aims("peers", 0.75, MANY, (OURS, "iceberg"), why=TASKS),
+    Aim("peers", "requests a batch", OURS, OURS, 8, FEW, ratio=_own("requests"), unit=""),
+    Aim("peers", "first batch over a later one", OURS, OURS, 2.0, "*: first batch", ratio=_own(LATER)),
     *(
-        Aim("peers", f"batch p50, ckpt-sink over {peer}", "ckpt-sink", peer, bound, where, False, why=TASKS)
-        for peer, bound, where in (
-            ("iceberg", 0.5, FEW),
-            ("iceberg copy-on-write", 0.5, FEW),
-            ("iceberg merge-on-read", 0.5, FEW),
-            ("delta", 0.25, FEW),
-            ("delta in 2 partitions", 0.25, FEW),
-            ("empty-arrow", 0.5, "*, 10,000 rows, 64 partitions"),
-            ("empty-arrow", 0.5, "*, 10,000 rows, 200 partitions"),
-            ("iceberg", 0.75, MANY),
-        )
+        Aim("peer-reads", f"{what}, {OURS} over {peer}", OURS, peer, bound, f"{case}*: {what}")
+        for what, bound, case in (("whole table", 1.0, ""), ("one key", 0.5, "upsert"))
+        for peer in ICEBERGS
     ),
-    Aim("peers", "requests a batch", "ckpt-sink", "ckpt-sink", 8, FEW, False, _own("requests"), ""),
-    *(
-        Aim("peers", f"{what}, ckpt-sink over {peer}", "ckpt-sink", peer, bound, f"{case}*: {what}", False)
-        for what, bound, case, peers in (
-            ("read whole table", 1.0, "", ("iceberg", "iceberg copy-on-write", "iceberg merge-on-read")),
-            ("read one key", 0.5, "upsert", ("iceberg copy-on-write", "iceberg merge-on-read")),
-        )
-        for peer in peers
-    ),
+    Aim("peer-growth", "batch p50, late batches over early ones", "late", "early", 1.1),
+    *_aims("sink", 1.25, "1,000,000 rows", ("ckpt-sink append", "empty")),
+    *_aims("sink", 1.25, "1,000,000 rows", ("ckpt-sink keyed append", "empty behind the shuffle")),
+    *_aims("sink", 1.25, "1,000,000 rows", ("ckpt-sink keyed after it", "empty behind the aggregation")),
+    *_aims("sink", 0.5, SMALL_TASKS, (OURS, "empty-arrow"), why=TASKS),
+    Aim("sink", "first batch over a later one", OURS, OURS, 2.0, "*: first*", ratio=_own(LATER)),
+    Aim("compaction", "batch p50, with compaction over without", "with compaction", "without", 1.5),
 )
 
 
 def judge(runs: Runs, aims: Iterable[Aim] = AIMS) -> list[Judged]:
     """Every aim of the benchmark, in the order in which they were set."""
     return [judged for aim in aims for judged in aim.judge(runs)]
-
-
-def _remark(above: Cell, below: Cell, alone: Row | None) -> str:
-    """Whether noise may hide a ratio, and what it would be if checkpoints cost nothing at all."""
-    words = [noise(above.batch_ms, below.batch_ms)]
-    if alone is not None and below is not alone:
-        words.append(f"{time_ratio(above, alone):.2f}x over local disk alone in the same run")
-    return "; ".join(filter(None, words))
-
-
-def _phases(*cells: Cell) -> str:
-    """Where Spark itself says that the time of both sides goes."""
-    shown = []
-    for cell in cells:
-        phases = (f"{phase} {value:.0f}" for phase, value in cell.phases_ms.items() if value >= 10)
-        shown.append(f"{way_name(cell.way)} {', '.join(phases)}")
-    return f"medians of Spark's phases in ms: {'; '.join(shown)}"
-
-
-def _verbs(above: Cell, below: Cell) -> str:
-    shown = [f"{way_name(cell.way)} makes {verbs(cell.requests, cell.batches)}" for cell in (above, below)]
-    text = f"a batch of {', one of '.join(shown)}"
-    if below.way in LISTENERS:
-        most = times(above.per_batch / CAPTURE_REQUESTS)
-        text += f". A capture takes {CAPTURE_REQUESTS} requests by the protocol: one for every batch gives "
-        text += f"at most {most}; more only if captures take batches together, which costs lag"
-    return text
-
-
-def _lag(cell: Cell) -> str:
-    """How far behind a listener is for its requests."""
-    if not cell.lag_seconds:
-        return ""
-    lag, taken = statistics.median(cell.lag_seconds), f"{cell.captures} captures of {cell.watched_batches}"
-    return f"durable after {lag:.2f} s (p50), {taken} batches, before retention begins"

@@ -3,8 +3,6 @@
 A query with known results runs; meanwhile its checkpoint is copied several times. Then the query is
 started on every copy, and each batch that it makes is compared with what it must be. Beside it the same
 with checkpoints that the listener made of a running query.
-
-    python -m benchmarks.by_hand [--quick] [--tries 3] [--delay 20]
 """
 
 from __future__ import annotations
@@ -15,13 +13,12 @@ import statistics
 import subprocess
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from benchmarks.frame import Argument, Part, Settings, Side, tell
 from benchmarks.lab import Lab, Load, open_lab, query_spec, wait_for
-from benchmarks.report import run_and_show
 from benchmarks.two_drivers import wrong_batches
 from pyspark_checkpoint import restore
 from tests.support.drivers import outcome as outcomes
@@ -36,22 +33,29 @@ REMOTE = "bench"
 """What comes before the bucket: ``bench:bucket/path``."""
 CREDENTIALS = {"ACCESS_KEY_ID": ACCESS_KEY, "SECRET_ACCESS_KEY": SECRET_KEY, "REGION": REGION}
 FLAGS = {"TYPE": "s3", "PROVIDER": "Other", "FORCE_PATH_STYLE": "true", "NO_CHECK_BUCKET": "true"}
+WAYS = {
+    "s3": ("stock", "rclone copy, S3 to S3"),
+    "disk": ("alone", "rclone copy, local disk to S3"),
+    "ours": ("listener", "ours: restore of the newest checkpoint"),
+}
 
 
 @dataclass(frozen=True)
-class Done:
-    """What a call of rclone did."""
+class Copy:
+    """What was copied, in what time, before anybody tried it."""
 
     seconds: float
     exit_code: int = 0
     message: str = ""
+    location: str = ""
+    counts: dict[str, float] = field(default_factory=dict)
 
     def check(self) -> None:
         if self.exit_code != 0:
             raise RuntimeError(self.message)
 
 
-def rclone(endpoint: str, *arguments: str, transfers: int = 4) -> Done:
+def rclone(endpoint: str, *arguments: str, transfers: int = 4) -> Copy:
     """Run rclone, as people copy checkpoint directories with it, on the S3 server at ``endpoint``."""
     remote = {**CREDENTIALS, **FLAGS, "ENDPOINT": endpoint}
     environment = {f"RCLONE_CONFIG_{REMOTE.upper()}_{name}": value for name, value in remote.items()}
@@ -60,47 +64,34 @@ def rclone(endpoint: str, *arguments: str, transfers: int = 4) -> Done:
     done = subprocess.run(
         command, env={**os.environ, **environment}, capture_output=True, text=True, check=False, timeout=900
     )
-    return Done(time.monotonic() - began, done.returncode, done.stderr[-500:])
-
-
-@dataclass(frozen=True)
-class Copy:
-    """A copy that was made, before anybody tried it."""
-
-    location: str
-    how: str
-    done: Done
-    sizes: tuple[int, float, int]
-    """Requests, megabytes, objects."""
+    return Copy(time.monotonic() - began, done.returncode, done.stderr[-500:])
 
 
 def copy_by_rclone(lab: Lab, proxy: FaultProxy, spec: QuerySpec, name: str) -> Copy:
-    """Copy the location to another prefix of the bucket, by a proxy of its own that counts."""
-    bucket, on_disk = lab.server.bucket, spec.location.startswith("file:")
-    source = spec.location.removeprefix("file://")
-    source = source if on_disk else f"{REMOTE}:{source.removeprefix('s3a://')}"
-    proxy.clear()
+    """Copy the location to another prefix of the bucket."""
+    bucket, source = lab.server.bucket, spec.location.removeprefix("file://")
+    source = source.replace("s3a://", f"{REMOTE}:")
     done = rclone(proxy.endpoint, "copy", source, f"{REMOTE}:{bucket}/{name}")
-    requests = len(proxy.requests)
     client = lab.server.client()
     pages = client.get_paginator("list_objects_v2").paginate(Bucket=bucket, Prefix=f"{name}/")
     found = [one["Size"] for page in pages for one in page.get("Contents", [])]
     client.close()
-    how = "rclone copy, local disk to S3" if on_disk else "rclone copy, S3 to S3"
-    return Copy(f"s3a://{bucket}/{name}", how, done, (requests, sum(found) / 1e6, len(found)))
+    return replace(done, location=f"s3a://{bucket}/{name}", counts=sizes(found))
 
 
 def copy_by_restore(lab: Lab, proxy: FaultProxy, spec: QuerySpec, name: str) -> Copy:
     """Restore the listener's newest checkpoint beside the running query."""
     to = lab.home / "restored" / name
-    proxy.clear()
     began = time.monotonic()
     options = lab.server.options_at(proxy.endpoint)
     restore(spec.listen, str(to), query=spec.name, clone=True, options=options)
-    done = Done(time.monotonic() - began)
+    seconds = time.monotonic() - began
     found = [path.stat().st_size for path in to.rglob("*") if path.is_file()]
-    sizes = (len(proxy.requests), sum(found) / 1e6, len(found))
-    return Copy(f"file://{to}", "ours: restore of the newest checkpoint", done, sizes)
+    return Copy(seconds, location=f"file://{to}", counts=sizes(found))
+
+
+def sizes(found: Sequence[int]) -> dict[str, float]:
+    return {"MB": sum(found) / 1e6, "files": len(found)}
 
 
 def try_copy(driver: Driver, spec: QuerySpec, copy: Copy, name: str) -> list[str]:
@@ -114,7 +105,7 @@ def try_copy(driver: Driver, spec: QuerySpec, copy: Copy, name: str) -> list[str
         outcome = judge(sorted(outcomes.batches(other)), wrong_batches(other))
     except RuntimeError as error:
         outcome = f"{NO_START}: {first_cause(str(error))}"
-    code = copy.done.exit_code
+    code = copy.exit_code
     return [outcome, *([f"rclone ended with exit code {code}"] if code else [])]
 
 
@@ -134,58 +125,52 @@ def first_cause(text: str) -> str:
     return (telling or lines or ["no message"])[0][:160]
 
 
-Copier = Callable[[Lab, FaultProxy, QuerySpec, str], Copy]
-WAYS: dict[str, tuple[str, Copier]] = {
-    "s3": ("stock", copy_by_rclone),
-    "disk": ("alone", copy_by_rclone),
-    "ours": ("listener", copy_by_restore),
-}
-
-
-def measure_way(lab: Lab, driver: Driver, what: str, settings: Settings) -> Iterator[Side]:
+def measure_way(lab: Lab, driver: Driver, what: str, settings: Settings) -> Side:
     """Copies of one running query, then a start on each of them."""
-    way, copier = WAYS[what]
-    rows = settings.number("rows")
-    load = Load("total", "hdfs", 4, rows, rows)
+    way, title = WAYS[what]
+    rows, before, delay = (settings.number(name) for name in ("rows", "before", "delay"))
+    load, copies = Load("total", "hdfs", 4, rows, rows), list[Copy]()
     spec = replace(query_spec(way, load, lab.place, f"by-hand-{what}"), format="", options={})
-    lab.delay(settings.number("delay"))
+    lab.delay(delay)
     driver.start(spec)
-    wait_for(driver, spec.name, settings.number("before"))
-    copies = []
-    with FaultProxy(lab.server.endpoint, delay_seconds=settings.number("delay") / 1000) as proxy:
+    with FaultProxy(lab.server.endpoint, delay_seconds=delay / 1000) as proxy:  # it counts the copies alone
         for number in range(settings.number("tries")):
-            copies.append(copier(lab, proxy, spec, f"copy-{what}-{number}"))
-            wait_for(driver, spec.name, settings.number("before") + 3 * (number + 1))
+            wait_for(driver, spec.name, before + 3 * number)
+            proxy.clear()
+            copier = copy_by_restore if what == "ours" else copy_by_rclone
+            copy = copier(lab, proxy, spec, f"copy-{what}-{number}")
+            copies.append(replace(copy, counts=copy.counts | {"requests": len(proxy.requests)}))
+    wait_for(driver, spec.name, before + 3 * len(copies))
     driver.call("stop", 120, name=spec.name)
     if spec.listen:
         driver.call("unlisten", 150, name=spec.name)
     became: Counter[str] = Counter()
     for number, copy in enumerate(copies):
         became.update(found := try_copy(driver, spec, copy, f"try-{what}-{number}"))
-        tell(f"{copy.how}: {copy.done.seconds:.1f} s, {', '.join(found)}")
-    sizes = zip(
-        ("requests", "MB", "files"), zip(*(copy.sizes for copy in copies), strict=True), strict=True
-    )
-    counts = {name: statistics.median(column) for name, column in sizes}
-    seconds = tuple(round(copy.done.seconds, 2) for copy in copies)
-    yield Side(f"{len(copies)} copies", copies[0].how, seconds, "s", counts | dict(became))
+        tell(f"{title}: {copy.seconds:.1f} s, {', '.join(found)}")
+    counts = {name: statistics.median(copy.counts[name] for copy in copies) for name in copies[0].counts}
+    seconds = tuple(round(copy.seconds, 2) for copy in copies)
+    return Side(f"{len(copies)} copies", title, seconds, "s", counts | dict(became))
 
 
 def measure_all(settings: Settings) -> Iterator[Side]:
     """The three ways, one after the other."""
     with open_lab() as lab, lab.driver() as driver:
         for what in settings.names("what"):
-            yield from measure_way(lab, driver, what, settings)
+            yield measure_way(lab, driver, what, settings)
 
 
-ARGUMENTS = (
-    Argument("what", "s3,disk,ours", "s3,disk,ours", "a location on S3, on disk, and the listener's store"),
-    Argument("tries", "3", "1", "copies each"),
-    Argument("before", "12", "6", "batches before the first copy"),
-    Argument("rows", "20000", "20000", "rows and keys"),
-    Argument("delay", "20", "20", "milliseconds added to every request"),
+PART = Part(
+    "by-hand",
+    __doc__,
+    measure_all,
+    (
+        Argument(
+            "what", "s3,disk,ours", "s3,disk,ours", "a location on S3, on disk, and the listener's store"
+        ),
+        Argument("tries", "3", "1", "copies each"),
+        Argument("before", "12", "6", "batches before the first copy"),
+        Argument("rows", "20000", "20000", "rows and keys"),
+        Argument("delay", "20", "20", "milliseconds added to every request"),
+    ),
 )
-PART = Part("by-hand", __doc__, measure_all, ARGUMENTS)
-
-if __name__ == "__main__":
-    run_and_show(PART)

@@ -3,8 +3,6 @@
 One driver makes the locations; another, which has run another query to be warm, starts on each of them.
 Every start is a run of its own, for which Spark loads all state anew. ``restored`` is a local disk that
 was empty: the checkpoint is restored first, and that time counts.
-
-    python -m benchmarks.cold_start [--quick] [--delays 0,20] [--before 12] [--rounds 2]
 """
 
 from __future__ import annotations
@@ -12,17 +10,19 @@ from __future__ import annotations
 import itertools
 import statistics
 import time
+from collections import defaultdict
 from collections.abc import Iterator
 from dataclasses import replace
 
-from benchmarks.frame import Argument, Part, Settings, Side, in_turns, tell
-from benchmarks.lab import Lab, Load, open_lab, query_spec, wait_for, warm_up
-from benchmarks.report import run_and_show
+from benchmarks.frame import Argument, Part, Settings, Side, in_turns
+from benchmarks.lab import Lab, Load, open_lab, query_spec, wait_for, warm_up, way_contender
 from pyspark_checkpoint import restore
 from tests.support.drivers.driver import Driver
 from tests.support.drivers.queries import QuerySpec
 
 RESTORED = "restored"
+Start = tuple[float, float, int]
+"""Seconds of the restore, from there to the first finished batch, and requests."""
 
 
 def prepare(lab: Lab, ways: list[str], load: Load, before: int) -> dict[str, QuerySpec]:
@@ -32,86 +32,70 @@ def prepare(lab: Lab, ways: list[str], load: Load, before: int) -> dict[str, Que
     with lab.driver("preparing") as driver:
         for way in ways:
             how = "listener" if way == RESTORED else way
-            spec = query_spec(how, load, lab.place, f"cold-{load.provider}-{way}")
+            specs[way] = spec = query_spec(how, load, lab.place, f"cold-{load.provider}-{way}")
             driver.start(spec)
             wait_for(driver, spec.name, before)
             driver.call("stop", 300, name=spec.name)
             if spec.listen:
                 driver.call("flush", 150, name=spec.name, timeout_seconds=120)
                 driver.call("unlisten", 150, name=spec.name)
-            specs[way] = spec
     return specs
-
-
-Start = tuple[float, float, int]
-"""Seconds of the restore, from there to the first finished batch, and requests."""
 
 
 def start(lab: Lab, driver: Driver, way: str, spec: QuerySpec, number: int) -> Start:
     """Start a query on its location, or on what is restored of it, and stop it after a batch."""
     lab.proxy.clear()
-    began = time.monotonic()
-    restore_seconds = 0.0
+    began = restored = time.monotonic()
     run = replace(spec, name=f"{spec.name}-{number}", listen="")
     if way == RESTORED:
         to = lab.home / "restored" / run.name
         restore(spec.listen, str(to), query=spec.name, clone=True, options=dict(lab.place.store_options))
-        restore_seconds = time.monotonic() - began
-        run = replace(run, location=f"file://{to}")
-    began = time.monotonic()
+        restored, run = time.monotonic(), replace(run, location=f"file://{to}")
     driver.start(run)
     wait_for(driver, run.name, 1)
-    seconds = time.monotonic() - began
-    requests = len(lab.requests_of(spec.name))
+    seconds, requests = time.monotonic() - restored, len(lab.requests_of(spec.name))
     driver.call("stop", 300, name=run.name)
-    return restore_seconds, seconds, requests
+    return restored - began, seconds, requests
 
 
-def side(way: str, provider: str, delay_ms: int, starts: list[Start]) -> Side:
+def side(way: str, where: str, starts: list[Start]) -> Side:
     """All starts of one way."""
     restoring, seconds, requests = zip(*starts, strict=True)
     taken = tuple(round(one + other, 2) for one, other in zip(restoring, seconds, strict=True))
     counted = {"requests": statistics.median(requests)}
-    if any(restoring):
+    if way == RESTORED:
         counted["s of it restore"] = round(statistics.median(restoring), 2)
-    return Side(f"{provider}, {delay_ms} ms", way, taken, "s", counted)
-
-
-def measure_provider(lab: Lab, provider: str, settings: Settings) -> Iterator[Side]:
-    """Every way at every delay with one state store, in turns."""
-    ways, keys = settings.names("ways"), settings.number("keys")
-    load = Load("windowed", provider, 4, keys, keys)
-    specs = prepare(lab, ways, load, settings.number("before"))
-    numbers = itertools.count()
-    with lab.driver("starting") as driver:
-        warm_up(lab, driver, [way for way in ways if way != RESTORED], load)
-        for delay_ms in settings.numbers("delays"):
-            lab.delay(delay_ms)
-            starts: dict[str, list[Start]] = {way: [] for way in ways}
-            for _, way in in_turns(ways, settings.number("rounds")):
-                starts[way].append(start(lab, driver, way, specs[way], next(numbers)))
-            for way, found in starts.items():
-                started = side(way, provider, delay_ms, found)
-                tell(f"cold start, {started.where}, {way}: {started.values} s")
-                yield started
+    return Side(where, way, taken, "s", counted)
 
 
 def measure_all(settings: Settings) -> Iterator[Side]:
-    """One state store after the other."""
+    """Every way at every delay with one state store after the other, in turns."""
+    ways, keys = settings.names("ways"), settings.number("keys")
     for provider in settings.names("providers"):
+        load, numbers = Load("windowed", provider, 4, keys, keys), itertools.count()
         with open_lab() as lab:
-            yield from measure_provider(lab, provider, settings)
+            specs = prepare(lab, ways, load, settings.number("before"))
+            with lab.driver("starting") as driver:
+                warm_up(lab, [way_contender(lab, driver, way, load) for way in ways if way != RESTORED])
+                for delay_ms in settings.numbers("delays"):
+                    lab.delay(delay_ms)
+                    starts: dict[str, list[Start]] = defaultdict(list)
+                    for _, way in in_turns(ways, settings.number("rounds")):
+                        starts[way].append(start(lab, driver, way, specs[way], next(numbers)))
+                    where = f"{provider}, {delay_ms} ms"
+                    yield from (side(way, where, found) for way, found in starts.items())
 
 
-ARGUMENTS = (
-    Argument("ways", "alone,stock,tuned,ours,restored", "alone,stock,ours,restored", "ways"),
-    Argument("providers", "hdfs,changelog", "hdfs", "state stores"),
-    Argument("delays", "20", "20", "milliseconds added to every request"),
-    Argument("rounds", "2", "1", "starts of each"),
-    Argument("before", "12", "6", "batches that a location has done"),
-    Argument("keys", "100000", "100000", "rows and keys"),
+PART = Part(
+    "cold-start",
+    __doc__,
+    measure_all,
+    (
+        Argument("ways", "alone,stock,tuned,ours,restored", "alone,stock,ours,restored", "ways"),
+        Argument("providers", "hdfs,changelog", "hdfs", "state stores"),
+        Argument("delays", "20", "20", "milliseconds added to every request"),
+        Argument("rounds", "2", "1", "starts of each"),
+        Argument("before", "12", "6", "batches that a location has done"),
+        Argument("keys", "100000", "100000", "rows and keys"),
+    ),
 )
-PART = Part("cold-start", __doc__, measure_all, ARGUMENTS)
-
-if __name__ == "__main__":
-    run_and_show(PART)

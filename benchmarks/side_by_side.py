@@ -2,8 +2,7 @@
 
 One driver runs the same query in each way in turns, on an S3 server behind a proxy that delays every
 request and counts it. A second round goes through the ways backwards.
-
-    python -m benchmarks.side_by_side [--quick] [--delays 20] [--partitions 4] [--ways stock,ours] ...
+The variants at the end ask other questions of the same measurement.
 """
 
 from __future__ import annotations
@@ -12,15 +11,18 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from itertools import groupby, product
 
-from benchmarks.frame import Argument, Cell, Part, Settings, in_turns, tell
-from benchmarks.lab import LISTENERS, Lab, Load, Pace, Tally, measure, open_lab, query_spec, warm_up
-from benchmarks.report import run_and_show
-from tests.support.drivers.driver import Driver
+from benchmarks.frame import Argument, Part, Settings, Side
+from benchmarks.lab import LISTENERS, Load, Pace, compare, open_lab, warm_up, way_contender
 
 JOIN_ROWS = 20_000
 AIM_DELAY_MS = 20
 """The delay of the aims: where most batches are run, and the listener is shown with both managers."""
 BESIDE = "listener-stock"
+RETENTION = {
+    "spark.sql.streaming.minBatchesToRetain": "10",
+    "spark.sql.streaming.stateStore.maintenanceInterval": "5s",
+}
+"""So that every batch purges, past 100 batches; two rounds of maintenance are measured at least."""
 CAPTURE_SECONDS = 8.0
 """Captures take short batches together: so long a way with a listener is measured at least, at the aims."""
 
@@ -40,7 +42,7 @@ class Situation:
         if way not in LISTENERS:
             return self.pace
         share = 1 if self.delay_ms == AIM_DELAY_MS else 2
-        return replace(self.pace, shortest_seconds=CAPTURE_SECONDS / share)
+        return replace(self.pace, shortest_seconds=max(self.pace.shortest_seconds, CAPTURE_SECONDS / share))
 
 
 def situations(settings: Settings) -> Iterator[Situation]:
@@ -55,59 +57,33 @@ def situation(settings: Settings, query: str, partitions: int, provider: str, de
     """One combination: few batches where there is no aim of time, one round where batches take long."""
     rows, batches = settings.number("rows"), settings.number("batches")
     is_join, many = query == "join", partitions > 16
-    load = Load(
-        query, provider, partitions, min(rows, JOIN_ROWS) if is_join else rows, settings.number("keys")
-    )
+    before, rows = settings.number("before"), min(rows, JOIN_ROWS) if is_join else rows
+    conf = RETENTION if before else {}
+    load = Load(query, provider, partitions, rows, settings.number("keys"), conf=conf)
     aims = delay_ms == AIM_DELAY_MS and not (is_join or many)
     share = 1 if aims else 2 if delay_ms == AIM_DELAY_MS else 3
-    pace = Pace(max(2, batches // share), 2 if aims else 1, settings.number("longest-seconds"))
+    longest, shortest = settings.number("longest-seconds"), 12.0 if before else 0.0
+    pace = Pace(max(2, batches // share), before or (2 if aims else 1), longest, shortest)
     ways = tuple(way for way in settings.names("ways") if way != BESIDE or aims)
     return Situation(load, delay_ms, ways, pace, 1 if is_join or many else settings.number("rounds"))
 
 
-def measure_situation(
-    lab: Lab, driver: Driver, situation: Situation, prefix: str, failed: list[str]
-) -> list[Cell]:
-    """Every way in one situation, in turns; one that fails is noted, and the others go on."""
-    lab.delay(situation.delay_ms)
-    load, tallies = situation.load, {way: Tally() for way in situation.ways}
-    for turn, way in in_turns(situation.ways, situation.rounds):
-        if way not in tallies:
-            continue
-        spec = query_spec(way, load, lab.place, f"{prefix}-{way}-{turn}")
-        try:
-            measure(lab, driver, spec, situation.pace_of(way), tallies[way])
-        except Exception as error:  # noqa: BLE001 - the other ways are measured all the same
-            where = f"{way}, {load.query}, {load.partitions} partitions, {load.provider}"
-            cause = str(error).partition("\n")[0]
-            failed.append(f"{where}, {situation.delay_ms} ms: {cause}")
-            tell(failed[-1])
-            del tallies[way]
-            continue
-        cell = tallies[way].cell(way, load, situation.delay_ms)
-        tell(f"{cell.situation} {way}: p50 {cell.p50:.0f} ms, {cell.per_batch:.1f} requests a batch")
-    return [tally.cell(way, load, situation.delay_ms) for way, tally in tallies.items()]
-
-
-def measure_all(settings: Settings) -> Iterator[Cell]:
-    """Every situation that was asked for, a driver for each query and state store.
-
-    What failed is an error at the end.
-    """
+def measure_all(settings: Settings) -> Iterator[Side]:
+    """Every situation that was asked for, a driver for each query and state store."""
     ways = [way for way in settings.names("ways") if way != BESIDE]
-    failed: list[str] = []
-    numbered = list(enumerate(situations(settings)))
     with open_lab(settings["store"]) as lab:
-        kinds = groupby(numbered, key=lambda one: (one[1].load.query, one[1].load.provider))
+        kinds = groupby(situations(settings), key=lambda one: (one.load.query, one.load.provider))
         for (query, provider), group in kinds:
             with lab.driver(f"{query}-{provider}") as driver:
-                for position, (number, situation) in enumerate(group):
+                for position, one in enumerate(group):
                     if position == 0:
-                        load = situation.load
-                        warm_up(lab, driver, ways, Load(query, provider, 4, load.rows, load.keys))
-                    yield from measure_situation(lab, driver, situation, f"s{number}", failed)
-    if failed:
-        raise RuntimeError("; ".join(failed))
+                        small = replace(one.load, partitions=4)
+                        warm_up(lab, [way_contender(lab, driver, way, small) for way in ways])
+                    where = f"{one.load.where}, {one.delay_ms} ms"
+                    sides = [
+                        way_contender(lab, driver, way, one.load, one.pace_of(way)) for way in one.ways
+                    ]
+                    yield from compare(lab, where, sides, one.rounds, one.delay_ms)
 
 
 ALL_WAYS = "alone,disk,stock,tuned,ours,listener,listener-stock,sink"
@@ -122,6 +98,9 @@ ARGUMENTS = (
     Argument("rounds", "2", "1", "rounds; one with more than 16 partitions, and for the join"),
     Argument("rows", "100000", "100000", "rows a batch"),
     Argument("keys", "100000", "100000", "keys of the aggregation"),
+    Argument(
+        "before", "0", "0", "batches before the measured ones, without a delay; then retention is small"
+    ),
     Argument("store", "s3", "s3", "where the listener and the sink keep checkpoints: s3 or file"),
     Argument("longest-seconds", "45", "20", "after which a way's turn ends, if it has done a batch"),
 )
@@ -138,6 +117,31 @@ def variant(name: str, doc: str | None, same: Mapping[str, str], **quick: tuple[
 
 
 PART = Part("side-by-side", __doc__, measure_all, ARGUMENTS)
-
-if __name__ == "__main__":
-    run_and_show(PART)
+FILE_MANAGER = variant(
+    "file-manager",
+    "Spark's own checkpoint, a keyed sum: local disk, S3 with Spark's manager, the tuned one, and ours.",
+    {"ways": "alone,stock,tuned,ours", "queries": "total"},
+)
+HERE = {"queries": "windowed", "delays": "20"}
+LISTENER_COST = variant(
+    "listener-cost",
+    "What the listener costs a query: many short turns with it and without any capture at all.",
+    {**HERE, "ways": "disk,listener", "providers": "hdfs", "partitions": "4"},
+    batches=("10", "6"),
+    rounds=("6", "2"),
+)
+PURGING = variant(
+    "purging",
+    "Batches that also purge: past 100 batches with a small retention, each way.",
+    {**HERE, "providers": "hdfs", "partitions": "4", "rows": "2000", "keys": "2000", "before": "101"},
+    ways=("stock,tuned,ours,listener,sink", "stock,ours"),
+    batches=("10", "6"),
+    rounds=("1", "1"),
+)
+COORDINATED = variant(
+    "coordinated",
+    "Spark's state in the commit with the rows, beside the rows alone and noop with the same state.",
+    {**HERE, "ways": "disk,rows only,sink", "providers": "changelog", "rows": "10000"},
+    partitions=("4,64", "64"),
+    batches=("12", "6"),
+)

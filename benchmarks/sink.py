@@ -1,100 +1,68 @@
-"""ckpt-sink beside an empty Python Arrow sink (the floor) and Spark's Parquet file sink, on local disk.
+"""ckpt-sink beside noop, an empty Python Arrow sink (the floor) and Spark's Parquet file sink.
 
-One session on one machine; the contenders take turns in rounds. Times are Spark's own ``addBatch``.
-``benchmarks.peers`` has Iceberg and Delta Lake, ``benchmarks.growth`` what many epochs cost.
-
-    python -m benchmarks.sink [--quick] [--rows 100000,1000000] [--rounds 2] [--batches 5] [--partitions 2]
+Large batches go to local disk, after nothing, a shuffle, or an aggregation. Small ones go to S3 by as many
+tasks as a cluster has by default, beside noop and the empty sink behind the same shuffle. ``peers`` has
+Iceberg and Delta Lake, ``growth`` what many batches cost, ``compaction`` those that compact.
 """
 
 from __future__ import annotations
 
-import itertools
-import tempfile
 from collections.abc import Iterator
-from dataclasses import dataclass, field
-from pathlib import Path
+from dataclasses import replace
 
-from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql import functions as F
+from benchmarks.app import EMPTY_FORMAT
+from benchmarks.frame import Argument, Part, Settings, Side
+from benchmarks.lab import FOREVER, Contender, Lab, Pace, compare, open_lab, run_turns, warm_up
+from benchmarks.peers import OURS, Case, contender
+from tests.support.drivers.driver import Driver
+from tests.support.drivers.queries import QuerySpec
 
-from benchmarks.empty_sink import EMPTY_FORMAT, EmptySink
-from benchmarks.frame import Argument, Part, Settings, Side, in_turns, tell
-from benchmarks.lab import batch_times, local_spark
-from benchmarks.report import run_and_show
-from tests.support.servers.hadoop import build_jar
-
-WARM_UP_BATCHES = 2
-
-
-@dataclass(frozen=True)
-class Contender:
-    """A sink and what comes before it."""
-
-    name: str
-    format: str
-    mode: str
-    shape: str
-    options: dict[str, str] = field(default_factory=dict)
+ON_DISK = {
+    "empty": (EMPTY_FORMAT, "append"),
+    "ckpt-sink append": (OURS, "append"),
+    "parquet files": ("parquet", "append"),
+    "empty behind the shuffle": (EMPTY_FORMAT, "shuffled"),
+    "ckpt-sink keyed append": (OURS, "append"),
+    "empty behind the aggregation": (EMPTY_FORMAT, "complete totals"),
+    "ckpt-sink keyed after it": (OURS, "totals"),
+}
+"""The formats and kinds of queries."""
+SMALL = (OURS, "noop", EMPTY_FORMAT)
 
 
-BY_KEY = {"keyColumns": "key"}
-CONTENDERS = (
-    Contender("empty", EMPTY_FORMAT, "append", "plain"),
-    Contender("ckpt-sink append", "ckpt-sink", "append", "plain"),
-    Contender("parquet files", "parquet", "append", "plain"),
-    Contender("empty behind the shuffle", EMPTY_FORMAT, "append", "shuffled"),
-    Contender("ckpt-sink keyed append", "ckpt-sink", "append", "plain", BY_KEY),
-    Contender("empty behind the aggregation", EMPTY_FORMAT, "complete", "totals"),
-    Contender("ckpt-sink keyed after it", "ckpt-sink", "update", "totals", BY_KEY),
-)
+def disk_spec(lab: Lab, way: str, rows: int, partitions: int, name: str) -> QuerySpec:
+    """A query from memory to a table on disk."""
+    sink, kind = ON_DISK[way]
+    options = {"table": str(lab.home / "tables" / name)} if sink != EMPTY_FORMAT else {}
+    options |= {"keyColumns": "key"} if "keyed" in way else {}
+    conf = {"spark.sql.shuffle.partitions": str(partitions)}
+    location, results = f"file://{lab.place.disk(name)}", str(lab.home / "results" / name)
+    return QuerySpec(name, kind, location, results, FOREVER, conf, rows, 0, sink, options)
 
 
-def shaped(frame: DataFrame, shape: str, partitions: int) -> DataFrame:
-    """What happens to the rows before a sink: a text key of 16 letters and a number, each key once."""
-    if shape == "totals":
-        rows = frame.select(F.format_string("key-%012d", F.col("at")).alias("key"), F.col("value"))
-        return rows.groupBy("key").agg(F.sum("value").alias("value"))
-    key = F.format_string("key-%012d", F.col("value") % 10_000_000).alias("key")
-    rows = frame.select(key, F.col("value"))
-    return rows.repartition(partitions, "key") if shape == "shuffled" else rows
-
-
-def batch_ms(
-    spark: SparkSession, home: Path, contender: Contender, rows: int, partitions: int, batches: int
-) -> list[int]:
-    """Time spent in the sink's job, batch by batch, after a warm-up, on fresh directories."""
-    source = spark.readStream.format("rate-micro-batch").option("rowsPerBatch", rows)
-    frame = source.option("numPartitions", 2).load().withColumn("at", F.col("value") % rows)
-    writer = shaped(frame, contender.shape, partitions).writeStream.format(contender.format)
-    writer = writer.outputMode(contender.mode).option("checkpointLocation", str(home / "location"))
-    query = writer.options(**contender.options).start(str(home / "table"))
-    try:
-        return batch_times(query, WARM_UP_BATCHES + batches, "addBatch")[WARM_UP_BATCHES:]
-    finally:
-        query.stop()
+def disk_contender(lab: Lab, driver: Driver, way: str, rows: int, settings: Settings) -> Contender:
+    """A side of the comparison on disk."""
+    partitions, pace = settings.number("partitions"), Pace(settings.number("batches"), 2)
+    return Contender(way, driver, lambda name: disk_spec(lab, way, rows, partitions, name), pace)
 
 
 def measure_all(settings: Settings) -> Iterator[Side]:
-    """Every number of rows, the contenders in turns."""
-    partitions, runs = settings.number("partitions"), itertools.count()
-    with tempfile.TemporaryDirectory(prefix="bench-sink-") as root:
-        confs: dict[str, str | int] = {
-            "spark.driver.extraClassPath": str(build_jar(Path(root) / "jar")),
-            "spark.driver.memory": "4g",
-            "spark.sql.shuffle.partitions": partitions,
-            "spark.sql.streaming.numRecentProgressUpdates": 2000,
-        }
-        spark = local_spark("bench-sink", **confs)
-        spark.dataSource.register(EmptySink)
+    """Every number of rows on disk, then small batches of every number of tasks."""
+    rounds, delay = settings.number("rounds"), settings.number("delay")
+    with open_lab() as lab, lab.driver() as driver:
         for rows in settings.numbers("rows"):
-            found: dict[str, list[float]] = {contender.name: [] for contender in CONTENDERS}
-            for _, one in in_turns(CONTENDERS, settings.number("rounds")):
-                home = Path(root) / f"run-{next(runs)}"
-                found[one.name] += batch_ms(spark, home, one, rows, partitions, settings.number("batches"))
-                tell(f"{rows:,} rows, {one.name}: {found[one.name]} ms")
-            for name, taken in found.items():
-                yield Side(f"{rows:,} rows", name, tuple(taken))
-        spark.stop()
+            sides = [disk_contender(lab, driver, way, rows, settings) for way in ON_DISK]
+            yield from compare(lab, f"{rows:,} rows", sides, rounds, 0)
+        for kind in ("append", "upsert"):
+            pace = Pace(settings.number("batches"), 1, 60)
+            cases = [Case(kind, 10_000, many) for many in settings.numbers("tasks")]
+            warm_up(lab, [contender(lab, driver, Case(kind, 1000, 4), side) for side in SMALL])
+            for case in cases:
+                sides = [contender(lab, driver, case, side, pace) for side in SMALL]
+                found = run_turns(lab, case.where, sides, rounds, delay)
+                yield from (tally.side(case.where, side) for side, tally in found.items())
+                first = found[OURS].first(case.where, OURS) if OURS in found else None
+                yield from [replace(first, where=f"{case.where}: first batch")] if first else []
 
 
 PART = Part(
@@ -102,12 +70,11 @@ PART = Part(
     __doc__,
     measure_all,
     (
-        Argument("rows", "100000,1000000", "100000", "rows a batch"),
-        Argument("rounds", "2", "1", "rounds"),
-        Argument("batches", "5", "4", "measured batches a round"),
-        Argument("partitions", "2", "2", "shuffle partitions"),
+        Argument("rows", "100000,1000000", "100000", "rows a batch on disk"),
+        Argument("partitions", "2", "2", "shuffle partitions on disk"),
+        Argument("tasks", "4,64,200", "4,64", "shuffle partitions of small batches to S3"),
+        Argument("delay", "20", "20", "milliseconds added to every request to S3"),
+        Argument("rounds", "2", "1", "turns of each side"),
+        Argument("batches", "5", "3", "measured batches a turn"),
     ),
 )
-
-if __name__ == "__main__":
-    run_and_show(PART)

@@ -3,8 +3,6 @@
 Both sides run in this process, with four threads against the same server, in turns within each round. The
 aim counts wall time or processor time, whichever is nearer: other programs disturb that less. The bare side
 is a careful user's: uploads with a digest that the service verifies, downloads with one that is compared.
-
-    python -m benchmarks.stores [--quick] [--stores file,s3,gs,az] [--sizes 10KB,1MB,100MB] [--rounds 15]
 """
 
 from __future__ import annotations
@@ -30,8 +28,7 @@ from botocore.config import Config
 from google.auth.credentials import AnonymousCredentials
 from google.cloud import storage
 
-from benchmarks.frame import Argument, Part, Settings, Side, tell
-from benchmarks.report import run_and_show
+from benchmarks.frame import Argument, Part, Settings, Side
 from pyspark_checkpoint import open_object_store
 from pyspark_checkpoint.store.base import ObjectStore
 from tests.support.servers.azurite import AzureServer
@@ -215,9 +212,7 @@ def measure_all(settings: Settings) -> Iterator[Side]:
     for scheme in settings.names("stores"):
         with opened(scheme) as (ours, bare):
             for size in (size for size in SIZES if size.name in settings.names("sizes")):
-                for side in measure_size(scheme, (bare, ours), size, settings.number("rounds")):
-                    tell(f"{side.where}, {side.way}: {side.p50:.2f} ms a request")
-                    yield side
+                yield from measure_size(scheme, (bare, ours), size, settings.number("rounds"))
             ours.close()
 
 
@@ -227,10 +222,7 @@ PART = Part(
     measure_all,
     (
         Argument("stores", "file,s3,gs,az", "file,s3", "file, s3, gs, az"),
-        Argument("sizes", "10KB,1MB", "10KB,1MB", "10KB, 1MB, 100MB"),
+        Argument("sizes", "10KB,1MB,100MB", "10KB,1MB", "10KB, 1MB, 100MB"),
         Argument("rounds", "5", "2", "rounds"),
     ),
 )
-
-if __name__ == "__main__":
-    run_and_show(PART)

@@ -1,7 +1,4 @@
-"""Two drivers on one checkpoint location, with the stock manager, the tuned one, and ours: as found.
-
-python -m benchmarks.two_drivers [--quick] [--rounds 3] [--ways stock,tuned,ours]
-"""
+"""Two drivers on one checkpoint location, with the stock manager, the tuned one, and ours: as found."""
 
 from __future__ import annotations
 
@@ -10,9 +7,8 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
-from benchmarks.frame import Argument, Part, Settings, Side, in_turns, tell
+from benchmarks.frame import Argument, Part, Settings, Side, in_turns
 from benchmarks.lab import Lab, Load, open_lab, query_spec
-from benchmarks.report import run_and_show
 from tests.support.drivers import outcome
 from tests.support.drivers.contention import CONCURRENT, contend, run_by_both
 from tests.support.drivers.driver import Driver
@@ -56,18 +52,18 @@ def measure_all(settings: Settings) -> Iterator[Side]:
             for turn, way in in_turns(found, settings.number("rounds")):
                 drivers = first, second
                 found[way].update(contest(lab, drivers, way, f"two-{way}-{turn}", load, 0.1 + 0.3 * turn))
-                tell(f"two drivers, {way}: {dict(found[way])}")
     for way, counts in found.items():
         yield Side(f"{settings['rounds']} contests", way, counts=dict(counts))
 
 
-ARGUMENTS = (
-    Argument("ways", "stock,tuned,ours", "stock,tuned,ours", "ways"),
-    Argument("rounds", "2", "1", "contests a way"),
-    Argument("interval-ms", "5000", "5000", "between two batches"),
-    Argument("delay", "50", "50", "milliseconds added to every request"),
+PART = Part(
+    "two-drivers",
+    __doc__,
+    measure_all,
+    (
+        Argument("ways", "stock,tuned,ours", "stock,tuned,ours", "ways"),
+        Argument("rounds", "2", "1", "contests a way"),
+        Argument("interval-ms", "5000", "5000", "between two batches"),
+        Argument("delay", "50", "50", "milliseconds added to every request"),
+    ),
 )
-PART = Part("two-drivers", __doc__, measure_all, ARGUMENTS)
-
-if __name__ == "__main__":
-    run_and_show(PART)

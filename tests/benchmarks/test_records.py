@@ -8,13 +8,11 @@ from typing import Any
 
 import pytest
 
-from benchmarks import side_by_side
-from benchmarks.file_manager import PART as FILE_MANAGER
+from benchmarks import lab as lab_module
+from benchmarks.compaction import compacting
 from benchmarks.frame import (
     Argument,
-    Cell,
     Part,
-    Row,
     Settings,
     Side,
     decode_run,
@@ -24,20 +22,33 @@ from benchmarks.frame import (
     save_run,
 )
 from benchmarks.growth import stretches
-from benchmarks.lab import WAYS, Load, Pace, Place, Tally, concerns, lags_of, query_spec, verb
-from benchmarks.side_by_side import PART, situations
-from tests.support.bench_rows import cell, run
-from tests.support.drivers.queries import QuerySpec
+from benchmarks.lab import (
+    LATER,
+    WAYS,
+    Contender,
+    Load,
+    Pace,
+    Place,
+    Tally,
+    concerns,
+    lags_of,
+    query_spec,
+    verb,
+)
+from benchmarks.peer_reads import reads_of
+from benchmarks.peers import CASES, SIDES, Case, spec_of
+from benchmarks.side_by_side import FILE_MANAGER, PART, PURGING, situations
+from tests.support.bench_rows import batches, run
 from tests.support.servers.faults import Request
 
-ROWS: tuple[Row, ...] = (
-    cell("stock", lag_seconds=(0.1, 0.2), capture_puts=(4, 5)),
+ROWS = (
+    batches("stock", counts={"s lag": 0.1}),
     Side("100 MB, s3", "restore", (1.0, 2.0), "s"),
     Side("2 contests", "stock", counts={"wrong batches": 1}),
 )
 
 
-def test_a_run_of_every_kind_of_row_comes_back_as_it_was() -> None:
+def test_a_run_comes_back_as_it_was() -> None:
     saved = run("side-by-side", *ROWS)
     assert decode_run(encode_run(saved)) == saved
 
@@ -51,8 +62,7 @@ def test_runs_with_labels_are_kept_beside_each_other_and_others_replaced(tmp_pat
         ("restore", 2),
         ("restore-later", 1),
     ]
-    assert len(runs.rows("restore", Side)) == 3
-    assert runs.rows("restore", Cell) == [] and runs.of("growth") == []
+    assert len(runs.rows("restore")) == 3 and runs.of("growth") == []
 
 
 def test_every_second_round_goes_backwards() -> None:
@@ -97,26 +107,36 @@ def test_lists_and_deletes_of_many_have_verbs_of_their_own() -> None:
 
 def test_a_tally_counts_batches_requests_and_bytes_of_all_rounds() -> None:
     tally = Tally(batches=2, batch_ms=[10, 20])
-    tally.durations = [{"addBatch": 5, "walCommit": 1}, {"addBatch": 7}]
+    tally.phases.update({"addBatch": [5, 7], "walCommit": [1], "getBatch": []})
     tally.add_requests(
         [Request("PUT", "/b/k", 200, 100, 1, None), Request("GET", "/b/k", 200, 0, 50, None)]
     )
-    found = tally.cell("ours", Load(), 20)
-    assert (found.p50, found.per_batch, found.bytes_out, found.bytes_in) == (15, 1.0, 100, 51)
-    assert found.phases_ms == {"addBatch": 6, "walCommit": 1}
+    found = tally.side("here", "ours")
+    assert (found.p50, found.counts, found.requests) == (15, {"requests": 1}, {"PUT": 0.5, "GET": 0.5})
+    assert found.starting("bytes ") == {"out": 50, "in": 25.5}
+    assert found.starting("phase ") == {"addBatch": 6, "walCommit": 1}
 
 
-def test_a_long_run_is_cut_in_stretches_of_equal_length() -> None:
-    batch_ms = [10] * 50 + [30] * 50
-    requests = [4 * done if done <= 50 else 200 + 6 * (done - 50) for done in range(0, 101, 5)]
-    samples = [(5 * at, many, 100 * many) for at, many in enumerate(requests)]
-    found = list(stretches("sink", batch_ms, samples, 100, 200))
-    assert [(one.way, len(one.values)) for one in found] == [(f"tenth {n}", 10) for n in range(1, 11)]
-    assert [one.p50 for one in found] == [10] * 5 + [30] * 5
-    assert [one.counts for one in found[4:6]] == [
-        {"requests": 4, "bytes a row": 2},
-        {"requests": 6, "bytes a row": 3},
+def test_the_first_batch_stands_beside_the_later_ones() -> None:
+    tally = Tally(batches=4, batch_ms=[10, 20, 20, 30], first_ms=[30, 50])
+    assert tally.first("case", "ours") == Side("case: first batch", "ours", (30, 50), counts={LATER: 2})
+
+
+def test_a_long_run_is_cut_in_early_late_and_other_batches() -> None:
+    batch_ms = [90] * 10 + [10] * 50 + [20] * 20 + [30] * 50
+    samples = [(done, 4 * done, 400 * done) for done in range(0, 131, 5)]
+    found = list(stretches("sink", batch_ms, samples, 50, 200))
+    assert [(one.way, one.p50, len(one.values)) for one in found] == [
+        ("early", 10, 50),
+        ("between", 20, 20),
+        ("late", 30, 50),
     ]
+    assert [one.counts for one in found] == [{"requests": 4, "bytes a row": 2}] * 3
+
+
+def test_a_batch_compacts_if_a_partition_has_no_more_artifacts_after_it() -> None:
+    chains = [{0: 1, 1: 1}, {0: 2, 1: 2}, {0: 3, 1: 1}, {0: 4, 1: 2}, {0: 4, 1: 3}]
+    assert compacting(chains) == {2, 4}
 
 
 def test_every_way_keeps_its_checkpoint_where_it_says(tmp_path: Path) -> None:
@@ -126,8 +146,9 @@ def test_every_way_keeps_its_checkpoint_where_it_says(tmp_path: Path) -> None:
     on_s3 = {way for way, spec in specs.items() if spec.location.startswith("s3a:")}
     assert on_s3 == {"stock", "tuned", "ours"}
     assert {way for way, spec in specs.items() if spec.listen} == {"listener", "listener-stock"}
-    assert {way for way, spec in specs.items() if spec.format != "noop"} == {"sink"}
-    assert specs["sink"].options["keyColumns"] == "window,key"
+    sinks = {way: spec.options for way, spec in specs.items() if spec.format != "noop"}
+    assert {way: options["state"] for way, options in sinks.items()} == {"sink": "on", "rows only": "off"}
+    assert sinks["sink"]["keyColumns"] == "window,key"
     assert (
         len({spec.conf["spark.sql.streaming.checkpointFileManagerClass"] for spec in specs.values()}) == 3
     )
@@ -203,21 +224,72 @@ def test_the_file_manager_has_every_situation_at_the_pace_of_the_side_by_side() 
     assert {one.pace.longest_seconds for one in found} == {45}
 
 
-def test_a_way_that_fails_is_noted_and_the_others_are_measured(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
+def test_batches_that_purge_come_after_a_hundred_without_a_delay() -> None:
+    (found,) = situations(PURGING.parse([])[0])
+    assert (found.pace.warm_up, found.pace.batches, found.pace.shortest_seconds) == (101, 10, 12)
+    assert found.load.conf["spark.sql.streaming.minBatchesToRetain"] == "10"
+
+
+def test_a_way_that_fails_is_noted_and_the_others_are_measured(monkeypatch: pytest.MonkeyPatch) -> None:
     """An hour of measuring is not lost for one query."""
 
-    def measured(lab: Any, driver: Any, spec: QuerySpec, pace: Pace, tally: Tally) -> None:
-        if "-stock-1" in spec.name:
-            raise RuntimeError("no batch")
+    def measured(lab: Any, driver: Any, spec: str, pace: Pace, tally: Tally, delay_ms: int) -> None:
+        if "stock" in spec and tally.batches:
+            raise RuntimeError("no batch\nat a.b")
         tally.batches += pace.batches
         tally.batch_ms += [10] * pace.batches
+        tally.first_ms += [10]
 
-    monkeypatch.setattr(side_by_side, "measure", measured)
-    lab: Any = SimpleNamespace(place=Place(tmp_path, {}), delay=lambda _: None)
-    failed: list[str] = []
-    chosen = PART.parse(["--ways", "stock,ours", "--delays", "20", "--batches", "4"])[0]
-    cells = side_by_side.measure_situation(lab, None, next(situations(chosen)), "s", failed)  # type: ignore[arg-type]
-    assert [(found.way, found.batches) for found in cells] == [("ours", 8)]
-    assert len(failed) == 1 and "no batch" in failed[0] and failed[0].startswith("stock")
+    monkeypatch.setattr(lab_module, "measure", measured)
+    lab: Any = SimpleNamespace(failed=[])
+    driver: Any = None
+    sides = [Contender(way, driver, lambda name: name, Pace(4)) for way in ("stock", "ours")]  # type: ignore[arg-type,return-value]
+    found = list(lab_module.compare(lab, "here", sides, 2, 20))
+    assert [(side.way, len(side.values)) for side in found] == [("ours", 8)]
+    assert lab.failed == ["here, stock: no batch"]
+
+
+@pytest.mark.spark
+def test_a_case_that_was_saved_is_not_run_again(tmp_path: Path) -> None:
+    """One that failed or was ended is; and the others go on when one fails."""
+    done = list[str]()
+
+    def measured(settings: Settings) -> object:
+        done.append(settings["case"])
+        yield Side("here", settings["case"], (1.0,))
+        if done == ["a", "b"]:
+            raise RuntimeError("in the middle")
+
+    part = Part("growth", "", measured, (), ("a", "b", "c"), ("a",))  # type: ignore[arg-type]
+    again = ["--results", str(tmp_path)]
+    with pytest.raises(RuntimeError, match="b: in the middle"):
+        part.run(again)
+    assert done == ["a", "b", "c"]
+    part.run(again)
+    assert done == ["a", "b", "c", "b"]
+    part.run([*again, "--quick"])
+    assert len(done) == 4, "the whole one was saved"
+    part.run([*again, "--cases", "c", "--fresh"])
+    assert done[4:] == ["c"]
+    with pytest.raises(SystemExit):
+        part.run([*again, "--cases", "d"])
+
+
+def test_a_read_of_an_appended_table_finds_all_batches_and_one_of_an_upserted_table_the_last() -> None:
+    appended, upserted = (reads_of(Case(kind, 1000, 4)) for kind in ("append", "upsert"))
+    assert [rows for _, rows in appended.values()] == [4000, 1, 10]
+    assert [rows for _, rows in upserted.values()] == [1000, 1, 10]
+    assert appended["range"] == upserted["range"] == ("value >= 3990", 10)
+
+
+def test_the_peers_are_compared_at_every_number_of_tasks_and_rows(tmp_path: Path) -> None:
+    """Who merges, or owns keys, shuffles by itself; the floors have the same shuffle before them."""
+    assert len(CASES) == 8 and {case.partitions for case in CASES.values()} == {4, 64, 200}
+    lab: Any = SimpleNamespace(place=Place(tmp_path, {"region": "x"}), home=tmp_path)
+    for case in CASES.values():
+        specs = {side: spec_of(lab, case, side, "name") for side in SIDES[case.kind]}
+        shuffled = {side for side, spec in specs.items() if "shuffled" in spec.kind}
+        floors = {"noop", "empty-arrow"}
+        assert shuffled == ({*SIDES["append"]} if case.kind == "append" else floors)
+        assert all("table" in spec.options for side, spec in specs.items() if side not in floors)
+        assert specs["ckpt-sink"].options.get("keyColumns", "") == ("key" if case.kind == "upsert" else "")

@@ -8,33 +8,33 @@ from typing import Any
 
 import pytest
 
-from benchmarks import by_hand, report
+from benchmarks import by_hand
+from benchmarks.__main__ import ALONE, MODULES, load_part, main, plan
 from benchmarks.aims import MET, MISSED, NOT_RUN, judge, told_apart
 from benchmarks.by_hand import first_cause
-from benchmarks.frame import Cell, Runs, Side, load_runs
+from benchmarks.frame import QUICK, Runs, Side, load_runs, save_run
 from benchmarks.report import (
     PARTS,
-    PEERS,
-    PEERS_PAGE,
     RESULTS_PAGE,
+    SINK_PAGE,
+    SINK_PARTS,
     aim_table,
-    cost_cells,
+    cost_sides,
     cost_table,
     render,
-    render_peers,
+    render_sink,
     requests_if_all_captured,
     side_tables,
 )
-from benchmarks.run import MODULES, plan
-from tests.support.bench_rows import cell, run
+from tests.support.bench_rows import batches, run
 
 REQUESTS_AIM = "requests a batch, stock over (d)"
 SLOW, FAST = (600, 610, 620, 630), (100, 101, 102, 103)
 
 
-def total(way: str, partitions: int, batch_ms: tuple[int, ...] = FAST, **changes: Any) -> Cell:
-    """A cell of the file manager's query."""
-    return cell(way, batch_ms, query="total", partitions=partitions, **changes)
+def total(way: str, partitions: int, batch_ms: tuple[int, ...] = FAST, **changes: Any) -> Side:
+    """A way in the file manager's query."""
+    return batches(way, batch_ms, where=f"total, {partitions}, hdfs, 20 ms", **changes)
 
 
 def verdicts(runs: Runs) -> dict[str, str]:
@@ -50,8 +50,8 @@ def test_without_any_run_every_aim_and_every_part_is_said_to_be_not_run() -> Non
 
 
 def test_an_aim_is_met_or_missed_by_the_ratio_of_one_run() -> None:
-    met = Runs((run("side-by-side", cell("stock", SLOW), cell("ours", FAST)),))
-    missed = Runs((run("side-by-side", cell("stock", (200, 201, 202, 203)), cell("ours", FAST)),))
+    met = Runs((run("side-by-side", batches("stock", SLOW), batches("ours", FAST)),))
+    missed = Runs((run("side-by-side", batches("stock", (200, 201, 202, 203)), batches("ours", FAST)),))
     aim = "batch p50, stock over (c) our manager"
     assert verdicts(met)[aim] == MET and verdicts(missed)[aim] == MISSED
     assert verdicts(met)["batch p50, tuned over (c) our manager"] == NOT_RUN
@@ -60,34 +60,36 @@ def test_an_aim_is_met_or_missed_by_the_ratio_of_one_run() -> None:
 
 def test_sides_of_two_runs_are_never_compared() -> None:
     apart = Runs(
-        (run("side-by-side", cell("stock", SLOW)), run("side-by-side", cell("ours", FAST), label="b"))
+        (run("side-by-side", batches("stock", SLOW)), run("side-by-side", batches("ours", FAST), label="b"))
     )
     assert set(verdicts(apart).values()) == {NOT_RUN}
 
 
 def test_other_delays_queries_and_partitions_do_not_count_for_an_aim() -> None:
-    for changes in ({"delay_ms": 50}, {"query": "join"}, {"partitions": 64}):
-        runs = Runs((run("side-by-side", cell("stock", SLOW, **changes), cell("ours", FAST, **changes)),))
-        assert verdicts(runs)["batch p50, stock over (c) our manager"] == NOT_RUN, changes
+    for where in ("windowed, 4, hdfs, 50 ms", "join, 4, hdfs, 20 ms", "windowed, 64, hdfs, 20 ms"):
+        sides = batches("stock", SLOW, where=where), batches("ours", FAST, where=where)
+        runs = Runs((run("side-by-side", *sides),))
+        assert verdicts(runs)["batch p50, stock over (c) our manager"] == NOT_RUN, where
 
 
 def test_requests_are_compared_by_batch() -> None:
-    stock = cell("stock", requests={"PUT": 1000, "HEAD": 200}, batches=2, partitions=64)
-    ours = cell("ours", requests={"PUT": 136}, batches=4, partitions=64)
+    where = "windowed, 64, hdfs, 20 ms"
+    stock = batches("stock", requests={"PUT": 500, "HEAD": 100}, where=where)
+    ours = batches("ours", requests={"PUT": 34}, where=where)
     (found,) = [one for one in judge(Runs((run("side-by-side", stock, ours),))) if one.value is not None]
     assert found.value == pytest.approx(600 / 34) and found.verdict == MET
 
 
 def test_a_way_that_made_no_request_at_all_has_reached_nothing() -> None:
     """No capture fell in the time that was measured."""
-    runs = Runs((run("side-by-side", cell("stock"), cell("listener", requests={})),))
+    runs = Runs((run("side-by-side", batches("stock"), batches("listener", requests={})),))
     assert verdicts(runs)[REQUESTS_AIM] == NOT_RUN
 
 
 def test_a_listener_that_slows_the_query_misses_its_aim() -> None:
     aim = "batch p50, with the listener over without"
-    slowed = Runs((run("listener-cost", cell("disk", FAST), cell("listener", SLOW)),))
-    equal = Runs((run("listener-cost", cell("disk", FAST), cell("listener", FAST)),))
+    slowed = Runs((run("listener-cost", batches("disk", FAST), batches("listener", SLOW)),))
+    equal = Runs((run("listener-cost", batches("disk", FAST), batches("listener", FAST)),))
     assert (verdicts(slowed)[aim], verdicts(equal)[aim]) == (MISSED, MET)
     (found,) = [one for one in judge(equal) if one.aim == aim]
     assert found.detail == "within noise"
@@ -95,7 +97,11 @@ def test_a_listener_that_slows_the_query_misses_its_aim() -> None:
 
 def test_a_ratio_of_times_is_shown_beside_what_local_disk_alone_would_give() -> None:
     """Where even no checkpoint at all would miss the aim, the machine was too busy to show it."""
-    cells = (cell("alone", (200, 200, 200, 200)), cell("stock", (500, 500, 500, 500)), cell("ours", SLOW))
+    cells = (
+        batches("alone", (200, 200, 200, 200)),
+        batches("stock", (500, 500, 500, 500)),
+        batches("ours", SLOW),
+    )
     (found,) = [
         one for one in judge(Runs((run("side-by-side", *cells),))) if one.value and "p50" in one.aim
     ]
@@ -129,9 +135,9 @@ def test_the_file_manager_is_judged_by_its_own_query_and_run() -> None:
 @pytest.mark.parametrize(
     ("requests", "verdict"),
     [
-        ({"PUT": 24, "HEAD": 8}, MET),
-        ({"PUT": 25, "HEAD": 9, "LIST": 8}, MET),
-        ({"PUT": 24, "HEAD": 12}, MISSED),
+        ({"PUT": 6, "HEAD": 2}, MET),
+        ({"PUT": 6.25, "HEAD": 2.25, "LIST": 2}, MET),
+        ({"PUT": 6, "HEAD": 3}, MISSED),
     ],
     ids=["exact", "cut batches and maintenance", "one too many"],
 )
@@ -147,11 +153,15 @@ def test_requests_of_the_file_manager_are_those_of_whole_batches(
     assert f"at most 8 | {found.value:g} | {verdict} |" in "\n".join(aim_table([found]))
 
 
-def test_the_file_manager_is_shown_beside_local_disk_in_every_situation() -> None:
-    cells = [cell("alone", delay_ms=0), cell("ours", FAST, delay_ms=0), cell("ours", FAST, delay_ms=50)]
-    page = render(Runs((run("file-manager", *cells),)))
-    assert "| windowed, 4, hdfs, 0 ms | 100 / 2.0 |  |  |  | 102 / 2.0 |  |  |  | 1.01x |" in page
-    assert "| windowed, 4, hdfs, 50 ms |  |  |  |  | 102 / 2.0 |" in page
+def test_ways_are_shown_beside_ours_in_every_situation_of_every_part() -> None:
+    """Parts of one title share a table, and a situation says of which it is."""
+    far = "windowed, 4, hdfs, 50 ms"
+    first = run("side-by-side", batches("alone"), batches("ours", FAST), batches("ours", where=far))
+    page = render(Runs((first, run("file-manager", batches("ours", FAST)))))
+    here = "windowed, 4, hdfs, 20 ms, ms"
+    assert f"| side-by-side: {here} | 100 (0.99x); 2 requests | 102; 2 requests |" in page
+    assert f"| side-by-side: {far}, ms |  | 100; 2 requests |" in page
+    assert f"| file-manager: {here} |  | 102; 2 requests |" in page
 
 
 def test_restores_are_judged_by_size() -> None:
@@ -166,14 +176,22 @@ def test_restores_are_judged_by_size() -> None:
 
 def test_a_missed_number_of_requests_is_explained_by_the_verbs_and_by_what_a_capture_takes() -> None:
     """The listener's aim is out of reach with one capture a batch, and met by captures of several."""
-    stock = cell("stock", requests={"HEAD": 400, "PUT": 80})
-    each = cell("listener", requests={"PUT": 12, "GET": 4}, lag_seconds=(0.1, 0.1), captures=4)
-    together = cell("listener", requests={"PUT": 3, "GET": 1}, lag_seconds=(1.5, 0.5), captures=1)
+    stock = batches("stock", requests={"HEAD": 100, "PUT": 20})
+    each = batches(
+        "listener", requests={"PUT": 3, "GET": 1}, counts={"s lag": 0.1}, captures=1, captured_batches=4
+    )
+    together = batches(
+        "listener",
+        requests={"PUT": 0.75, "GET": 0.25},
+        counts={"s lag": 1.0},
+        captures=1,
+        captured_batches=4,
+    )
     found = [Runs((run("side-by-side", stock, listener),)) for listener in (each, together)]
     assert [verdicts(runs)[REQUESTS_AIM] for runs in found] == [MISSED, MET]
     missed, met = map(render, found)
     assert "(a) stock makes 100.0 HEAD, 20.0 PUT, one of (d) listener makes 3.0 PUT, 1.0 GET" in missed
-    assert "at most 30.0x" in missed and "durable after 1.00 s (p50), 1 captures of 0 batches" in met
+    assert "at most 30.0x" in missed and "durable after 1.00 s (p50), 1 captures of 4 batches" in met
 
 
 def test_a_slow_restore_is_explained_by_what_hashing_and_the_disk_cost_a_download() -> None:
@@ -206,10 +224,12 @@ def test_samples_are_told_apart_when_their_middle_halves_do_not_overlap() -> Non
 
 
 def test_the_page_has_commands_machine_ratios_and_what_was_not_run() -> None:
-    found = run("side-by-side", cell("stock", SLOW), cell("ours", FAST, requests={"HEAD": 8, "PUT": 24}))
+    found = run(
+        "side-by-side", batches("stock", SLOW), batches("ours", FAST, requests={"HEAD": 2, "PUT": 6})
+    )
     page = render(Runs((found,)))
-    assert found.command in page and "made up, 2 cores" in page and "8 batches" in page
-    assert "| 615 / 2.0 |  | 102 / 8.0 |" in page and "| 6.06x |" in page
+    assert found.command in page and "made up, 2 cores" in page and "2 rows" in page
+    assert "| 615 (6.06x); 2 requests | 102; 8 requests |" in page
     assert "| restore | not run |" in page
     assert "; then it failed: for a reason" in render(Runs((replace(found, failed="for a reason"),)))
 
@@ -256,63 +276,65 @@ def test_an_aim_in_many_situations_is_judged_by_the_worst() -> None:
 @pytest.mark.parametrize(("took", "verdict"), [((105, 106, 104, 107), MET), ((120, 121, 119, 122), MISSED)])
 def test_the_cost_of_state_is_judged_and_its_noise_is_told(took: tuple[float, ...], verdict: str) -> None:
     """Middle halves that overlap are within noise, whatever the ratio."""
-    off, on = Side("keys", "state=off", (100, 101, 99, 100)), Side("keys", "state=on", took)
+    off, on = Side("keys", "rows only", (100, 101, 99, 100)), Side("keys", "sink", took)
     (found,) = [one for one in judge(Runs((run("coordinated", off, on),))) if one.value is not None]
     assert (found.verdict, found.detail) == (verdict, "")
     (same,) = [
-        one for one in judge(Runs((run("coordinated", off, replace(off, way="state=on")),))) if one.value
+        one for one in judge(Runs((run("coordinated", off, replace(off, way="sink")),))) if one.value
     ]
     assert same.detail == "within noise"
 
 
-def test_the_puts_of_a_capture_stand_beside_its_lag() -> None:
-    watched = cell("listener", lag_seconds=(0.5, 1.5), capture_puts=(4, 4, 5))
-    assert "| 1.00 / 4 |" in render(Runs((run("side-by-side", watched),)))
-
-
 def test_costs_count_a_checkpoint_for_every_batch() -> None:
     """The listener took two batches together; at one batch in 10 s it would not."""
-    watched = cell("listener", partitions=64, captures=5, watched_batches=10)
-    assert requests_if_all_captured(watched) == {"PUT": 4.0}
-    assert requests_if_all_captured(cell("stock")) == {"PUT": 2.0}
+    assert requests_if_all_captured(batches("listener", captures=5, captured_batches=10)) == {"PUT": 4.0}
+    assert requests_if_all_captured(batches("stock")) == {"PUT": 2.0}
 
 
 def test_costs_are_of_one_situation_of_one_run() -> None:
-    first = run(
-        "side-by-side", cell("stock", partitions=64), cell("ours", partitions=64, provider="changelog")
-    )
-    whole = [cell(way, partitions=64, delay_ms=0) for way in ("stock", "tuned", "ours")]
+    hdfs, changelog = "windowed, 64, hdfs, 20 ms", "windowed, 64, changelog, 20 ms"
+    first = run("side-by-side", batches("stock", where=hdfs), batches("ours", where=changelog))
+    whole = [batches(way, where="windowed, 64, hdfs, 0 ms") for way in ("stock", "tuned", "ours")]
     second = run("side-by-side", *whole, label="b")
-    assert cost_cells([first, second], 64) == whole
-    assert cost_cells([first, second], 128) == []
+    assert cost_sides([first, second], 64) == whole
+    assert cost_sides([first, second], 128) == []
     lines = cost_table(whole, 10.0)
     assert "| (a) stock | 2.0 | 100.00 MB | $0.0865 | $0.0865 | $0.0865 |" in lines
 
 
-def test_every_part_has_a_module() -> None:
-    assert {*PARTS, PEERS} == set(MODULES)
-    root = Path(report.__file__).parent
-    assert all((root / f"{module.rpartition('.')[2]}.py").exists() for module in MODULES.values())
+@pytest.mark.spark
+@pytest.mark.parametrize("name", MODULES)
+def test_every_part_is_found_by_its_name(name: str) -> None:
+    assert load_part(name).name == name
 
 
-def test_a_plan_keeps_the_order_and_refuses_what_it_does_not_know() -> None:
-    assert plan(["restore", "side-by-side"], quick=True) == [
-        ["-m", "benchmarks.side_by_side", "--quick"],
-        ["-m", "benchmarks.restore", "--quick"],
-    ]
-    everything = plan([], quick=False)
-    assert len(everything) == len(PARTS) - 1, "the file manager's ways are in the side by side"
-    assert [*plan([], quick=True)[-1]] == ["-m", "benchmarks.peers", "--quick"]
-    assert plan(["file-manager"], quick=False) == [["-m", "benchmarks.file_manager"]]
-    with pytest.raises(SystemExit, match="restores"):
-        plan(["restores"], quick=False)
+def test_a_whole_run_has_every_part_but_those_that_are_run_alone() -> None:
+    """A quick one has a case of the peers, whatever was saved."""
+    names = [name for name, *_ in plan(quick=False)]
+    assert {*names, *ALONE} == {*MODULES} == {*PARTS, *SINK_PARTS} and not {*names} & {*ALONE}
+    assert ["peers", "--fresh", "--quick"] in plan(quick=True)
+
+
+def test_a_part_that_is_not_there_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["restores"]) == 2
+    assert "side-by-side" in capsys.readouterr().err
+
+
+def test_a_quick_run_counts_until_the_whole_one_is_there(tmp_path: Path) -> None:
+    side = Side("case", "ckpt-sink", (1.0,))
+    save_run(run("peers", side, label=f"a{QUICK}"), tmp_path)
+    save_run(replace(run("peers", side, label="b"), failed="in the middle"), tmp_path)
+    save_run(run("peers", side, label=f"b{QUICK}"), tmp_path)
+    assert {one.label for one in load_runs(tmp_path).all} == {"a-quick", "b", "b-quick"}
+    save_run(run("peers", side, label="b"), tmp_path)
+    assert {one.label for one in load_runs(tmp_path).all} == {"a-quick", "b"}
 
 
 def test_the_page_in_the_repository_is_what_the_saved_rows_say() -> None:
     """No figure was typed, and none is older than the rows."""
     runs = load_runs()
     assert RESULTS_PAGE.read_text() == render(runs)
-    assert PEERS_PAGE.read_text() == render_peers(runs)
+    assert SINK_PAGE.read_text() == render_sink(runs)
 
 
 def test_the_page_of_peers_says_where_the_sink_loses_and_why() -> None:
@@ -320,7 +342,7 @@ def test_the_page_of_peers_says_where_the_sink_loses_and_why() -> None:
     where = "append, 10,000 rows, 64 partitions"
     sides = [Side(where, "ckpt-sink", (10.0,), counts={"requests": 8}), Side(where, "iceberg", (4.0,))]
     runs = Runs((run("peers", *sides, label="append-10000-64"),))
-    page = render_peers(runs)
+    page = render_sink(runs)
     assert f"| {where}, ms | 10; 8 requests | 4 (0.40x) |" in page
     assert f"- batch p50, ckpt-sink over iceberg, {where}: 2.50x, not 0.5x; every task" in page
     assert "| requests a batch | append, 10,000 rows, 64 partitions | at most 8 | 8 | met |" in page
