@@ -13,7 +13,6 @@ import pytest
 from tools.walks import PACKAGE, WALKS, count
 
 ALLOWED_TWICE = {
-    "add_arguments": "every command has one: cli.main.Command",
     "run": "every command has one: cli.main.Command",
     "Translated": "the guard of a backend's errors: the disk's and S3's",
     "missing_bucket": "an error of a backend, in its own errors module",

@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import argparse
 import re
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
+from typing import Any
 
 from pyspark_checkpoint.errors import SettingsError
 
 _SPAN = re.compile(r"(\d+(?:\.\d+)?)\s*(ms|s|m|h|d|w)?")
 _MILLISECONDS = {"ms": 1, "s": 1000, "m": 60_000, "h": 3_600_000, "d": 86_400_000, "w": 604_800_000}
 KEY_FILE_OPTION = "encryptionKeyFile"
+Argument = Callable[[argparse._ActionsContainer], object]
+"""Adds an argument, or several that belong together, to a parser."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,35 +26,75 @@ class Address:
     query: str | None = None
 
 
-def add_store(parser: argparse.ArgumentParser, *, query: bool = True) -> None:
-    """The URL of a history and what is needed to open it."""
-    parser.add_argument("url", metavar="URL", help="s3://bucket/prefix, gs://, az://, or a directory")
-    add_store_options(parser, query=query)
+def argument(*names: str, **settings: Any) -> Argument:
+    """One argument, as ``add_argument`` of a parser takes it."""
+    return lambda parser: parser.add_argument(*names, **settings)
 
 
-def add_store_options(parser: argparse.ArgumentParser, *, query: bool = True) -> None:
-    """What is needed to open a history."""
-    group = parser.add_argument_group("store")
-    if query:
-        group.add_argument("--query", metavar="NAME_OR_ID", help="which query's history below URL")
-    told = "an option of the store, as often as needed; secrets are better kept in the environment"
-    add_options(group, "--option", told)
-    group.add_argument("--key-file", metavar="FILE", help="the key ring of an encrypted store")
+def switch(name: str, told: str) -> Argument:
+    """An argument that is there or not."""
+    return argument(name, action="store_true", help=told)
 
 
-def add_options(parser: argparse._ActionsContainer, name: str, told: str) -> None:
+def name_values(name: str, told: str) -> Argument:
     """``NAME=VALUE``, as often as needed; ``parse_options`` reads them."""
-    parser.add_argument(name, action="append", default=[], metavar="NAME=VALUE", help=told)
+    return argument(name, action="append", default=[], metavar="NAME=VALUE", help=told)
 
 
-def add_all(parser: argparse.ArgumentParser) -> None:
-    """Whether each query below the URL is meant."""
-    parser.add_argument("--all", action="store_true", help="every query below URL, one line each")
+def one_of(*arguments: Argument, required: bool = False) -> Argument:
+    """Arguments of which at most one is given, or exactly one."""
+
+    def add(parser: argparse._ActionsContainer) -> None:
+        add_all_to(parser.add_mutually_exclusive_group(required=required), arguments)
+
+    return add
 
 
-def add_last(parser: argparse.ArgumentParser) -> None:
-    """How much of a history is looked at; ``last_of`` reads it."""
-    parser.add_argument("--last", type=int, metavar="N", help="only the newest N, and every savepoint")
+def group(title: str, *arguments: Argument) -> Argument:
+    """Arguments that ``--help`` shows together."""
+    return lambda parser: add_all_to(parser.add_argument_group(title), arguments)
+
+
+def add_all_to(parser: argparse._ActionsContainer, arguments: Iterable[Argument]) -> None:
+    """Let a parser take these arguments."""
+    for add in arguments:
+        add(parser)
+
+
+URL = argument("url", metavar="URL", help="s3://bucket/prefix, gs://, az://, or a directory")
+_OPTION = name_values(
+    "--option",
+    "an option of the store, as often as needed; secrets are better kept in the environment",
+)
+_KEY_FILE = argument("--key-file", metavar="FILE", help="the key ring of an encrypted store")
+_QUERY = argument("--query", metavar="NAME_OR_ID", help="which query's history below URL")
+STORE = group("store", _OPTION, _KEY_FILE)
+"""What is needed to open a store."""
+HISTORY_STORE = group("store", _QUERY, _OPTION, _KEY_FILE)
+"""What is needed to open a history."""
+HISTORY = (URL, HISTORY_STORE)
+ALL = switch("--all", "every query below URL, one line each")
+LAST = argument("--last", type=int, metavar="N", help="only the newest N, and every savepoint")
+DRY_RUN = switch("--dry-run", "say what would be done; change nothing")
+SINK_LOCATION = (
+    argument("--sink-location", metavar="PLACE", help="where the output is, if it was moved"),
+    name_values("--conf", "start Spark with this conf, for the catalog of an Iceberg table"),
+)
+"""How the query's output is reached."""
+OUTPUT = (
+    *SINK_LOCATION,
+    switch("--drop-others", "roll an output back although somebody else has committed to it since"),
+)
+"""The same, and what may go of it."""
+WINDOW = (
+    switch("--window", "ask inputs and outputs how far back the query can go"),
+    *SINK_LOCATION,
+    name_values(
+        "--source-option",
+        "how a source is read, such as kafka.bootstrap.servers; SOURCE:NAME=VALUE is for one of several",
+    ),
+)
+"""Whether inputs and outputs are asked how far back the query can go, and how they are reached."""
 
 
 def last_of(args: argparse.Namespace) -> int | None:
@@ -61,50 +105,14 @@ def last_of(args: argparse.Namespace) -> int | None:
     return last
 
 
-def add_sink_location(parser: argparse.ArgumentParser) -> None:
-    """How the query's output is reached."""
-    parser.add_argument("--sink-location", metavar="PLACE", help="where the output is, if it was moved")
-    add_options(parser, "--conf", "start Spark with this conf, for the catalog of an Iceberg table")
-
-
-def add_window(parser: argparse.ArgumentParser) -> None:
-    """Whether inputs and outputs are asked how far back the query can go, and how they are reached."""
-    parser.add_argument(
-        "--window", action="store_true", help="ask inputs and outputs how far back the query can go"
-    )
-    add_sink_location(parser)
-    add_source_options(parser)
-
-
-def add_source_options(parser: argparse.ArgumentParser) -> None:
-    """How the query's inputs are reached."""
-    told = "how a source is read, such as kafka.bootstrap.servers; SOURCE:NAME=VALUE is for one of several"
-    add_options(parser, "--source-option", told)
-
-
-def add_output(parser: argparse.ArgumentParser) -> None:
-    """How the query's output is reached, and what may go of it."""
-    add_sink_location(parser)
-    parser.add_argument(
-        "--drop-others",
-        action="store_true",
-        help="roll an output back although somebody else has committed to it since",
-    )
-
-
-def add_dry_run(parser: argparse.ArgumentParser) -> None:
-    """Whether anything is changed."""
-    parser.add_argument("--dry-run", action="store_true", help="say what would be done; change nothing")
-
-
-def address_of(args: argparse.Namespace, url: str | None = None) -> Address:
+def address_of(args: argparse.Namespace) -> Address:
     """The address that the arguments name."""
     if getattr(args, "all", False) and getattr(args, "query", None) is not None:
         raise SettingsError("--all and --query say two things", hint="give one of them")
     options = parse_options(args.option)
     if args.key_file is not None:
         options[KEY_FILE_OPTION] = args.key_file
-    return Address(args.url if url is None else url, options, getattr(args, "query", None))
+    return Address(args.url, options, getattr(args, "query", None))
 
 
 def parse_options(typed: list[str]) -> dict[str, str]:

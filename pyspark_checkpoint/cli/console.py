@@ -20,14 +20,8 @@ from pyspark_checkpoint.cli import text
 from pyspark_checkpoint.clock import SYSTEM_CLOCK, Clock
 from pyspark_checkpoint.errors import CheckpointError
 
-_BOLD, _DIM, _RED, _YELLOW, _GREEN, _END = (
-    "\x1b[1m",
-    "\x1b[2m",
-    "\x1b[31m",
-    "\x1b[33m",
-    "\x1b[32m",
-    "\x1b[0m",
-)
+_BOLD, _DIM, _END = "\x1b[1m", "\x1b[2m", "\x1b[0m"
+_RED, _YELLOW, _GREEN = "\x1b[31m", "\x1b[33m", "\x1b[32m"
 Progress = Callable[[int, int], None]
 _BAR_WIDTH = 24
 _EVERY_SECONDS = 0.1
@@ -96,6 +90,12 @@ class Console:
         """The head of a section."""
         self.line()
         self.line(self.bold(title))
+
+    def section(self, title: str, heads: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
+        """A table with a title; nothing at all without rows."""
+        if rows:
+            self.title(title)
+            self.lines(text.table(heads, rows))
 
     def note(self, message: str) -> None:
         """Something to know that is not the result."""

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from pyspark_checkpoint.cli import exits, text
+from pyspark_checkpoint.cli import text
 from pyspark_checkpoint.cli.arguments import Address, address_of
 from pyspark_checkpoint.cli.console import Console, error_line
 from pyspark_checkpoint.errors import CheckpointError, FormatError, NoCheckpoint, RefusedError
@@ -164,11 +164,11 @@ Work = Callable[[CheckpointStore, str], Done]
 
 def run_on_histories(
     args: argparse.Namespace, console: Console, work: Work, *, must_ask: bool = False
-) -> int:
+) -> bool:
     """Do ``work`` on the history that was typed, or on each query's below the URL; print what came of it.
 
-    With ``must_ask`` several are refused unless ``--all`` was typed. The status is ``FOUND`` if something
-    is wrong with a history, or if one of several failed.
+    With ``must_ask`` several are refused unless ``--all`` was typed. Returns whether something is
+    wrong with a history, or one of several failed.
     """
     address = address_of(args)
     names = find_queries(address)
@@ -200,16 +200,16 @@ def run_on_histories(
     if console.as_json:
         console.json(records)
     console.hints([error.hint for error in failed] + [done.hint for done in found if not console.as_json])
-    return exits.FOUND if found or failed else exits.DONE
+    return bool(found or failed)
 
 
-def _run_on_one(address: Address, console: Console, work: Work) -> int:
+def _run_on_one(address: Address, console: Console, work: Work) -> bool:
     done = work(open_history(address), "")
     line, *more = done.alone or (done.line, *done.more)
     console.result(done.result, line if done.hint is None else console.bad(line), *more)
     if not console.as_json:
         console.hints([done.hint])
-    return exits.DONE if done.hint is None else exits.FOUND
+    return done.hint is not None
 
 
 # --- what programs get, and people ---------------------------------------------------------------

@@ -17,6 +17,7 @@ from typing import Protocol, cast
 
 from pyspark_checkpoint import __version__
 from pyspark_checkpoint.cli import exits, text
+from pyspark_checkpoint.cli.arguments import Argument, add_all_to
 from pyspark_checkpoint.cli.console import Console
 from pyspark_checkpoint.errors import CheckpointError, SettingsError
 
@@ -48,12 +49,10 @@ class Command(Protocol):
 
     ABOUT: str
     EXAMPLES: str
+    ARGUMENTS: Sequence[Argument]
 
-    def add_arguments(self, parser: argparse.ArgumentParser) -> None:
-        """Say what the command takes."""
-
-    def run(self, args: argparse.Namespace, console: Console) -> int:
-        """Do it and return the exit status."""
+    def run(self, args: argparse.Namespace, console: Console) -> bool | None:
+        """Do it; True if it is done and something is wrong. An error says all else."""
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -93,11 +92,11 @@ def run_command(name: str, typed: Sequence[str]) -> int:
     console = Console(as_json=args.json)
     with warnings_shown():
         try:
-            status = command.run(args, console)
+            found = command.run(args, console)
         except CheckpointError as error:
             return fail(error, console)
     sys.stdout.flush()
-    return status
+    return exits.FOUND if found else exits.DONE
 
 
 def fail(error: CheckpointError, console: Console) -> int:
@@ -125,7 +124,7 @@ def parser_of(name: str, command: Command) -> argparse.ArgumentParser:
         formatter_class=argparse.RawDescriptionHelpFormatter,
         allow_abbrev=False,
     )
-    command.add_arguments(parser)
+    add_all_to(parser, command.ARGUMENTS)
     parser.add_argument("--json", action="store_true", help="print JSON for programs")
     return parser
 

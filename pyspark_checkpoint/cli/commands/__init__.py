@@ -1,1 +1,1 @@
-"""One module a command: ``ABOUT``, ``EXAMPLES``, ``add_arguments`` and ``run``."""
+"""One module a command: ``ABOUT``, ``EXAMPLES``, ``ARGUMENTS`` and ``run``."""

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import argparse
 
-from pyspark_checkpoint.cli import exits, text
+from pyspark_checkpoint.cli import text
 from pyspark_checkpoint.cli.arguments import (
-    add_all,
-    add_dry_run,
-    add_options,
-    add_store_options,
+    ALL,
+    DRY_RUN,
+    HISTORY_STORE,
     address_of,
+    argument,
+    name_values,
     parse_options,
 )
 from pyspark_checkpoint.cli.console import Console, error_line
@@ -28,26 +29,21 @@ ckpt copy s3://bucket/checkpoints gs://other/checkpoints --target-option project
 ckpt copy s3://bucket/checkpoints /backup --query orders --savepoint before-upgrade
 ckpt copy /data/ckpt /backup/ckpt --dry-run
 """
-
-
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Say what the command takes."""
-    parser.add_argument("url", metavar="SOURCE", help="a history, or a URL with queries below it")
-    parser.add_argument("target", metavar="TARGET", help="where the copy is, or goes")
-    add_store_options(parser)
-    add_all(parser)
-    told = "an option of the target's store; without any the source's are used"
-    add_options(parser, "--target-option", told)
-    parser.add_argument(
+ARGUMENTS = (
+    argument("url", metavar="SOURCE", help="a history, or a URL with queries below it"),
+    argument("target", metavar="TARGET", help="where the copy is, or goes"),
+    HISTORY_STORE,
+    ALL,
+    name_values("--target-option", "an option of the target's store; without any the source's are used"),
+    argument(
         "--checkpoint", action="append", type=int, default=[], metavar="ID", help="only this; repeatable"
-    )
-    parser.add_argument(
-        "--savepoint", action="append", default=[], metavar="NAME", help="only this; repeatable"
-    )
-    add_dry_run(parser)
+    ),
+    argument("--savepoint", action="append", default=[], metavar="NAME", help="only this; repeatable"),
+    DRY_RUN,
+)
 
 
-def run(args: argparse.Namespace, console: Console) -> int:
+def run(args: argparse.Namespace, console: Console) -> bool:
     """Copy, or say what that would bring."""
     address = address_of(args)
     if any(checkpoint_id < 1 for checkpoint_id in args.checkpoint):
@@ -82,7 +78,7 @@ def run(args: argparse.Namespace, console: Console) -> int:
     )
     failed = [plan for _, plan in done if not isinstance(plan, CopyPlan)]
     console.hints(error.hint for error in failed)
-    return exits.FOUND if failed else exits.DONE
+    return bool(failed)
 
 
 def _told(plan: CopyPlan) -> str:

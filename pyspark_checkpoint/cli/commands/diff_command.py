@@ -6,8 +6,16 @@ import argparse
 from collections.abc import Iterator
 from typing import Any
 
-from pyspark_checkpoint.cli import exits, text
-from pyspark_checkpoint.cli.arguments import Address, add_options, add_store, address_of, parse_options
+from pyspark_checkpoint.cli import text
+from pyspark_checkpoint.cli.arguments import (
+    HISTORY,
+    Address,
+    address_of,
+    argument,
+    name_values,
+    parse_options,
+    switch,
+)
 from pyspark_checkpoint.cli.console import Console
 from pyspark_checkpoint.cli.histories import REFERENCE, chosen_manifest, open_history
 from pyspark_checkpoint.format.manifest import CheckpointManifest
@@ -32,25 +40,21 @@ ckpt diff s3://bucket/checkpoints before-upgrade --query orders        against t
 ckpt diff s3://bucket/tables/wc epoch=7 latest --rows --limit 5
 """
 _MOVES = 12
+ARGUMENTS = (
+    *HISTORY,
+    argument("before", metavar="A", help=REFERENCE),
+    argument("after", nargs="?", default="latest", metavar="B", help="the same; latest by default"),
+    switch("--rows", "compare rows too (starts Spark)"),
+    argument("--limit", type=int, default=20, metavar="N", help="with --rows: show N rows (20)"),
+    argument("--operator", metavar="NAME", help="with --rows: which operator's state, by name or number"),
+    name_values(
+        "--state-option",
+        "with --rows: an option of Spark's statestore reader, for example joinSide=left",
+    ),
+)
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Say what the command takes."""
-    add_store(parser)
-    parser.add_argument("before", metavar="A", help=REFERENCE)
-    parser.add_argument(
-        "after", nargs="?", default="latest", metavar="B", help="the same; latest by default"
-    )
-    parser.add_argument("--rows", action="store_true", help="compare rows too (starts Spark)")
-    parser.add_argument("--limit", type=int, default=20, metavar="N", help="with --rows: show N rows (20)")
-    parser.add_argument(
-        "--operator", metavar="NAME", help="with --rows: which operator's state, by name or number"
-    )
-    told = "with --rows: an option of Spark's statestore reader, for example joinSide=left"
-    add_options(parser, "--state-option", told)
-
-
-def run(args: argparse.Namespace, console: Console) -> int:
+def run(args: argparse.Namespace, console: Console) -> None:
     """Compare and print."""
     address = address_of(args)
     history = open_history(address)
@@ -65,7 +69,6 @@ def run(args: argparse.Namespace, console: Console) -> int:
             _show_rows(record["rows"], console)
     if console.as_json:
         console.json(record)
-    return exits.DONE
 
 
 def _compare_rows(
@@ -158,20 +161,13 @@ def _show(difference: ManifestDifference, console: Console) -> None:
             )
         )
     )
-    if difference.sources:
-        console.title("sources")
-        console.lines(text.table(("source", "offset", ">from", ">to", ">moved"), _source_rows(difference)))
-    if difference.operators:
-        console.title("operators")
-        heads = ("operator", "", ">partitions", ">size", ">added", ">dropped", ">kept")
-        console.lines(text.table(heads, map(_operator_row, difference.operators)))
-    if difference.files:
-        console.title("files")
-        console.lines(text.table(("file", ""), [(name, change.value) for name, change in difference.files]))
-    if difference.facts:
-        console.title("also")
-        rows = [(move.name, _cell(move.before), _cell(move.after)) for move in difference.facts]
-        console.lines(text.table(("what", "from", "to"), rows))
+    moved = ("source", "offset", ">from", ">to", ">moved")
+    console.section("sources", moved, list(_source_rows(difference)))
+    heads = ("operator", "", ">partitions", ">size", ">added", ">dropped", ">kept")
+    console.section("operators", heads, [_operator_row(operator) for operator in difference.operators])
+    console.section("files", ("file", ""), [(name, change.value) for name, change in difference.files])
+    facts = [(move.name, _cell(move.before), _cell(move.after)) for move in difference.facts]
+    console.section("also", ("what", "from", "to"), facts)
 
 
 def _source_rows(difference: ManifestDifference) -> Iterator[tuple[str, ...]]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 
 from pyspark_checkpoint.cli import text
-from pyspark_checkpoint.cli.arguments import add_all, add_dry_run, add_store, parse_span_ms
+from pyspark_checkpoint.cli.arguments import ALL, DRY_RUN, HISTORY, argument, parse_span_ms
 from pyspark_checkpoint.cli.console import Console
 from pyspark_checkpoint.cli.histories import Done, run_on_histories
 from pyspark_checkpoint.history.checkpoint_store import CheckpointStore
@@ -20,17 +20,15 @@ ckpt gc s3://bucket/tables/wc --grace 1h
 ckpt gc s3://bucket/checkpoints --all               every query below it
 """
 _SHOWN = 20
+ARGUMENTS = (
+    *HISTORY,
+    ALL,
+    argument("--grace", default="24h", metavar="AGE", help="leave what is younger (24h)"),
+    DRY_RUN,
+)
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Say what the command takes."""
-    add_store(parser)
-    add_all(parser)
-    parser.add_argument("--grace", default="24h", metavar="AGE", help="leave what is younger (24h)")
-    add_dry_run(parser)
-
-
-def run(args: argparse.Namespace, console: Console) -> int:
+def run(args: argparse.Namespace, console: Console) -> bool:
     """Clean up, or say what that would remove."""
     grace_ms = parse_span_ms(args.grace)
 

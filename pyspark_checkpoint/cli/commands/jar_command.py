@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 
 from pyspark_checkpoint import __version__
-from pyspark_checkpoint.cli import exits
+from pyspark_checkpoint.cli.arguments import switch
 from pyspark_checkpoint.cli.console import Console
 from pyspark_checkpoint.jar import build_jar, find_jar
 
@@ -16,15 +16,10 @@ EXAMPLES = """
 spark-submit --jars "$(ckpt jar)" job.py
 ckpt jar --build                                   after pip install of a checkout; needs a JDK
 """
+ARGUMENTS = (switch("--build", "compile it first; needs a JDK, 17 or newer"),)
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Say what the command takes."""
-    parser.add_argument("--build", action="store_true", help="compile it first; needs a JDK, 17 or newer")
-
-
-def run(args: argparse.Namespace, console: Console) -> int:
+def run(args: argparse.Namespace, console: Console) -> None:
     """Print it."""
     path = str(build_jar(__version__) if args.build else find_jar(__version__))
     console.result({"path": path}, path)
-    return exits.DONE

@@ -5,16 +5,8 @@ from __future__ import annotations
 import argparse
 from typing import Any
 
-from pyspark_checkpoint.cli import exits, text
-from pyspark_checkpoint.cli.arguments import (
-    Address,
-    add_all,
-    add_last,
-    add_store,
-    add_window,
-    address_of,
-    last_of,
-)
+from pyspark_checkpoint.cli import text
+from pyspark_checkpoint.cli.arguments import ALL, HISTORY, LAST, WINDOW, Address, address_of, last_of
 from pyspark_checkpoint.cli.console import Console, error_line
 from pyspark_checkpoint.cli.histories import (
     Query,
@@ -41,17 +33,10 @@ ckpt list s3://bucket/checkpoints                  the queries below it
 ckpt list s3://bucket/checkpoints --query orders   the checkpoints of one of them
 ckpt list /data/ckpt --last 5 --json               the newest five, and every savepoint
 """
+ARGUMENTS = (*HISTORY, ALL, LAST, *WINDOW)
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Say what the command takes."""
-    add_store(parser)
-    add_all(parser)
-    add_last(parser)
-    add_window(parser)
-
-
-def run(args: argparse.Namespace, console: Console) -> int:
+def run(args: argparse.Namespace, console: Console) -> bool:
     """Print them."""
     last = last_of(args)
     address = address_of(args)
@@ -67,7 +52,7 @@ def run(args: argparse.Namespace, console: Console) -> int:
         console.json([_record(entry, window) for entry in overview.entries])
     else:
         _show_checkpoints(overview, window, console)
-    return exits.DONE
+    return False
 
 
 def _record(entry: Entry, window: RecoveryWindow | None) -> dict[str, Any]:
@@ -96,19 +81,19 @@ def _show_checkpoints(overview: Overview, window: RecoveryWindow | None, console
         console.lines(window_lines(window))
 
 
-def _show_queries(address: Address, names: QueryNames, console: Console) -> int:
+def _show_queries(address: Address, names: QueryNames, console: Console) -> bool:
     found = [(query, *_look(address, query)) for query in iter_queries(address, names)]
     wrong = [(query, problem) for query, _, problem in found if problem is not None]
     if console.as_json:
         console.json([_query_record(*one) for one in found])
-        return exits.FOUND if wrong else exits.DONE
+        return bool(wrong)
     now_ms = console.clock.now_ms()
     heads = ("query", "id", "app", ">newest", ">epoch", ">age", ">size", "savepoints")
     console.table(heads, (_query_row(*one, now_ms) for one in found))
     for query, problem in wrong:
         console.line(console.bad(f"query {query.label}: {error_line(problem)}"))
     console.hints(problem.hint for _, problem in wrong)
-    return exits.FOUND if wrong else exits.DONE
+    return bool(wrong)
 
 
 def _look(address: Address, query: Query) -> tuple[Overview, CheckpointError | None]:

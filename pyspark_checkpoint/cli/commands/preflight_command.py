@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import argparse
 
-from pyspark_checkpoint.cli import exits
-from pyspark_checkpoint.cli.arguments import Address, add_store_options, address_of
+from pyspark_checkpoint.cli.arguments import HISTORY_STORE, Address, address_of, argument, group
 from pyspark_checkpoint.cli.console import Console
 from pyspark_checkpoint.cli.histories import REFERENCE, chosen_manifest, open_history
 from pyspark_checkpoint.errors import SettingsError
@@ -23,30 +22,30 @@ EXAMPLES = """
 ckpt preflight /fresh/location --spark-version 4.2.0 --sources 1
 ckpt preflight s3://bucket/checkpoints --query orders --at latest --partitions 400
 """
-
-
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Say what the command takes."""
-    parser.add_argument("url", metavar="LOCATION", help="a checkpoint location, or with --at a history")
-    parser.add_argument("--at", metavar="CHECKPOINT", help=REFERENCE)
-    add_store_options(parser)
-    parser.add_argument(
+ARGUMENTS = (
+    argument("url", metavar="LOCATION", help="a checkpoint location, or with --at a history"),
+    argument("--at", metavar="CHECKPOINT", help=REFERENCE),
+    HISTORY_STORE,
+    argument(
         "--sink",
         metavar="KIND:PLACE",
         help="where the query writes to, which is asked: file:PATH, delta:PATH or iceberg:PATH; with --at "
         "what the checkpoint says",
-    )
-    group = parser.add_argument_group("the query and its session")
-    group.add_argument("--spark-version", metavar="V", help="for example 4.2.0")
-    group.add_argument("--provider", metavar="CLASS", help="the state store that the session asks for")
-    group.add_argument("--partitions", type=int, metavar="N", help="spark.sql.shuffle.partitions")
-    group.add_argument("--sources", type=int, metavar="N", help="how many sources the query has")
-    group.add_argument(
-        "--operators", metavar="A,B", help="Spark's names of its stateful operators, in their order"
-    )
+    ),
+    group(
+        "the query and its session",
+        argument("--spark-version", metavar="V", help="for example 4.2.0"),
+        argument("--provider", metavar="CLASS", help="the state store that the session asks for"),
+        argument("--partitions", type=int, metavar="N", help="spark.sql.shuffle.partitions"),
+        argument("--sources", type=int, metavar="N", help="how many sources the query has"),
+        argument(
+            "--operators", metavar="A,B", help="Spark's names of its stateful operators, in their order"
+        ),
+    ),
+)
 
 
-def run(args: argparse.Namespace, console: Console) -> int:
+def run(args: argparse.Namespace, console: Console) -> bool:
     """Compare, and print what stands against it."""
     findings = _findings(args)
     failed = any(found.severity is Severity.FAILURE for found in findings)
@@ -61,7 +60,7 @@ def run(args: argparse.Namespace, console: Console) -> int:
         lines += [f"  hint: {found.cure}"] if found.cure else []
     good = console.good("nothing that was given stands against the start")
     console.result(records, *lines, "the query will not start from here" if failed else good)
-    return exits.FOUND if failed else exits.DONE
+    return failed
 
 
 def _findings(args: argparse.Namespace) -> tuple[PreflightFinding, ...]:

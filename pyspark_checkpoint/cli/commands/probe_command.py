@@ -6,8 +6,8 @@ import argparse
 from collections.abc import Iterator
 from dataclasses import asdict
 
-from pyspark_checkpoint.cli import exits, text
-from pyspark_checkpoint.cli.arguments import add_store_options, address_of
+from pyspark_checkpoint.cli import text
+from pyspark_checkpoint.cli.arguments import STORE, URL, address_of
 from pyspark_checkpoint.cli.console import Console
 from pyspark_checkpoint.cli.histories import open_parent
 from pyspark_checkpoint.store.meter import MeteredStore, MeterSnapshot
@@ -31,15 +31,10 @@ _PROMISES = (
         "a lost answer is settled by reading the bytes instead",
     ),
 )
+ARGUMENTS = (URL, STORE)
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Say what the command takes."""
-    parser.add_argument("url", metavar="URL", help="s3://bucket/prefix, gs://, az://, or a directory")
-    add_store_options(parser, query=False)
-
-
-def run(args: argparse.Namespace, console: Console) -> int:
+def run(args: argparse.Namespace, console: Console) -> bool:
     """Try it and print what held."""
     store = MeteredStore(open_parent(address_of(args)))
     result = probe_conditions(store)
@@ -53,9 +48,9 @@ def run(args: argparse.Namespace, console: Console) -> int:
     }
     console.result(record, *_lines(result, cost, store.url, console))
     if result.conditional:
-        return exits.DONE
+        return False
     console.hints(["use another store, or accept the risk with the option allowUnsafeStore=true"])
-    return exits.FOUND
+    return True
 
 
 def _lines(result: ProbeResult, cost: MeterSnapshot, url: str, console: Console) -> Iterator[str]:

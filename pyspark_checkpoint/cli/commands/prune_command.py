@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 
 from pyspark_checkpoint.cli import text
-from pyspark_checkpoint.cli.arguments import add_all, add_dry_run, add_store, parse_span_ms
+from pyspark_checkpoint.cli.arguments import ALL, DRY_RUN, HISTORY, argument, parse_span_ms
 from pyspark_checkpoint.cli.console import Console
 from pyspark_checkpoint.cli.histories import Done, run_on_histories
 from pyspark_checkpoint.errors import SettingsError
@@ -20,18 +20,16 @@ ckpt prune s3://bucket/tables/wc --keep 20
 ckpt prune s3://bucket/tables/wc --newer-than 7d --dry-run
 ckpt prune s3://bucket/checkpoints --keep 20 --all      every query below it
 """
+ARGUMENTS = (
+    *HISTORY,
+    ALL,
+    argument("--keep", type=int, metavar="N", help="keep the newest N epochs"),
+    argument("--newer-than", metavar="AGE", help="keep what is younger: 12h, 7d"),
+    DRY_RUN,
+)
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Say what the command takes."""
-    add_store(parser)
-    add_all(parser)
-    parser.add_argument("--keep", type=int, metavar="N", help="keep the newest N epochs")
-    parser.add_argument("--newer-than", metavar="AGE", help="keep what is younger: 12h, 7d")
-    add_dry_run(parser)
-
-
-def run(args: argparse.Namespace, console: Console) -> int:
+def run(args: argparse.Namespace, console: Console) -> bool:
     """Prune, or say what that would remove."""
     if args.keep is None and args.newer_than is None:
         raise SettingsError("nothing says what to keep", hint="give --keep N or --newer-than AGE, or both")

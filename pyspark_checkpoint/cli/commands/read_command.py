@@ -7,8 +7,15 @@ from typing import TYPE_CHECKING, Any
 
 import orjson
 
-from pyspark_checkpoint.cli import exits, text
-from pyspark_checkpoint.cli.arguments import add_options, add_store, address_of, parse_options
+from pyspark_checkpoint.cli import text
+from pyspark_checkpoint.cli.arguments import (
+    HISTORY,
+    address_of,
+    argument,
+    name_values,
+    parse_options,
+    switch,
+)
 from pyspark_checkpoint.cli.console import Console
 from pyspark_checkpoint.cli.histories import REFERENCE, chosen_manifest, open_history
 
@@ -26,24 +33,23 @@ ckpt read s3://bucket/tables/wc epoch=7 --out /tmp/wc --format parquet
 """
 FORMATS = ("parquet", "csv", "json")
 _CELL = 60
+ARGUMENTS = (
+    *HISTORY,
+    argument("checkpoint", nargs="?", default="latest", metavar="CHECKPOINT", help=REFERENCE),
+    argument("--where", metavar="SQL", help="only rows for which this is true"),
+    argument("--columns", metavar="A,B", help="only these columns"),
+    argument("--limit", type=int, default=20, metavar="N", help="at most N rows (20); 0 is all"),
+    switch("--count", "only say how many rows there are"),
+    argument("--operator", metavar="NAME", help="an operator's state, by name or number"),
+    name_values(
+        "--state-option", "an option of Spark's statestore reader: joinSide=left, stateVarName=total"
+    ),
+    argument("--out", metavar="PATH", help="write all rows there instead of printing them"),
+    argument("--format", choices=FORMATS, default=FORMATS[0], help="of --out (parquet)"),
+)
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Say what the command takes."""
-    add_store(parser)
-    parser.add_argument("checkpoint", nargs="?", default="latest", metavar="CHECKPOINT", help=REFERENCE)
-    parser.add_argument("--where", metavar="SQL", help="only rows for which this is true")
-    parser.add_argument("--columns", metavar="A,B", help="only these columns")
-    parser.add_argument("--limit", type=int, default=20, metavar="N", help="at most N rows (20); 0 is all")
-    parser.add_argument("--count", action="store_true", help="only say how many rows there are")
-    parser.add_argument("--operator", metavar="NAME", help="an operator's state, by name or number")
-    told = "an option of Spark's statestore reader: joinSide=left, stateVarName=total"
-    add_options(parser, "--state-option", told)
-    parser.add_argument("--out", metavar="PATH", help="write all rows there instead of printing them")
-    parser.add_argument("--format", choices=FORMATS, default=FORMATS[0], help="of --out (parquet)")
-
-
-def run(args: argparse.Namespace, console: Console) -> int:
+def run(args: argparse.Namespace, console: Console) -> None:
     """Read and print, or write."""
     address = address_of(args)
     history = open_history(address)
@@ -63,7 +69,6 @@ def run(args: argparse.Namespace, console: Console) -> int:
         )
         with source:
             _put(choose_rows(source.rows(manifest), args.where, columns), args, console)
-    return exits.DONE
 
 
 def _put(view: RowView, args: argparse.Namespace, console: Console) -> None:

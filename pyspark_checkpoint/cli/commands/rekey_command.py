@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import argparse
 
-from pyspark_checkpoint.cli import exits, text
-from pyspark_checkpoint.cli.arguments import KEY_FILE_OPTION, add_dry_run, add_store, address_of
+from pyspark_checkpoint.cli import text
+from pyspark_checkpoint.cli.arguments import DRY_RUN, HISTORY, KEY_FILE_OPTION, address_of
 from pyspark_checkpoint.cli.console import Console
 from pyspark_checkpoint.crypto.keyring import find_key_ring
 from pyspark_checkpoint.errors import SettingsError, Unsupported
@@ -22,15 +22,10 @@ EXAMPLES = """
 ckpt rekey s3://bucket/tables/wc --key-file new-ring.json --dry-run
 ckpt rekey s3://bucket/tables/wc --key-file new-ring.json
 """
+ARGUMENTS = (*HISTORY, DRY_RUN)
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Say what the command takes."""
-    add_store(parser)
-    add_dry_run(parser)
-
-
-def run(args: argparse.Namespace, console: Console) -> int:
+def run(args: argparse.Namespace, console: Console) -> None:
     """Rewrap the keys, or say which would be."""
     address = address_of(args)
     ring = find_key_ring(address.options.get(KEY_FILE_OPTION))
@@ -52,4 +47,3 @@ def run(args: argparse.Namespace, console: Console) -> int:
     verb = "would wrap" if args.dry_run else "wrapped"
     count = text.plural(len(plan.rewrap), "data key")
     console.result(record, f"{verb} {count} with {plan.active_id}; {len(plan.current)} had it already")
-    return exits.DONE

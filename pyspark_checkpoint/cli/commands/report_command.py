@@ -7,14 +7,14 @@ from collections.abc import Iterator, Mapping
 from dataclasses import asdict, replace
 from pathlib import Path
 
-from pyspark_checkpoint.cli import exits
 from pyspark_checkpoint.cli.arguments import (
+    ALL,
+    HISTORY,
+    LAST,
+    WINDOW,
     Address,
-    add_all,
-    add_last,
-    add_store,
-    add_window,
     address_of,
+    argument,
     last_of,
 )
 from pyspark_checkpoint.cli.console import Console, error_line
@@ -40,18 +40,16 @@ EXAMPLES = """
 ckpt report s3://bucket/checkpoints -o report.html
 ckpt report s3://bucket/tables/wc -o wc.html --last 200
 """
+ARGUMENTS = (
+    *HISTORY,
+    ALL,
+    argument("-o", "--out", required=True, metavar="FILE", help="where the page goes"),
+    LAST,
+    *WINDOW,
+)
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Say what the command takes."""
-    add_store(parser)
-    add_all(parser)
-    parser.add_argument("-o", "--out", required=True, metavar="FILE", help="where the page goes")
-    add_last(parser)
-    add_window(parser)
-
-
-def run(args: argparse.Namespace, console: Console) -> int:
+def run(args: argparse.Namespace, console: Console) -> bool:
     """Write it."""
     last = last_of(args)
     address = address_of(args)
@@ -85,7 +83,7 @@ def run(args: argparse.Namespace, console: Console) -> int:
     for query, problem in failed:
         console.note(f"query {query.label} is not on the page: {error_line(problem)}")
     console.hints(problem.hint for _, problem in failed)
-    return exits.FOUND if failed else exits.DONE
+    return bool(failed)
 
 
 def _only_chapter(address: Address, last: int | None, args: argparse.Namespace) -> Chapter:

@@ -6,14 +6,17 @@ import argparse
 from contextlib import ExitStack
 from dataclasses import asdict
 
-from pyspark_checkpoint.cli import exits, text
+from pyspark_checkpoint.cli import text
 from pyspark_checkpoint.cli.arguments import (
-    add_dry_run,
-    add_options,
-    add_output,
-    add_store,
+    DRY_RUN,
+    HISTORY,
+    OUTPUT,
     address_of,
+    argument,
+    name_values,
+    one_of,
     parse_options,
+    switch,
 )
 from pyspark_checkpoint.cli.console import Console
 from pyspark_checkpoint.cli.histories import REFERENCE, describe_roll_back
@@ -34,57 +37,53 @@ ckpt restore s3://bucket/checkpoints --query orders --to /fresh/location
 ckpt restore s3://bucket/checkpoints --query orders --to s3a://other/location --at before-upgrade
 ckpt restore /data/ckpt --to /fresh/location --epoch 41 --sink rollback --dry-run
 """
-
-
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Say what the command takes."""
-    add_store(parser)
-    parser.add_argument("--to", required=True, metavar="LOCATION", help="a fresh checkpoint location")
-    which = parser.add_mutually_exclusive_group()
-    which.add_argument(
-        "--at",
-        default=LATEST,
-        metavar="CHECKPOINT",
-        help=f"{REFERENCE}; latest is the newest that is whole, and the default",
-    )
-    which.add_argument("--epoch", type=int, metavar="N", help="the newest checkpoint of this epoch")
-    which.add_argument("--as-of", metavar="TIME", help="the newest made by then: 2026-01-31T12:00:00Z")
-    point = parser.add_mutually_exclusive_group()
-    point.add_argument(
-        "--before",
-        dest="point",
-        action="store_const",
-        const="before",
-        help="so that Spark runs the checkpoint's batch again, and its rows are replaced",
-    )
-    point.add_argument(
-        "--after",
-        dest="point",
-        action="store_const",
-        const="after",
-        help="so that Spark goes on with the next batch; the default where it is known to be possible",
-    )
-    parser.add_argument("--clone", action="store_true", help="as another query, with an id of its own")
-    parser.add_argument(
+ARGUMENTS = (
+    *HISTORY,
+    argument("--to", required=True, metavar="LOCATION", help="a fresh checkpoint location"),
+    one_of(
+        argument(
+            "--at",
+            default=LATEST,
+            metavar="CHECKPOINT",
+            help=f"{REFERENCE}; latest is the newest that is whole, and the default",
+        ),
+        argument("--epoch", type=int, metavar="N", help="the newest checkpoint of this epoch"),
+        argument("--as-of", metavar="TIME", help="the newest made by then: 2026-01-31T12:00:00Z"),
+    ),
+    one_of(
+        argument(
+            "--before",
+            dest="point",
+            action="store_const",
+            const="before",
+            help="so that Spark runs the checkpoint's batch again, and its rows are replaced",
+        ),
+        argument(
+            "--after",
+            dest="point",
+            action="store_const",
+            const="after",
+            help="so that Spark goes on with the next batch; the default where it is known to be possible",
+        ),
+    ),
+    switch("--clone", "as another query, with an id of its own"),
+    argument(
         "--sink",
         choices=OUTPUT_CHOICES,
         default=FAIL,
         help="if an output has later batches, which it would drop: fail, roll it back too, or warn",
-    )
-    add_output(parser)
-    parser.add_argument(
-        "--partitions",
-        type=int,
-        metavar="N",
-        help="repartition the state to N (starts Spark 4.2 or newer)",
-    )
-    for name, what in (("location", "location"), ("sink", "query's table")):
-        told = f"an option of the {what}'s store, if they are not the history's"
-        add_options(parser, f"--{name}-option", told)
-    add_dry_run(parser)
+    ),
+    *OUTPUT,
+    argument(
+        "--partitions", type=int, metavar="N", help="repartition the state to N (starts Spark 4.2 or newer)"
+    ),
+    name_values("--location-option", "an option of the location's store, if they are not the history's"),
+    name_values("--sink-option", "an option of the query's table's store, if they are not the history's"),
+    DRY_RUN,
+)
 
 
-def run(args: argparse.Namespace, console: Console) -> int:
+def run(args: argparse.Namespace, console: Console) -> None:
     """Restore, or say what that would do."""
     address = address_of(args)
     request = RestoreRequest(
@@ -108,7 +107,8 @@ def run(args: argparse.Namespace, console: Console) -> int:
         repartitions = request.partitions is not None and not args.dry_run
         spark = stack.enter_context(session_with(args.conf, is_needed=repartitions))
         if args.dry_run:
-            return _show_plan(dry_run(request.with_session(spark)), args, console)
+            _show_plan(dry_run(request.with_session(spark)), args, console)
+            return
         progress = stack.enter_context(console.bar("restore"))
         report = execute_restore(request, spark=spark, progress=progress)
     verb = "finished the interrupted restore of" if report.resumed else "restored"
@@ -121,7 +121,6 @@ def run(args: argparse.Namespace, console: Console) -> int:
         _describe_point(report.point, report.batch_id),
         *(f"rolled back: {line}" for plan in report.rolled_back for line in describe_roll_back(plan)),
     )
-    return exits.DONE
 
 
 def _describe_point(point: RestorePoint, batch_id: int) -> str:
@@ -132,7 +131,7 @@ def _describe_point(point: RestorePoint, batch_id: int) -> str:
     return f"after batch {batch_id}: Spark goes on with batch {batch_id + 1}"
 
 
-def _show_plan(plan: RestorePlan, args: argparse.Namespace, console: Console) -> int:
+def _show_plan(plan: RestorePlan, args: argparse.Namespace, console: Console) -> None:
     record = {
         "checkpoint_id": plan.checkpoint_id,
         "epoch": plan.epoch,
@@ -175,4 +174,3 @@ def _show_plan(plan: RestorePlan, args: argparse.Namespace, console: Console) ->
     ]
     lines += plan.outputs.notes
     console.result(record, *lines)
-    return exits.DONE

@@ -6,13 +6,15 @@ import argparse
 from dataclasses import asdict
 from typing import Any
 
-from pyspark_checkpoint.cli import exits, text
+from pyspark_checkpoint.cli import text
 from pyspark_checkpoint.cli.arguments import (
-    add_dry_run,
-    add_options,
-    add_output,
-    add_store,
+    DRY_RUN,
+    HISTORY,
+    OUTPUT,
     address_of,
+    argument,
+    name_values,
+    one_of,
     parse_options,
 )
 from pyspark_checkpoint.cli.console import Console
@@ -32,34 +34,35 @@ ckpt rewind s3://bucket/checkpoints --query orders --at before-deployment
 ckpt rewind /data/ckpt --query orders --time 2026-01-31T12:00:00Z
 """
 _MAX_MOVES = 20
-
-
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Say what the command takes."""
-    add_store(parser)
-    which = parser.add_mutually_exclusive_group(required=True)
-    which.add_argument("--at", metavar="CHECKPOINT", help=REFERENCE)
-    which.add_argument("--epoch", type=int, metavar="N", help="the newest checkpoint of this epoch")
-    which.add_argument("--time", metavar="TIME", help="the newest made by then: 2026-01-31T12:00:00Z")
-    parser.add_argument(
+ARGUMENTS = (
+    *HISTORY,
+    one_of(
+        argument("--at", metavar="CHECKPOINT", help=REFERENCE),
+        argument("--epoch", type=int, metavar="N", help="the newest checkpoint of this epoch"),
+        argument("--time", metavar="TIME", help="the newest made by then: 2026-01-31T12:00:00Z"),
+        required=True,
+    ),
+    argument(
         "--to", metavar="LOCATION", help="the checkpoint location, if not where the query had it last"
-    )
-    parser.add_argument(
+    ),
+    argument(
         "--sink",
         choices=OUTPUT_CHOICES,
         default=ROLLBACK,
         help="what happens to an output that has later batches: it goes back too, unless said otherwise",
-    )
-    add_output(parser)
-    told = "what a source reads with, such as kafka.bootstrap.servers=HOST, so that it can be asked"
-    add_options(parser, "--source-option", told)
-    for name, what in (("location", "location"), ("sink", "output")):
-        told = f"an option of the {what}'s store, if they are not the history's"
-        add_options(parser, f"--{name}-option", told)
-    add_dry_run(parser)
+    ),
+    *OUTPUT,
+    name_values(
+        "--source-option",
+        "what a source reads with, such as kafka.bootstrap.servers=HOST, so that it can be asked",
+    ),
+    name_values("--location-option", "an option of the location's store, if they are not the history's"),
+    name_values("--sink-option", "an option of the output's store, if they are not the history's"),
+    DRY_RUN,
+)
 
 
-def run(args: argparse.Namespace, console: Console) -> int:
+def run(args: argparse.Namespace, console: Console) -> None:
     """Go back, or say what that would do."""
     address = address_of(args)
     with session_with(args.conf) as spark, console.bar("rewind") as progress:
@@ -82,7 +85,6 @@ def run(args: argparse.Namespace, console: Console) -> int:
             progress=progress,
         )
     console.result(_record(done), *_plan_lines(done.plan, done), *_done_lines(done))
-    return exits.DONE
 
 
 def _record(done: RewindReport) -> dict[str, Any]:

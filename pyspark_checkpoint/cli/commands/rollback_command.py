@@ -5,8 +5,8 @@ from __future__ import annotations
 import argparse
 
 from pyspark_checkpoint.capture.commit_log import seal_known
-from pyspark_checkpoint.cli import exits, text
-from pyspark_checkpoint.cli.arguments import add_dry_run, add_store, address_of
+from pyspark_checkpoint.cli import text
+from pyspark_checkpoint.cli.arguments import DRY_RUN, HISTORY, address_of, argument
 from pyspark_checkpoint.cli.console import Console
 from pyspark_checkpoint.cli.histories import REFERENCE, checkpoint_record, chosen_manifest, open_history
 from pyspark_checkpoint.history.overview import entry_of
@@ -19,16 +19,10 @@ EXAMPLES = """
 ckpt rollback s3://bucket/tables/wc 41
 ckpt rollback s3://bucket/tables/wc before-upgrade --dry-run
 """
+ARGUMENTS = (*HISTORY, argument("checkpoint", metavar="CHECKPOINT", help=REFERENCE), DRY_RUN)
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Say what the command takes."""
-    add_store(parser)
-    parser.add_argument("checkpoint", metavar="CHECKPOINT", help=REFERENCE)
-    add_dry_run(parser)
-
-
-def run(args: argparse.Namespace, console: Console) -> int:
+def run(args: argparse.Namespace, console: Console) -> None:
     """Roll back, or say what that would do."""
     address = address_of(args)
     history = open_history(address)
@@ -41,7 +35,7 @@ def run(args: argparse.Namespace, console: Console) -> int:
             f"would make checkpoint {newest + 1} of checkpoint {target.checkpoint_id} ({when}); "
             f"the newest now is {newest}",
         )
-        return exits.DONE
+        return
     seal_known(history, target.checkpoint_id, address.options, typed_url=address.url)
     made = history.rollback(target.checkpoint_id)
     console.result(
@@ -49,4 +43,3 @@ def run(args: argparse.Namespace, console: Console) -> int:
         f"checkpoint {made.checkpoint_id} is the newest now, with the content of checkpoint "
         f"{target.checkpoint_id} (epoch {made.epoch}); whoever was writing is fenced",
     )
-    return exits.DONE

@@ -7,12 +7,14 @@ import argparse
 from pyspark_checkpoint.capture.commit_log import seal_known
 from pyspark_checkpoint.cli import text
 from pyspark_checkpoint.cli.arguments import (
+    ALL,
+    DRY_RUN,
+    HISTORY,
+    SINK_LOCATION,
     Address,
-    add_all,
-    add_dry_run,
-    add_sink_location,
-    add_store,
     address_of,
+    argument,
+    switch,
 )
 from pyspark_checkpoint.cli.console import Console
 from pyspark_checkpoint.cli.histories import REFERENCE, Done, chosen_manifest, run_on_histories
@@ -32,20 +34,18 @@ ckpt savepoint s3://bucket/tables/wc good --at 41
 ckpt savepoint s3://bucket/tables/wc                    list them
 ckpt savepoint s3://bucket/tables/wc good --remove      forget it; what only it kept is deleted
 """
+ARGUMENTS = (
+    *HISTORY,
+    ALL,
+    argument("name", nargs="?", metavar="NAME", help="letters, digits and -_.=$"),
+    argument("--at", default="latest", metavar="CHECKPOINT", help=f"{REFERENCE} (the default)"),
+    switch("--remove", "forget the savepoint NAME"),
+    *SINK_LOCATION,
+    DRY_RUN,
+)
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Say what the command takes."""
-    add_store(parser)
-    add_all(parser)
-    parser.add_argument("name", nargs="?", metavar="NAME", help="letters, digits and -_.=$")
-    parser.add_argument("--at", default="latest", metavar="CHECKPOINT", help=f"{REFERENCE} (the default)")
-    parser.add_argument("--remove", action="store_true", help="forget the savepoint NAME")
-    add_sink_location(parser)
-    add_dry_run(parser)
-
-
-def run(args: argparse.Namespace, console: Console) -> int:
+def run(args: argparse.Namespace, console: Console) -> bool:
     """List, add or remove."""
     if args.name is None and args.remove:
         raise SettingsError("--remove needs the name of a savepoint", hint="ckpt savepoint URL lists them")

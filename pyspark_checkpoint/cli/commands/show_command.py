@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from typing import Any
 
-from pyspark_checkpoint.cli import exits, text
-from pyspark_checkpoint.cli.arguments import add_store, add_window, address_of
+from pyspark_checkpoint.cli import text
+from pyspark_checkpoint.cli.arguments import HISTORY, WINDOW, address_of, argument
 from pyspark_checkpoint.cli.console import Console
 from pyspark_checkpoint.cli.histories import (
     OUTPUT_HEADS,
@@ -31,16 +31,14 @@ ckpt show s3://bucket/checkpoints before-upgrade --query orders     a savepoint
 ckpt show /data/ckpt 42 --json                                      its manifest
 """
 _OFFSETS = 8
+ARGUMENTS = (
+    *HISTORY,
+    argument("checkpoint", nargs="?", default="latest", metavar="CHECKPOINT", help=REFERENCE),
+    *WINDOW,
+)
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Say what the command takes."""
-    add_store(parser)
-    parser.add_argument("checkpoint", nargs="?", default="latest", metavar="CHECKPOINT", help=REFERENCE)
-    add_window(parser)
-
-
-def run(args: argparse.Namespace, console: Console) -> int:
+def run(args: argparse.Namespace, console: Console) -> None:
     """Print it."""
     history = open_history(address_of(args))
     manifest = chosen_manifest(history, args.checkpoint)
@@ -49,13 +47,12 @@ def run(args: argparse.Namespace, console: Console) -> int:
     if console.as_json:
         record = {"recovery_window": window_record(window)} if window is not None else {}
         console.json(manifest_record(manifest) | record)
-        return exits.DONE
+        return
     names = [found.name for found in history.savepoints() if found.number == manifest.checkpoint_id]
     _show(manifest, entry_of(manifest, names), console)
     if window is not None:
         console.title("recovery window")
         console.lines(window_lines(window))
-    return exits.DONE
 
 
 def manifest_record(manifest: CheckpointManifest) -> dict[str, Any]:
@@ -66,21 +63,14 @@ def manifest_record(manifest: CheckpointManifest) -> dict[str, Any]:
 
 def _show(manifest: CheckpointManifest, entry: Entry, console: Console) -> None:
     console.lines(text.pairs(_facts(manifest, entry, console.clock.now_ms())))
-    _section(
-        console, "sources", ("source", "offset", ">at"), source_rows(manifest.source_offsets, _OFFSETS)
-    )
+    sources = source_rows(manifest.source_offsets, _OFFSETS)
+    console.section("sources", ("source", "offset", ">at"), sources)
     heads = ("operator", "kind", ">partitions", ">snapshots", ">deltas", ">size")
-    _section(console, "operators", heads, [_operator_row(*item) for item in manifest.operators.items()])
-    _section(console, "outputs", OUTPUT_HEADS, output_rows(manifest.sinks))
-    _section(console, "sinks", ("sink", ">epoch", "status"), _sink_rows(manifest))
+    console.section("operators", heads, [_operator_row(*item) for item in manifest.operators.items()])
+    console.section("outputs", OUTPUT_HEADS, output_rows(manifest.sinks))
+    console.section("sinks", ("sink", ">epoch", "status"), _sink_rows(manifest))
     files = [(ref.name, text.size(ref.size_bytes), "yes" if ref.inline else "") for ref in manifest.files]
-    _section(console, "files", ("file", ">size", "in the manifest"), files)
-
-
-def _section(console: Console, title: str, heads: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
-    if rows:
-        console.title(title)
-        console.lines(text.table(heads, rows))
+    console.section("files", ("file", ">size", "in the manifest"), files)
 
 
 def _facts(manifest: CheckpointManifest, entry: Entry, now_ms: int) -> Iterator[tuple[str, str]]:

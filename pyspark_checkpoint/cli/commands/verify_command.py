@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import asdict
 
 from pyspark_checkpoint.cli import text
-from pyspark_checkpoint.cli.arguments import add_all, add_store
+from pyspark_checkpoint.cli.arguments import ALL, HISTORY, argument, switch
 from pyspark_checkpoint.cli.console import Console
 from pyspark_checkpoint.cli.histories import REFERENCE, Done, resolve_id, run_on_histories
 from pyspark_checkpoint.errors import SettingsError
@@ -27,17 +27,15 @@ _HINT = (
     "a query goes on from the newest good checkpoint (ckpt restore --at latest); damaged "
     "objects can be brought back from a copy"
 )
+ARGUMENTS = (
+    *HISTORY,
+    ALL,
+    argument("checkpoint", nargs="?", metavar="CHECKPOINT", help=f"only this one: {REFERENCE}"),
+    switch("--quick", "do not read artifacts"),
+)
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Say what the command takes."""
-    add_store(parser)
-    add_all(parser)
-    parser.add_argument("checkpoint", nargs="?", metavar="CHECKPOINT", help=f"only this one: {REFERENCE}")
-    parser.add_argument("--quick", action="store_true", help="do not read artifacts")
-
-
-def run(args: argparse.Namespace, console: Console) -> int:
+def run(args: argparse.Namespace, console: Console) -> bool:
     """Look, and print what is wrong."""
     if args.quick and args.checkpoint is not None:
         raise SettingsError(

@@ -8,8 +8,16 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from pyspark_checkpoint.cli import exits, text
-from pyspark_checkpoint.cli.arguments import Address, add_store, add_window, address_of, parse_span_ms
+from pyspark_checkpoint.cli import text
+from pyspark_checkpoint.cli.arguments import (
+    HISTORY,
+    WINDOW,
+    Address,
+    address_of,
+    argument,
+    parse_span_ms,
+    switch,
+)
 from pyspark_checkpoint.cli.console import Console, error_line
 from pyspark_checkpoint.cli.histories import (
     checkpoint_cells,
@@ -42,17 +50,15 @@ ckpt watch /data/ckpt --once                        one look, for scripts
 Ask = Callable[[CheckpointStore], tuple[str, ...]]
 KEPT = 12
 """How many of the newest checkpoints are remembered, and read at most when many came at once."""
+ARGUMENTS = (
+    *HISTORY,
+    argument("--interval", default="2s", metavar="TIME", help="between two looks (2s)"),
+    switch("--once", "look once and end"),
+    *WINDOW,
+)
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Say what the command takes."""
-    add_store(parser)
-    parser.add_argument("--interval", default="2s", metavar="TIME", help="between two looks (2s)")
-    parser.add_argument("--once", action="store_true", help="look once and end")
-    add_window(parser)
-
-
-def run(args: argparse.Namespace, console: Console) -> int:
+def run(args: argparse.Namespace, console: Console) -> bool:
     """Look until interrupted, or once: then the status says whether something is wrong."""
     seconds = max(0.1, parse_span_ms(args.interval) / 1000)
     watched = _watched(address_of(args), _asker(args) if args.window else None)
@@ -62,8 +68,8 @@ def run(args: argparse.Namespace, console: Console) -> int:
     except KeyboardInterrupt:
         if drawn:
             console.line()
-        return exits.DONE
-    return exits.FOUND if any(look.problem is not None for look in looks) else exits.DONE
+        return False
+    return any(look.problem is not None for look in looks)
 
 
 def _asker(args: argparse.Namespace) -> Ask:
