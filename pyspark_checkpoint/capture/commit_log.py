@@ -33,11 +33,6 @@ _MAX_STARTS = 50
 """How many starts that died before they had copied a seal are skipped."""
 
 
-def commit_name(record: StateRecord) -> str:
-    """The file by which Spark marks the record's batch as done."""
-    return commits_file(record.batch_id)
-
-
 def find_commit(history: CheckpointStore, manifest: CheckpointManifest) -> bytes | None:
     """What Spark wrote to ``commits/N`` of a checkpoint of rows and state; None if that is not known.
 
@@ -63,7 +58,7 @@ def _find_commit(
     history: CheckpointStore, manifest: CheckpointManifest, record: StateRecord, seen: set[int]
 ) -> bytes | None:
     """From the checkpoint on through its claims; those that were ``seen`` are skipped."""
-    name, store = commit_name(record), history.store
+    name, store = commits_file(record.batch_id), history.store
     current = find_manifest(store, manifest.checkpoint_id, mac=history.authenticator())
     while current is not None and current.number not in seen:
         seen.add(current.number)
@@ -91,7 +86,7 @@ def keep_commit(
     return write_seal(
         history.store,
         manifest,
-        {commit_name(record): commit},
+        {commits_file(record.batch_id): commit},
         clock,
         check=commit_problem,
         mac=history.authenticator(),
@@ -110,7 +105,7 @@ def seal_head(
     record = None if head is None else head.state
     if head is None or record is None:
         return None
-    name = commit_name(record)
+    name = commits_file(record.batch_id)
     there = _find_seal_with(history, head, name)
     if there is not None:
         return there
@@ -152,7 +147,7 @@ def seal_known(
         except CheckpointError as error:
             _LOG.info("checkpoint %d is not sealed: %s", number, error)
         commit = find_commit(history, manifest)  # its successor, if it has one by now, carries it
-    if commit is not None and _find_seal_with(history, manifest, commit_name(record)) is None:
+    if commit is not None and _find_seal_with(history, manifest, commits_file(record.batch_id)) is None:
         keep_commit(history, manifest, commit)  # in an encrypted store that needs its keys
 
 
@@ -167,7 +162,7 @@ def commit_problem(manifest: CheckpointManifest, files: Mapping[str, bytes]) -> 
     record = manifest.state
     if record is None:
         return "it has no state of Spark"
-    name = commit_name(record)
+    name = commits_file(record.batch_id)
     if set(files) != {name}:
         return f"{name} and nothing else seals it"
     return check_commit(record, state_refs(manifest), decode_commit_log(files[name], name))
@@ -191,7 +186,7 @@ def _carried(
         return None
     if following.manifest.query.id != manifest.query.id or following.manifest.epoch != manifest.epoch + 1:
         return None
-    name = commit_name(record)
+    name = commits_file(record.batch_id)
     ref = _find_file(following.manifest, name)
     if ref is None:
         return None

@@ -129,7 +129,7 @@ def build_manifest(
                 hint="choose another name with the option operator, or set the option state to off",
             )
         operators |= location.operators
-        cost = _sum(cost, location.requests)
+        cost += location.requests
         where = query.checkpoint_location or location.location
         query = replace(query, conf=dict(location.conf), checkpoint_location=where)
     return CheckpointManifest(
@@ -240,7 +240,3 @@ def _partition_count(location: LocationPart | None, table: TablePart | None) -> 
     if table is not None:
         return len(table.entry.partitions)
     return 0 if location is None else int(location.conf.get(PARTITIONS, "0") or 0)
-
-
-def _sum(one: RequestCount, other: RequestCount) -> RequestCount:
-    return RequestCount(one.puts + other.puts, one.gets + other.gets, one.bytes + other.bytes)

@@ -18,7 +18,7 @@ import logging
 import os
 import tempfile
 import threading
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import IO
 
@@ -114,18 +114,8 @@ def upload_group(
     new = upload_bytes(
         target, read.items, read.staged, clock=clock, bounds=bounds, inline_used_bytes=inline_used_bytes
     )
-    requests = sum_requests([new.requests, cost, RequestCount(len(copied), len(copied))])
+    requests = new.requests + cost + RequestCount(len(copied), len(copied))
     return UploadedGroup((*copied.items(), *sent.items(), *read.reused, *new.refs), requests)
-
-
-def sum_requests(counts: Iterable[RequestCount]) -> RequestCount:
-    """What several uploads cost together."""
-    known = list(counts)
-    return RequestCount(
-        sum(count.puts for count in known),
-        sum(count.gets for count in known),
-        sum(count.bytes for count in known),
-    )
 
 
 def read_group(

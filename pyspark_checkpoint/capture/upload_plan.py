@@ -13,7 +13,7 @@ from pyspark_checkpoint.format.keys import parse_attempt_key
 from pyspark_checkpoint.format.manifest import CheckpointManifest
 from pyspark_checkpoint.spark_files.inventory import CapturedFile, CapturePlan
 from pyspark_checkpoint.spark_files.names import state_directory
-from pyspark_checkpoint.spark_files.state_artifacts import STATE_KIND, parse_operator_key
+from pyspark_checkpoint.spark_files.state_artifacts import state_refs
 from pyspark_checkpoint.spark_files.versions import FileFacts
 
 GROUP_BYTES = 32 * 1024 * 1024
@@ -56,16 +56,7 @@ class UploadPlan:
 
 def artifacts_by_path(manifest: CheckpointManifest) -> dict[str, ArtifactRef]:
     """The artifacts of a capture, by their paths in the checkpoint location."""
-    found = {ref.name: ref for ref in manifest.files}
-    for key, operator in manifest.operators.items():
-        if operator.kind != STATE_KIND:
-            continue
-        number = parse_operator_key(key)
-        for part in operator.partitions:
-            found |= {
-                f"{state_directory(number, part.partition_id)}{ref.name}": ref for ref in part.artifacts
-            }
-    return found
+    return {ref.name: ref for ref in manifest.files} | state_refs(manifest)
 
 
 def plan_uploads(

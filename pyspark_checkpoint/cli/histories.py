@@ -17,8 +17,8 @@ from pyspark_checkpoint.cli.console import Console, error_line
 from pyspark_checkpoint.errors import CheckpointError, FormatError, NoCheckpoint, RefusedError
 from pyspark_checkpoint.format.manifest import CheckpointManifest, ConnectorCheckpoint
 from pyspark_checkpoint.format.manifest_parts import SinkRecord
-from pyspark_checkpoint.history import lookup
 from pyspark_checkpoint.history.checkpoint_store import CheckpointStore
+from pyspark_checkpoint.history.lookup import choose_number, no_checkpoint
 from pyspark_checkpoint.history.manifest_diff import flatten_offsets
 from pyspark_checkpoint.history.overview import Entry
 from pyspark_checkpoint.outputs.output import RollBackPlan
@@ -34,7 +34,6 @@ from pyspark_checkpoint.registry.queries import (
 from pyspark_checkpoint.store.base import ObjectStore
 from pyspark_checkpoint.store.open import open_object_store
 
-LATEST = "latest"
 REFERENCE = "a checkpoint id, a savepoint, epoch=N or latest"
 """What CHECKPOINT may be, for ``--help``."""
 DAMAGED = "damaged"
@@ -56,22 +55,11 @@ def open_parent(address: Address) -> ObjectStore:
 
 def resolve_id(history: CheckpointStore, typed: str) -> int:
     """The id that was typed, or that of the savepoint, of ``epoch=N`` or of ``latest``."""
-    word = typed.strip()
-    if word.isdigit():
-        return int(word)
-    checkpoint_id: int | None
-    if word == LATEST:
-        checkpoint_id = max(history.list_ids(), default=None)
-    elif word.startswith("epoch=") and word.removeprefix("epoch=").isdigit():
-        checkpoint_id = lookup.find_number_by_epoch(history.store, int(word.removeprefix("epoch=")))
-    else:
-        checkpoint_id = lookup.find_number_by_savepoint(history.store, word)
-    if checkpoint_id is None:
-        raise NoCheckpoint(
-            f"{history.store.url} has no checkpoint {typed!r}",
-            hint=f"give {REFERENCE}; ckpt list shows what there is",
-        )
-    return checkpoint_id
+    try:
+        return choose_number(history.store, typed)
+    except NoCheckpoint as error:
+        error.hint = f"give {REFERENCE}; ckpt list shows what there is"
+        raise
 
 
 def chosen_manifest(history: CheckpointStore, typed: str) -> CheckpointManifest:
@@ -80,14 +68,11 @@ def chosen_manifest(history: CheckpointStore, typed: str) -> CheckpointManifest:
     try:
         manifest = history.load_by_id(checkpoint_id)
     except FormatError as error:
-        error.hint = (
-            error.own_hint or "ckpt verify shows the damage; ckpt rollback goes back to a good checkpoint"
-        )
+        cure = "ckpt verify shows the damage; ckpt rollback goes back to a good checkpoint"
+        error.hint = error.own_hint or cure
         raise
     if manifest is None:
-        raise NoCheckpoint(
-            f"{history.store.url} has no checkpoint {checkpoint_id}", hint="ckpt list shows what it has"
-        )
+        raise no_checkpoint(history.store, checkpoint_id)
     return manifest
 
 

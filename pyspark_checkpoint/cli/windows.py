@@ -10,6 +10,7 @@ from pyspark_checkpoint.cli.arguments import address_of, parse_options
 from pyspark_checkpoint.history.checkpoint_store import CheckpointStore
 from pyspark_checkpoint.history.overview import Entry
 from pyspark_checkpoint.inputs.recovery_window import RecoveryWindow, WindowQuestion, ask_window
+from pyspark_checkpoint.outputs.ask import OutputQuestion
 from pyspark_checkpoint.restorer.api import find_tables
 from pyspark_checkpoint.spark.local_session import session_with
 
@@ -22,9 +23,9 @@ def find_recovery_window(
         return None
     address, sources = address_of(args), parse_options(args.source_option)
     with session_with(args.conf) as spark:
-        place = args.sink_location
-        question = WindowQuestion(address.url, address.options, place, sources, find_tables(spark))
-        return ask_window(history, entries, question)
+        place, tables = args.sink_location, find_tables(spark)
+        outputs = OutputQuestion(address.url, place=place, options=address.options, tables=tables)
+        return ask_window(history, entries, WindowQuestion(outputs, sources))
 
 
 def window_record(window: RecoveryWindow | None) -> dict[str, Any] | None:

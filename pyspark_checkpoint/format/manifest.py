@@ -107,6 +107,9 @@ class RequestCount:
     gets: int = 0
     bytes: int = 0
 
+    def __add__(self, other: RequestCount) -> RequestCount:
+        return RequestCount(self.puts + other.puts, self.gets + other.gets, self.bytes + other.bytes)
+
 
 @dataclass(frozen=True, slots=True)
 class ManifestValidationError:

@@ -17,9 +17,8 @@ from pyspark_checkpoint.history.checkpoint_store import CheckpointStore
 from pyspark_checkpoint.history.overview import Entry, readable
 from pyspark_checkpoint.inputs.check import InputQuestion, check_inputs
 from pyspark_checkpoint.inputs.offset_reader import InputState
-from pyspark_checkpoint.outputs.iceberg_table import FindTable
+from pyspark_checkpoint.outputs.ask import OutputQuestion
 from pyspark_checkpoint.outputs.pins import find_outputs
-from pyspark_checkpoint.outputs.pyiceberg_table import find_pyiceberg_table
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,26 +61,22 @@ class RecoveryWindow:
 
 @dataclass(frozen=True, slots=True)
 class WindowQuestion:
-    """How to reach inputs and outputs of a query: as ``InputQuestion`` and ``find_outputs`` take it."""
+    """How to reach inputs and outputs of a query."""
 
-    typed_url: str
-    options: Mapping[str, str] | None = field(default=None, repr=False)
-    sink_location: str | None = None
+    outputs: OutputQuestion
     source_options: Mapping[str, str] = field(default_factory=dict, repr=False)
-    tables: FindTable = find_pyiceberg_table
 
     def ask(self, history: CheckpointStore, manifest: CheckpointManifest) -> Reach:
         """Ask every source and output of one checkpoint. Whatever is wrong with one hides no other."""
-        lost, unknown = list[str](), list[str]()
-        question = InputQuestion(self.typed_url, self.source_options, self.options, history)
+        where, lost, unknown = self.outputs, list[str](), list[str]()
+        question = InputQuestion(where.typed_url, self.source_options, where.options, history)
         try:
             for finding in check_inputs(manifest, question):
                 if finding.state is not InputState.KEPT:
                     (lost if finding.state is InputState.LOST else unknown).append(f"input {finding}")
         except CheckpointError as error:
             unknown.append(f"input: {error.message}")
-        where = self.typed_url, self.options, self.sink_location
-        for found in find_outputs(manifest, *where, tables=self.tables):
+        for found in find_outputs(manifest, where):
             told = f"output {found.sink.kind} {found.sink.target}".strip()
             if found.output is None or manifest.batch_id is None:
                 unknown.append(f"{told}: {found.problem or 'the checkpoint is of no batch'}")

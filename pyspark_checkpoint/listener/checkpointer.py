@@ -26,7 +26,6 @@ from pyspark_checkpoint.capture.upload import (
     ServerCopier,
     UploadedGroup,
     UploadTarget,
-    sum_requests,
     upload_group,
 )
 from pyspark_checkpoint.capture.upload_plan import (
@@ -49,8 +48,9 @@ from pyspark_checkpoint.history.run import HeadCheck, Run
 from pyspark_checkpoint.spark_files.inventory import (
     CapturePlan,
     plan_ahead,
-    plan_capture,
     plan_chains,
+    plan_operators,
+    plan_small_files,
     plan_start,
 )
 from pyspark_checkpoint.spark_files.listing import CheckpointListing, check_capturable
@@ -242,14 +242,11 @@ class QueryCapture:
         pinned = int(offsets.conf[PARTITIONS]) if PARTITIONS in offsets.conf else None
         together = logs.written_together(listing, epoch + 1)
         chains = plan_chains(listing, epoch, commits, operators, partitions=pinned, together=together)
-        plan = plan_capture(
-            listing,
+        newest = logs.offsets(max(listing.offsets))
+        plan = CapturePlan(
             epoch,
-            chains=chains,
-            shared=logs.shared_files(chains, listing),
-            operators=operators,
-            offsets=offsets,
-            newest_offsets=logs.offsets(max(listing.offsets)),
+            plan_operators(chains, listing, logs.shared_files(chains, listing), operators),
+            plan_small_files(listing, epoch, offsets, newest, is_committed=True),
         )
         captured = CapturedLogs(offsets, commits[epoch], logs.schemas(listing, epoch))
         return _Reading(self._with_planned(plan, listing), captured, logs.opened(chains, listing))
@@ -298,7 +295,7 @@ class QueryCapture:
                 f"{len(missing)} files were not uploaded, {sorted(missing)[0]} among them",
                 hint="the next capture uploads them; if this repeats, look at the executors' logs",
             )
-        return refs, sum_requests(answer.requests for answer in answers)
+        return refs, sum((answer.requests for answer in answers), RequestCount())
 
     def _upload_groups(self, uploads: UploadPlan, attempt: CheckpointId) -> Iterator[UploadedGroup]:
         """Upload group by group, here or on the executors; each is in the store when it is yielded."""

@@ -6,7 +6,7 @@ checkpoint shows it. A record is removed by the next capture that works.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass, replace
 
 from pyspark_checkpoint.errors import FormatError
 from pyspark_checkpoint.format.envelope import decode_record, encode_record
@@ -33,11 +33,7 @@ def health_key(query_id: str) -> str:
 
 def put_health(parent: ObjectStore, record: HealthRecord) -> None:
     """Record why captures fail; what was recorded before is replaced."""
-    fields = {
-        "query_id": record.query_id,
-        "message": record.message[:_MAX_MESSAGE],
-        "since_ms": record.since_ms,
-    }
+    fields = asdict(replace(record, message=record.message[:_MAX_MESSAGE]))
     parent.put(health_key(record.query_id), encode_record(fields))
 
 

@@ -41,7 +41,7 @@ from pyspark_checkpoint.listener.worker import (
 from pyspark_checkpoint.outputs.ask import OutputQuestion
 from pyspark_checkpoint.registry.queries import QueryRoot, plain_options, register, root_url
 from pyspark_checkpoint.spark.hadoop_store import location_spec
-from pyspark_checkpoint.spark.iceberg_catalog import session_tables
+from pyspark_checkpoint.spark.iceberg_catalog import SessionTables
 from pyspark_checkpoint.spark.jobs import ExecutorUploader, HadoopUploader
 from pyspark_checkpoint.spark.jvm import (
     check_classic,
@@ -145,7 +145,7 @@ class QueryListener(StreamingQueryListener):
             self._url,
             sink,
             options=options,
-            tables=session_tables(spark),
+            tables=SessionTables(spark),
             opener=lambda place: self._location(place).open().store,
         )
         self._timing = WorkerSettings(interval_seconds, poll_seconds, holds_batches)
@@ -237,11 +237,7 @@ class QueryListener(StreamingQueryListener):
 
     def onQueryProgress(self, event: Any) -> None:
         """Spark's callback."""
-        progress = event.progress
-        worker = self._worker(str(progress.runId))
-        if worker is not None:
-            sources = tuple(source.description for source in progress.sources)
-            worker.notify_described(sources, progress.sink.description, progress.batchId)
+        self.heard_progress(event.progress.json)
 
     def onQueryIdle(self, event: Any) -> None:
         """Spark's callback."""

@@ -99,6 +99,10 @@ class OutputQuestion:
                 f"sink is {self.choice!r}", hint=f"choose one of {', '.join(OUTPUT_CHOICES)}"
             )
 
+    def open(self, sink: SinkRecord) -> Output | None:
+        """The output of a sink, for which there is an adapter; None if nobody has said where it is."""
+        return open_output(sink, self.typed_url, self.place, self.options, self.tables, opener=self.opener)
+
     def plan(self, sinks: Sequence[SinkRecord], resumption: Resumption, twice: str = "") -> OutputsPlan:
         """Ask every output of a query that is to go on. Changes nothing.
 
@@ -149,9 +153,7 @@ class OutputQuestion:
                 yield None, None, "" if sink.kind in _SILENT else _replay_note(sink, resumption, twice)
                 continue
             try:
-                output = open_output(
-                    sink, self.typed_url, self.place, self.options, self.tables, opener=self.opener
-                )
+                output = self.open(sink)
                 if output is None:
                     raise Unsupported(f"nobody has said where {sink.target} is", hint=_WHERE_HINT)
                 position = output.position(resumption.query_id)

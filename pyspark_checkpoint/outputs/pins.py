@@ -5,7 +5,7 @@ A savepoint is made whatever its outputs answer: what could not be kept is said,
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 from pyspark_checkpoint.errors import CheckpointError
@@ -13,11 +13,9 @@ from pyspark_checkpoint.format.envelope import sha256_hex
 from pyspark_checkpoint.format.keys import MAX_NAME_BYTES
 from pyspark_checkpoint.format.manifest import CheckpointManifest
 from pyspark_checkpoint.format.manifest_parts import SinkRecord
-from pyspark_checkpoint.outputs.ask import can_be_asked, open_output
+from pyspark_checkpoint.outputs.ask import OutputQuestion, can_be_asked
 from pyspark_checkpoint.outputs.ckpt_sink import CkptSinkOutput
-from pyspark_checkpoint.outputs.iceberg_table import FindTable
 from pyspark_checkpoint.outputs.output import Output
-from pyspark_checkpoint.outputs.pyiceberg_table import find_pyiceberg_table
 from pyspark_checkpoint.registry.queries import check_named_table
 
 CKPT_SINK = "ckpt-sink"
@@ -56,32 +54,21 @@ class FoundOutput:
     problem: str = ""
 
 
-def find_outputs(
-    manifest: CheckpointManifest,
-    typed_url: str,
-    options: Mapping[str, str] | None = None,
-    place: str | None = None,
-    *,
-    tables: FindTable = find_pyiceberg_table,
-) -> Iterator[FoundOutput]:
-    """Open what a checkpoint says that its query writes to. A table's own history is none of its outputs.
-
-    ``typed_url`` led to the checkpoint; ``place`` is where the output is, if it was moved,
-    ``tables`` finds a catalog's table by its name.
-    """
+def find_outputs(manifest: CheckpointManifest, question: OutputQuestion) -> Iterator[FoundOutput]:
+    """Open what a checkpoint says its query writes to; a table's own history is none of its outputs."""
     for sink in manifest.sinks:
         output: Output | None = None
         try:
             if sink.kind == CKPT_SINK:
                 if manifest.table is not None:
                     continue
-                check_named_table(sink.target, typed_url, options)
-                output = CkptSinkOutput(sink.target, options, manifest)
+                check_named_table(sink.target, question.typed_url, question.options)
+                output = CkptSinkOutput(sink.target, question.options, manifest)
             elif not can_be_asked(sink):
                 yield FoundOutput(sink, problem="it does not say what it has, and cannot go back")
                 continue
             else:
-                output = open_output(sink, typed_url, place, options, tables)
+                output = question.open(sink)
         except CheckpointError as error:
             yield FoundOutput(sink, problem=error.message)
             continue
@@ -89,31 +76,19 @@ def find_outputs(
 
 
 def pin_outputs(
-    manifest: CheckpointManifest,
-    name: str,
-    typed_url: str,
-    options: Mapping[str, str] | None = None,
-    place: str | None = None,
-    *,
-    tables: FindTable = find_pyiceberg_table,
+    manifest: CheckpointManifest, name: str, question: OutputQuestion
 ) -> tuple[KeptOutput, ...]:
     """Keep the batch of a checkpoint in each of its outputs, for the savepoint ``name``. Repeatable."""
-    outputs = find_outputs(manifest, typed_url, options, place, tables=tables)
+    outputs = find_outputs(manifest, question)
     return tuple(_pin(found, manifest, name) for found in outputs)
 
 
 def unpin_outputs(
-    manifest: CheckpointManifest,
-    name: str,
-    typed_url: str,
-    options: Mapping[str, str] | None = None,
-    place: str | None = None,
-    *,
-    tables: FindTable = find_pyiceberg_table,
+    manifest: CheckpointManifest, name: str, question: OutputQuestion
 ) -> tuple[KeptOutput, ...]:
     """Let go of what ``pin_outputs`` kept; the answer has the outputs that did not."""
     failed = []
-    for found in find_outputs(manifest, typed_url, options, place, tables=tables):
+    for found in find_outputs(manifest, question):
         if found.output is not None:
             try:
                 found.output.unpin(pin_name(name, _query_id(found.sink, manifest)))

@@ -27,7 +27,7 @@ from pyspark_checkpoint.errors import FormatError, NoCheckpoint, SettingsError, 
 from pyspark_checkpoint.format.manifest import CheckpointManifest
 from pyspark_checkpoint.history.checkpoint_store import CheckpointStore
 from pyspark_checkpoint.history.head import Head
-from pyspark_checkpoint.history.lookup import LATEST, choose_number
+from pyspark_checkpoint.history.lookup import LATEST, choose_number, no_checkpoint
 from pyspark_checkpoint.history.savepoint import Savepoint
 from pyspark_checkpoint.history.sink_status import origins
 from pyspark_checkpoint.outputs.ask import OutputQuestion, replayed_offsets, resumption_after
@@ -128,9 +128,9 @@ def find_tables(spark: SparkSession | None) -> FindTable:
     """How an Iceberg table of a catalog is found: with a session in its catalogs, and by pyiceberg."""
     if spark is None:
         return find_pyiceberg_table
-    from pyspark_checkpoint.spark.iceberg_catalog import session_tables  # noqa: PLC0415 - needs Spark
+    from pyspark_checkpoint.spark.iceberg_catalog import SessionTables  # noqa: PLC0415 - needs Spark
 
-    return session_tables(spark)
+    return SessionTables(spark)
 
 
 def savepoint(
@@ -167,9 +167,8 @@ def savepoint(
     history = CheckpointStore.open(resolve_root(url, query, options), options)
     made = history.savepoint(name, None if at == LATEST else choose_number(history.store, at))
     seal_known(history, made.number, options, typed_url=url)
-    kept = pin_outputs(
-        load_checkpoint(history, made.number), name, url, options, sink_location, tables=find_tables(spark)
-    )
+    question = OutputQuestion(url, place=sink_location, options=options, tables=find_tables(spark))
+    kept = pin_outputs(load_checkpoint(history, made.number), name, question)
     return replace(made, outputs=tuple(map(str, kept)))
 
 
@@ -358,16 +357,16 @@ class PreparedRestore:
         files = plan_restore(
             manifest, query_id=query_id, point=point, commit=commit, with_planned=partitions is None
         )
+        head = None if request.is_latest else find_newest(history)
         resumption = replace(
             resumption_after(manifest, files.done_batch),
             is_planned=files.planned_batch is not None,
             goes_back=not request.is_latest,
             is_clone=request.clone,
-            left_at=None if request.is_latest else _left_at(history, manifest),
+            left_at=_left_at(head, manifest),
         )
-        outputs = request.output_question().plan(
-            manifest.sinks, resumption, _find_replayed(history, manifest, request)
-        )
+        twice = replayed_offsets(manifest, head)
+        outputs = request.output_question().plan(manifest.sinks, resumption, twice)
         plan = replace(files, partitions=partitions, table_target=target, outputs=outputs)
         return PreparedRestore(request, history, manifest, location, sink, commit, plan, resumption)
 
@@ -399,21 +398,23 @@ class PreparedRestore:
         return self.request.output_question().roll_back(self.manifest.sinks, self.resumption, check)
 
 
-def _left_at(history: CheckpointStore, manifest: CheckpointManifest) -> int | None:
-    """The batch to which the query was taken back below a checkpoint since it was made; None if it was not.
-
-    Its outputs then have other batches under the same numbers, or none. None too if the newest checkpoint
-    is damaged, which may be the reason for going back.
-    """
+def find_newest(history: CheckpointStore) -> CheckpointManifest | None:
+    """The newest checkpoint; None if it is damaged, which may be the reason for going back."""
     try:
-        head = history.load_latest()
+        return history.load_latest()
     except UnknownVersion:
         raise
     except FormatError:
         return None
+
+
+def _left_at(head: CheckpointManifest | None, manifest: CheckpointManifest) -> int | None:
+    """The batch to which the query was taken back below a checkpoint since it was made; None if it was not.
+
+    Its outputs then have other batches under the same numbers, or none.
+    """
     since = () if head is None else head.rollbacks
-    batches = [batch for number, batch in since if number > manifest.checkpoint_id]
-    return min(batches, default=None)
+    return min((batch for number, batch in since if number > manifest.checkpoint_id), default=None)
 
 
 def choose_checkpoint(history: CheckpointStore, request: RestoreRequest) -> int:
@@ -425,7 +426,7 @@ def load_checkpoint(history: CheckpointStore, number: int) -> CheckpointManifest
     """A checkpoint that must be there."""
     manifest = history.load_by_id(number)
     if manifest is None:
-        raise NoCheckpoint(f"{history.store.url} has no checkpoint {number}", hint=_LIST)
+        raise no_checkpoint(history.store, number)
     return manifest
 
 
@@ -456,16 +457,6 @@ def _candidates(
             continue
         if manifest is not None:
             yield manifest
-
-
-def _find_replayed(history: CheckpointStore, manifest: CheckpointManifest, request: RestoreRequest) -> str:
-    """Which offsets are known to be read again; empty if nobody need know, or nobody does."""
-    if request.is_latest or not manifest.sinks:
-        return ""
-    try:
-        return replayed_offsets(manifest, history.load_latest())
-    except FormatError:
-        return ""
 
 
 def _is_lost(history: CheckpointStore, number: int) -> bool:

@@ -75,7 +75,7 @@ class DiskWriter(LocationWriter):
     def write_chunks(self, path: str, chunks: Iterable[bytes]) -> None:
         """Write a file piece by piece under the kind of hidden name that Spark uses, then rename it."""
         target = self._root / check_key(path)
-        hidden = target.with_name(_hidden_name(target.name))
+        hidden = target.with_name(f".{target.name}.{SYSTEM_CLOCK.uuid7()}.tmp")
         with Translated("put", path, str(self._root)):
             target.parent.mkdir(parents=True, exist_ok=True)
             try:
@@ -115,10 +115,6 @@ def location_writer(location: CheckpointLocation) -> LocationWriter:
     if not location.spec.is_foreign and parse_store_url(location.url).scheme == "file":
         return DiskWriter(location, Path(parse_store_url(location.url).path))
     return LocationWriter(location)
-
-
-def _hidden_name(name: str) -> str:
-    return f".{name}.{SYSTEM_CLOCK.uuid7()}.tmp"
 
 
 def is_left_over(path: str) -> bool:

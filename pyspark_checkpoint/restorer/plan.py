@@ -139,7 +139,8 @@ def plan_restore(
     batch_id = _batch_of(manifest)
     with_planned = with_planned or manifest.is_start
     planned = manifest.planned if with_planned and chosen is RestorePoint.AFTER else None
-    files = [*_state_files(manifest), *_loose_files(manifest, planned, is_clone=query_id is not None)]
+    files = [RestoredFile(found.path, found.ref, Stage.STATE) for found in state_artifacts(manifest)]
+    files += _loose_files(manifest, planned, is_clone=query_id is not None)
     if record is not None:
         files = _files_of_point(files, manifest, record, chosen, commit)
     _check_files(manifest, [file.path for file in files], batch_id, chosen)
@@ -234,11 +235,6 @@ def check_fresh(keys: Sequence[str], *, is_ours: bool) -> None:
         raise InUse(f"the location is in use: it has {taken[0]}", hint=_FRESH)
     if CONTROL_KEY in keys:
         raise InUse("the location is a store of checkpoints, not a place for a query", hint=_FRESH)
-
-
-def _state_files(manifest: CheckpointManifest) -> Iterator[RestoredFile]:
-    for found in state_artifacts(manifest):
-        yield RestoredFile(found.path, found.ref, Stage.STATE)
 
 
 def _planned_paths(manifest: CheckpointManifest) -> frozenset[str]:

@@ -12,8 +12,9 @@ from pyspark_checkpoint.outputs.output import Output
 from pyspark_checkpoint.restorer.plan import RESTORE_MARKER
 from pyspark_checkpoint.spark_files.listing import CheckpointListing, pinned_conf
 from pyspark_checkpoint.spark_files.location import CheckpointLocation, LocationSpec
-from pyspark_checkpoint.spark_files.logs import decode_offset_log, decode_operator_metadata, decode_query_id
-from pyspark_checkpoint.spark_files.names import METADATA, offsets_file, setup_batch
+from pyspark_checkpoint.spark_files.log_reader import LocationLogs
+from pyspark_checkpoint.spark_files.logs import decode_offset_log, decode_query_id
+from pyspark_checkpoint.spark_files.names import METADATA, offsets_file
 from pyspark_checkpoint.spark_files.requirements import (
     Offered,
     PreflightFinding,
@@ -22,7 +23,7 @@ from pyspark_checkpoint.spark_files.requirements import (
     check_preflight,
 )
 from pyspark_checkpoint.spark_files.skipped_batch import find_skipped_batch
-from pyspark_checkpoint.spark_files.state_artifacts import STATE_KIND, parse_operator_key
+from pyspark_checkpoint.spark_files.state_artifacts import state_operators
 
 _INTERRUPTED = PreflightFinding(
     Severity.FAILURE, "location", "a restore into it was interrupted", "repeat that restore"
@@ -140,30 +141,20 @@ def recorded_in_location(location: CheckpointLocation, listing: CheckpointListin
         )
     name = offsets_file(max(listing.offsets))
     offsets = decode_offset_log(location.read(name), name)
-    return Recorded(
-        pinned_conf(offsets.conf, listing.facts), len(offsets.offsets), _operators(location, listing)
-    )
+    declared = LocationLogs(location).declared_operators(listing, max(listing.offsets))
+    names = {number: info.name for number, info in declared.items()}
+    return Recorded(pinned_conf(offsets.conf, listing.facts), len(offsets.offsets), _in_order(names))
 
 
 def recorded_in_manifest(manifest: CheckpointManifest) -> Recorded:
     """What a checkpoint says of the query that it is of."""
-    operators = {
-        parse_operator_key(key): key.partition("-")[2]
-        for key, operator in manifest.operators.items()
-        if operator.kind == STATE_KIND
-    }
     return Recorded(
         conf=manifest.query.conf,
         sources=len(manifest.source_offsets),
-        operators=tuple(name for _, name in sorted(operators.items())),
+        operators=_in_order(state_operators(manifest)),
         spark_version=manifest.query.spark_version,
     )
 
 
-def _operators(location: CheckpointLocation, listing: CheckpointListing) -> tuple[str, ...]:
-    newest: dict[int, str] = {}
-    for path in sorted(listing.setup, key=setup_batch):
-        if "/_metadata/metadata" in path or "/_metadata/v2/" in path:
-            info = decode_operator_metadata(location.read(path), path)
-            newest[info.operator] = info.name
-    return tuple(name for _, name in sorted(newest.items()))
+def _in_order(operators: Mapping[int, str]) -> tuple[str, ...]:
+    return tuple(name for _, name in sorted(operators.items()))

@@ -21,14 +21,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from pyspark_checkpoint.clock import SYSTEM_CLOCK, Clock
-from pyspark_checkpoint.errors import (
-    AlreadyExists,
-    CheckpointError,
-    FormatError,
-    InUse,
-    SettingsError,
-    UnknownVersion,
-)
+from pyspark_checkpoint.errors import AlreadyExists, CheckpointError, InUse, SettingsError
 from pyspark_checkpoint.format.manifest import CheckpointManifest
 from pyspark_checkpoint.history.checkpoint_store import CheckpointStore
 from pyspark_checkpoint.history.manifest_diff import flatten_offsets
@@ -36,17 +29,13 @@ from pyspark_checkpoint.inputs.check import InputQuestion, check_inputs, refuse_
 from pyspark_checkpoint.inputs.offset_reader import InputFinding
 from pyspark_checkpoint.outputs.decide import ROLLBACK
 from pyspark_checkpoint.outputs.output import OutputKind, RollBackPlan
-from pyspark_checkpoint.registry.queries import (
-    check_named_location,
-    plain_options,
-    read_names,
-    resolve_root,
-)
+from pyspark_checkpoint.registry.queries import check_named_location, plain_options, read_names
 from pyspark_checkpoint.restorer.api import (
     PreparedRestore,
     RestoreRequest,
     choose_checkpoint,
     execute_restore,
+    find_newest,
     load_checkpoint,
 )
 from pyspark_checkpoint.restorer.execute import Progress, Restore, RestoreReport
@@ -215,11 +204,9 @@ class _Rewind:
         clock: Clock = SYSTEM_CLOCK,
     ) -> _Rewind:
         """Ask history, location, outputs and sources, and plan. Refused is what cannot be done."""
-        history = CheckpointStore.open(
-            resolve_root(request.url, request.query, request.options), request.options
-        )
+        history = CheckpointStore.open(request.history_url(), request.options)
         manifest = load_checkpoint(history, choose_checkpoint(history, request))
-        newest = _find_newest(history) or manifest
+        newest = find_newest(history) or manifest
         request = replace(
             request,
             to=request.to or _find_location(request, newest),
@@ -320,16 +307,6 @@ class _Rewind:
     ) -> RewindReport:
         done = restored.rolled_back or rolled_back
         return RewindReport(self.plan, replace(restored, location=self.spec.url, rolled_back=done), aside)
-
-
-def _find_newest(history: CheckpointStore) -> CheckpointManifest | None:
-    """The newest checkpoint; None if it is damaged, which may be the reason for going back."""
-    try:
-        return history.load_latest()
-    except UnknownVersion:
-        raise
-    except FormatError:
-        return None
 
 
 def _find_location(request: RestoreRequest, newest: CheckpointManifest) -> str:

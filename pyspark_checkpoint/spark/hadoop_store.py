@@ -30,6 +30,7 @@ from pyspark_checkpoint.store.base import (
     check_prefix,
     check_range,
 )
+from pyspark_checkpoint.store.body import body_bytes, body_chunks
 from pyspark_checkpoint.store.remote import Call
 
 _SMALL_BYTES = 64 * 1024
@@ -66,12 +67,12 @@ class HadoopStore(ObjectStore):
             )
         where = self._url(key)
         if if_absent:
-            self._files.create(where, data.read() if hasattr(data, "read") else bytes(data))
+            self._files.create(where, body_bytes(data))
             return self.head(key).version
         with tempfile.TemporaryDirectory(prefix="ckpt-") as directory:
             local = Path(directory, "file")
             with local.open("wb") as file:
-                for chunk in _chunks(data):
+                for chunk in body_chunks(data):
                     file.write(chunk)
             folder, _, name = where.rpartition("/")
             self._files.store(str(local), f"{folder}/.{name}.{SYSTEM_CLOCK.uuid7()}.tmp", where)
@@ -151,11 +152,3 @@ class HadoopStore(ObjectStore):
 
 def _info(key: str, size_bytes: int, modified_ms: int) -> ObjectInfo:
     return ObjectInfo(key, size_bytes, Version(f"{modified_ms}-{size_bytes}"), modified_ms)
-
-
-def _chunks(data: Body) -> Iterator[bytes | bytearray | memoryview]:
-    if isinstance(data, bytes | bytearray | memoryview):
-        yield data
-        return
-    while chunk := data.read(CHUNK_BYTES):
-        yield chunk

@@ -15,11 +15,6 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 
-def session_tables(spark: SparkSession) -> SessionTables:
-    """How outputs are found with a session; it also opens places that only Hadoop reaches."""
-    return SessionTables(spark)
-
-
 class SessionTables:
     """Finds tables in any catalog of a session, also one of files (``hadoop``), and by pyiceberg."""
 

@@ -73,7 +73,7 @@ class RunningQuery:
 def find_running_query(spark: SparkSession, query_id: str) -> RunningQuery | None:
     """What the JVM says of the query ``query_id``; None if it is not running any more."""
     try:
-        execution = _active_queries(spark).get(_uuid(spark, query_id))
+        execution = _execution(spark, query_id)
         if execution is None:
             return None
         return RunningQuery(
@@ -111,7 +111,7 @@ def stop_starting_query(spark: SparkSession, query_id: str, clock: Clock) -> boo
     Spark marks a query as terminated first and waits for its thread afterwards; the thread looks at the
     mark before its first batch, so that the callback may return as soon as the mark is there.
     """
-    execution = _active_queries(spark).get(_uuid(spark, query_id))
+    execution = _execution(spark, query_id)
     if execution is None:
         return True
     threading.Thread(target=_stop, args=(execution,), name="ckpt-stop", daemon=True).start()
@@ -199,7 +199,7 @@ def _is_chosen(entry: Mapping[str, Any]) -> bool:
 def find_last_progress(spark: SparkSession, query_id: str) -> str | None:
     """The newest progress of a running query, as JSON; None if it has made none, or is not running."""
     try:
-        execution = _active_queries(spark).get(_uuid(spark, query_id))
+        execution = _execution(spark, query_id)
         progress = None if execution is None else execution.lastProgress()
         return None if progress is None else str(progress.json())
     except Py4JError:
@@ -224,15 +224,13 @@ def plugin_watches(spark: SparkSession, run_id: str, url: str) -> bool:
         return False  # then the second of them steps aside when it writes
 
 
-def _active_queries(spark: SparkSession) -> Any:
-    return spark._jsparkSession.sharedState().activeStreamingQueries()
-
-
-def _uuid(spark: SparkSession, query_id: str) -> Any:
+def _execution(spark: SparkSession, query_id: str) -> Any:
+    """A query as the JVM has it; None if it does not run."""
     jvm = spark._jvm
     if jvm is None:
         raise RefusedError("the Spark session has ended", hint="start a new session, and the query in it")
-    return jvm.java.util.UUID.fromString(query_id)
+    queries = spark._jsparkSession.sharedState().activeStreamingQueries()
+    return queries.get(jvm.java.util.UUID.fromString(query_id))
 
 
 class HadoopFiles:

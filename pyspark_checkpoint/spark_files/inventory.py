@@ -118,27 +118,6 @@ def unique_ids_of(
     return found
 
 
-def plan_capture(
-    listing: CheckpointListing,
-    epoch: int,
-    *,
-    chains: tuple[StateChain, ...],
-    shared: Mapping[str, tuple[str, ...]],
-    operators: Mapping[int, OperatorInfo],
-    offsets: OffsetLog,
-    newest_offsets: OffsetLog | None = None,
-) -> CapturePlan:
-    """Put the checkpoint together. ``shared`` has, for each chosen RocksDB zip, the files it needs.
-
-    ``newest_offsets`` is the newest offset log there is, which may be later than the epoch's.
-    """
-    return CapturePlan(
-        epoch=epoch,
-        operators=plan_operators(chains, listing, shared, operators),
-        files=plan_small_files(listing, epoch, offsets, newest_offsets, is_committed=True),
-    )
-
-
 def plan_start(listing: CheckpointListing) -> CapturePlan:
     """What a query has before its first batch, to be completed by ``plan_ahead``."""
     _check_source_schemas(listing)
@@ -185,7 +164,7 @@ def plan_operators(
     return tuple(
         OperatorFiles(
             operator,
-            operator_name(operator, operators),
+            operator_key(operator, operators[operator].name if operator in operators else "unknown"),
             {partition: tuple(files.values()) for partition, files in partitions.items()},
         )
         for operator, partitions in sorted(by_operator.items())
@@ -260,12 +239,6 @@ def facts_of(listing: CheckpointListing, path: str) -> FileFacts:
         raise RefusedError(
             f"{path} is not in the checkpoint location", hint="it was purged; take a newer epoch"
         ) from None
-
-
-def operator_name(operator: int, operators: Mapping[int, OperatorInfo]) -> str:
-    """How an operator is named in a manifest."""
-    info = operators.get(operator)
-    return operator_key(operator, info.name if info else "unknown")
 
 
 def check_coverage(

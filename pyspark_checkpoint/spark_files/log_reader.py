@@ -46,58 +46,9 @@ class OpenedZip:
     sha256: str
 
 
-class SnapshotReader:
-    """Opens snapshots of one location. What a listing does not show any more is forgotten."""
-
-    def __init__(self, location: CheckpointLocation) -> None:
-        self._location = location
-        self._known: dict[tuple[StateFile, FileFacts], OpenedZip] = {}
-
-    def forget_gone(self, listing: CheckpointListing) -> None:
-        """Keep only what is still there, unchanged."""
-        self._known = {
-            (file, facts): found
-            for (file, facts), found in self._known.items()
-            if listing.facts.get(file.path) == facts
-        }
-
-    def shared_files(
-        self, chains: Sequence[StateChain], listing: CheckpointListing
-    ) -> dict[str, tuple[str, ...]]:
-        """What each chosen snapshot needs beside itself, by the snapshot's path."""
-        return {base.path: self._open(base, listing).content.files for base in _zips(chains)}
-
-    def opened(self, chains: Sequence[StateChain], listing: CheckpointListing) -> dict[str, str]:
-        """The digest of each chosen snapshot, as it was when it said what it needs."""
-        return {base.path: self._open(base, listing).sha256 for base in _zips(chains)}
-
-    def written_together(self, listing: CheckpointListing, version: int) -> set[StateFile]:
-        """The snapshots up to ``version`` that look older than their change, and are not stale."""
-        found: set[StateFile] = set()
-        for files in listing.state.values():
-            doubtful = doubtful_bases(version, files)
-            zips = sorted((f for f in files if f.kind is StateFileKind.ZIP), key=lambda f: f.version)
-            needed = {zips[at] for file in doubtful for at in _with_the_one_before(zips.index(file))}
-            families = {file: self._open(file, listing).content.families for file in needed}
-            found |= written_together(families, doubtful)
-        return found
-
-    def _open(self, file: StateFile, listing: CheckpointListing) -> OpenedZip:
-        facts = listing.facts[file.path]
-        key = file, facts
-        if key not in self._known:
-            data = self._location.read(file.path, facts)
-            self._known[key] = OpenedZip(decode_rocksdb_zip(data, file.path), sha256_hex(data))
-        return self._known[key]
-
-
 def _zips(chains: Sequence[StateChain]) -> list[StateFile]:
     bases = [chain.base for chain in chains if chain.base is not None]
     return [base for base in bases if base.kind is StateFileKind.ZIP]
-
-
-def _with_the_one_before(at: int) -> tuple[int, ...]:
-    return (at,) if at == 0 else (at - 1, at)
 
 
 class LocationLogs:
@@ -106,7 +57,7 @@ class LocationLogs:
     def __init__(self, location: CheckpointLocation) -> None:
         self._location = location
         self._commits: dict[int, CommitLog] = {}
-        self._snapshots = SnapshotReader(location)
+        self._zips: dict[tuple[StateFile, FileFacts], OpenedZip] = {}
         self._setup: dict[tuple[str, FileFacts], bytes] = {}
 
     def operators(self, listing: CheckpointListing, epoch: int) -> dict[int, OperatorInfo]:
@@ -165,17 +116,30 @@ class LocationLogs:
     def shared_files(
         self, chains: Sequence[StateChain], listing: CheckpointListing
     ) -> dict[str, tuple[str, ...]]:
-        """What each chosen snapshot of RocksDB needs beside itself."""
-        return self._snapshots.shared_files(chains, listing)
+        """What each chosen snapshot of RocksDB needs beside itself, by the snapshot's path."""
+        return {base.path: self._open(base, listing).content.files for base in _zips(chains)}
 
     def opened(self, chains: Sequence[StateChain], listing: CheckpointListing) -> dict[str, str]:
         """Digests of the chosen snapshots as they were when ``shared_files`` looked into them."""
-        return self._snapshots.opened(chains, listing)
+        return {base.path: self._open(base, listing).sha256 for base in _zips(chains)}
 
     def written_together(self, listing: CheckpointListing, version: int) -> set[StateFile]:
-        """The snapshots of RocksDB that look stale and are not; for ``plan_chains``."""
-        self._snapshots.forget_gone(listing)
-        return self._snapshots.written_together(listing, version)
+        """The snapshots of RocksDB up to ``version`` that look older than their change, and are not stale.
+
+        Those that the listing does not show any more are forgotten.
+        """
+        self._zips = {
+            key: found for key, found in self._zips.items() if listing.facts.get(key[0].path) == key[1]
+        }
+        found: set[StateFile] = set()
+        for files in listing.state.values():
+            doubtful = doubtful_bases(version, files)
+            zips = sorted((f for f in files if f.kind is StateFileKind.ZIP), key=lambda f: f.version)
+            places = [zips.index(file) for file in doubtful]
+            needed = {file for at in places for file in zips[max(0, at - 1) : at + 1]}
+            families = {file: self._open(file, listing).content.families for file in needed}
+            found |= written_together(families, doubtful)
+        return found
 
     def _completed(self, info: OperatorInfo, listing: CheckpointListing) -> OperatorInfo:
         for path in info.schema_paths:
@@ -191,6 +155,14 @@ class LocationLogs:
         if schema in listing.facts and is_keyless(self._read_setup(schema, listing), schema):
             return replace(info, is_single=True)
         return info
+
+    def _open(self, file: StateFile, listing: CheckpointListing) -> OpenedZip:
+        facts = listing.facts[file.path]
+        key = file, facts
+        if key not in self._zips:
+            data = self._location.read(file.path, facts)
+            self._zips[key] = OpenedZip(decode_rocksdb_zip(data, file.path), sha256_hex(data))
+        return self._zips[key]
 
     def _read_setup(self, path: str, listing: CheckpointListing) -> bytes:
         key = path, listing.facts[path]

@@ -14,8 +14,9 @@ from pyspark_checkpoint.spark_files.inventory import (
     MAX_SOURCE_SCHEMA_BYTES,
     MAX_SOURCE_SCHEMAS,
     CapturePlan,
-    plan_capture,
     plan_chains,
+    plan_operators,
+    plan_small_files,
 )
 from pyspark_checkpoint.spark_files.listing import CheckpointListing, sort_listing
 from pyspark_checkpoint.spark_files.logs import (
@@ -72,8 +73,10 @@ def plan(
 ) -> CapturePlan:
     chains = plan_chains(listing, epoch, commits or {}, operators)
     offsets = OffsetLog(0, 0, {}, (offset,))
-    return plan_capture(
-        listing, epoch, chains=chains, shared=shared or {}, operators=operators, offsets=offsets
+    return CapturePlan(
+        epoch,
+        plan_operators(chains, listing, shared or {}, operators),
+        plan_small_files(listing, epoch, offsets, is_committed=True),
     )
 
 

@@ -9,7 +9,7 @@ from pyspark_checkpoint.cli.console import Console
 from pyspark_checkpoint.cli.histories import REFERENCE, chosen_manifest, open_history
 from pyspark_checkpoint.errors import SettingsError
 from pyspark_checkpoint.format.manifest_parts import SinkRecord
-from pyspark_checkpoint.outputs.ask import OutputQuestion, can_be_asked, open_output
+from pyspark_checkpoint.outputs.ask import OutputQuestion, can_be_asked
 from pyspark_checkpoint.outputs.output import Output
 from pyspark_checkpoint.registry.queries import plain_options
 from pyspark_checkpoint.restorer.preflight import check_manifest_outputs, preflight, recorded_in_manifest
@@ -92,7 +92,8 @@ def _output(typed: str, address: Address) -> Output:
     """The output that was typed as its kind and its place."""
     kind, _, place = typed.partition(":")
     sink = SinkRecord(kind, place)
-    output = open_output(sink, place, place, address.options) if place and can_be_asked(sink) else None
+    question = OutputQuestion(place, place=place, options=address.options)
+    output = question.open(sink) if place and can_be_asked(sink) else None
     if output is None:
         raise SettingsError(f"--sink is {typed!r}", hint="give file:PATH, delta:PATH or iceberg:PATH")
     return output

@@ -11,16 +11,22 @@ from pyspark_checkpoint.cli.arguments import (
     DRY_RUN,
     HISTORY,
     SINK_LOCATION,
-    Address,
     address_of,
     argument,
     switch,
 )
 from pyspark_checkpoint.cli.console import Console
-from pyspark_checkpoint.cli.histories import REFERENCE, Done, chosen_manifest, run_on_histories
+from pyspark_checkpoint.cli.histories import (
+    REFERENCE,
+    Done,
+    checkpoint_cells,
+    chosen_manifest,
+    run_on_histories,
+)
 from pyspark_checkpoint.errors import NoCheckpoint, SettingsError
 from pyspark_checkpoint.history.checkpoint_store import CheckpointStore
-from pyspark_checkpoint.outputs.iceberg_table import FindTable
+from pyspark_checkpoint.history.overview import Entry, entry_of
+from pyspark_checkpoint.outputs.ask import OutputQuestion
 from pyspark_checkpoint.outputs.pins import KeptOutput, pin_outputs, unpin_outputs
 from pyspark_checkpoint.restorer.api import find_tables
 from pyspark_checkpoint.spark.local_session import session_with
@@ -54,51 +60,40 @@ def run(args: argparse.Namespace, console: Console) -> bool:
     def work(history: CheckpointStore, _label: str) -> Done:
         if args.name is None:
             return _list(history, console)
-        return do(history, address, args, tables)
+        return do(history, outputs, args)
 
     do = _remove if args.remove else _keep
     with session_with(args.conf) as spark:
-        tables = find_tables(spark)
+        place, tables = args.sink_location, find_tables(spark)
+        outputs = OutputQuestion(address.url, place=place, options=address.options, tables=tables)
         return run_on_histories(args, console, work, must_ask=args.name is not None)
 
 
 def _list(history: CheckpointStore, console: Console) -> Done:
     points = history.savepoints()
-    manifests = [history.load_by_id(point.number) for point in points]
     if not points:
         return Done("no savepoints", [])
-    rows = [
-        (
-            point.name,
-            str(point.number),
-            "" if manifest is None else str(manifest.epoch),
-            "" if manifest is None else text.moment(manifest.timestamp_ms),
-            "" if manifest is None else text.size(manifest.total_size_bytes),
-        )
-        for point, manifest in zip(points, manifests, strict=True)
-    ]
+    manifests = [history.load_by_id(point.number) for point in points]
+    entries = [Entry(0) if found is None else entry_of(found) for found in manifests]
+    now_ms, heads = console.clock.now_ms(), (">epoch", "made", ">size")
+    kept = list(zip(points, entries, strict=True))
+    rows = [(one.name, str(one.number), *checkpoint_cells(heads, at, now_ms)) for one, at in kept]
     records = [
-        {
-            "name": point.name,
-            "checkpoint_id": point.number,
-            "epoch": None if manifest is None else manifest.epoch,
-            "timestamp_ms": None if manifest is None else manifest.timestamp_ms,
-        }
-        for point, manifest in zip(points, manifests, strict=True)
+        {"name": one.name, "checkpoint_id": one.number, "epoch": at.epoch, "timestamp_ms": at.timestamp_ms}
+        for one, at in kept
     ]
-    head, *body = text.table(("savepoint", ">id", ">epoch", "made", ">size"), rows)
+    head, *body = text.table(("savepoint", ">id", *heads), rows)
     told = ", ".join(f"{point.name} ({point.number})" for point in points)
     return Done(told, records, alone=(console.bold(head), *body))
 
 
-def _keep(history: CheckpointStore, address: Address, args: argparse.Namespace, tables: FindTable) -> Done:
+def _keep(history: CheckpointStore, outputs: OutputQuestion, args: argparse.Namespace) -> Done:
     manifest = chosen_manifest(history, args.at)
     checkpoint_id, kept = manifest.checkpoint_id, tuple[KeptOutput, ...]()
     if not args.dry_run:
         history.savepoint(args.name, checkpoint_id)
-        seal_known(history, checkpoint_id, address.options, typed_url=address.url)
-        where = address.url, address.options, args.sink_location
-        kept = pin_outputs(manifest, args.name, *where, tables=tables)
+        seal_known(history, checkpoint_id, outputs.options, typed_url=outputs.typed_url)
+        kept = pin_outputs(manifest, args.name, outputs)
     verb = "would keep" if args.dry_run else "keeps"
     told = [f"{args.name} {verb} checkpoint {checkpoint_id} (epoch {manifest.epoch})", *map(str, kept)]
     record = {"name": args.name, "checkpoint_id": checkpoint_id, "epoch": manifest.epoch}
@@ -115,9 +110,7 @@ def _record(kept: KeptOutput) -> dict[str, object]:
     }
 
 
-def _remove(
-    history: CheckpointStore, address: Address, args: argparse.Namespace, tables: FindTable
-) -> Done:
+def _remove(history: CheckpointStore, outputs: OutputQuestion, args: argparse.Namespace) -> Done:
     known = {point.name: point.number for point in history.savepoints()}
     if args.name not in known:
         raise NoCheckpoint(f"there is no savepoint {args.name!r}", hint="ckpt savepoint URL lists them")
@@ -125,9 +118,7 @@ def _remove(
     if not args.dry_run:
         manifest = history.load_by_id(known[args.name])
         if manifest is not None:
-            held = unpin_outputs(
-                manifest, args.name, address.url, address.options, args.sink_location, tables=tables
-            )
+            held = unpin_outputs(manifest, args.name, outputs)
         deleted = history.remove_savepoint(args.name).object_count
     result = {"name": args.name, "checkpoint_id": known[args.name], "deleted_objects": deleted}
     if args.dry_run:
