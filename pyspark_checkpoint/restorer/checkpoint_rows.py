@@ -7,11 +7,11 @@ imports Spark: what is asked for is checked before one is started.
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from types import TracebackType
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any
 
 import orjson
 
@@ -19,11 +19,13 @@ from pyspark_checkpoint.errors import NoCheckpoint, SettingsError
 from pyspark_checkpoint.format.manifest import CheckpointManifest
 from pyspark_checkpoint.history.checkpoint_store import CheckpointStore
 from pyspark_checkpoint.restorer.api import restore
+from pyspark_checkpoint.spark.local_session import local_session
 from pyspark_checkpoint.spark_files.state_artifacts import STATE_KIND, parse_operator_key
 from pyspark_checkpoint.table.info import TableInfo
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql import DataFrame as DataFrame
+    from pyspark.sql import SparkSession
 
 
 def check_rows(manifest: CheckpointManifest, operator: str | None) -> None:
@@ -52,86 +54,64 @@ def _choose_operator(manifest: CheckpointManifest, typed: str | None) -> str:
     raise NoCheckpoint(f"{checkpoint} {problem}", hint=f"give --operator: {', '.join(names)}")
 
 
+@dataclass(frozen=True, slots=True)
 class RowSource:
-    """Reads rows of checkpoints of one history. What is restored for it is gone after the block.
+    """Reads rows of checkpoints of one history.
 
-    ``operator`` is the name or number of an operator whose state is wanted; without it, a table's rows,
-    or the state of the only operator. ``state`` are options of Spark's ``statestore`` reader.
+    Attributes:
+        spark: The session that reads.
+        history: Where the checkpoints are.
+        options: Options of its store.
+        directory: State is restored into it.
+        operator: Name or number of an operator whose state is wanted; without it, a table's rows, or the
+            state of the only operator.
+        state: Options of Spark's ``statestore`` reader.
     """
 
-    def __init__(
-        self,
-        spark: SparkSession,
-        history: CheckpointStore,
-        options: Mapping[str, str],
-        *,
-        operator: str | None = None,
-        state: Mapping[str, str] | None = None,
-    ) -> None:
-        self._spark = spark
-        self._url = history.store.url
-        self._options = dict(options)
-        self._operator = operator
-        self._state = dict(state or {})
-        self._directory = tempfile.TemporaryDirectory(prefix="ckpt-rows-")
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self._directory.cleanup()
+    spark: SparkSession
+    history: CheckpointStore
+    options: Mapping[str, str]
+    directory: Path
+    operator: str | None
+    state: Mapping[str, str]
 
     def rows(self, manifest: CheckpointManifest) -> DataFrame:
         """The rows at a checkpoint."""
-        number = manifest.checkpoint_id
-        if _is_table(manifest, self._operator):
-            reader = self._spark.read.format("ckpt-sink").options(**self._options)
-            return reader.option("checkpointId", number).load(self._url)
-        operator = _choose_operator(manifest, self._operator)
-        location = Path(self._directory.name) / str(number)
+        number, url = manifest.checkpoint_id, self.history.store.url
+        if _is_table(manifest, self.operator):
+            reader = self.spark.read.format("ckpt-sink").options(**self.options)
+            return reader.option("checkpointId", number).load(url)
+        operator = _choose_operator(manifest, self.operator)
+        location = self.directory / str(number)
         if not location.exists():
-            restore(
-                self._url, str(location), number, clone=True, options=self._options, location_options={}
-            )
-        reader = self._spark.read.format("statestore").option("operatorId", parse_operator_key(operator))
-        return reader.options(**self._state).load(location.as_uri())
+            restore(url, str(location), number, clone=True, options=self.options, location_options={})
+        reader = self.spark.read.format("statestore").option("operatorId", parse_operator_key(operator))
+        return reader.options(**self.state).load(location.as_uri())
 
     def keys(self, manifest: CheckpointManifest) -> Sequence[str]:
         """The columns that say which row a row is; none if equal rows are one row, however often."""
-        if _is_table(manifest, self._operator):
+        if _is_table(manifest, self.operator):
             return TableInfo.of_manifest(manifest).keys
         return ("key",)
 
 
-@dataclass(frozen=True)
-class RowView:
-    """Rows that were chosen of a frame."""
-
-    frame: DataFrame
-
-    @property
-    def columns(self) -> list[str]:
-        """The names of the columns."""
-        return list(self.frame.columns)
-
-    def count(self) -> int:
-        """How many rows there are."""
-        return self.frame.count()
-
-    def collect(self, limit: int) -> list[dict[str, Any]]:
-        """At most ``limit`` rows, all if that is 0, as JSON has them."""
-        wanted = self.frame.limit(limit) if limit > 0 else self.frame
-        texts = wanted.selectExpr(f"{_json(wanted.columns)} AS row").collect()
-        return [orjson.loads(row["row"]) for row in texts]
-
-    def write(self, path: str, file_format: str) -> None:
-        """Write all rows."""
-        self.frame.write.format(file_format).save(path)
+@contextmanager
+def open_rows(
+    history: CheckpointStore, options: Mapping[str, str], operator: str | None, state: Mapping[str, str]
+) -> Iterator[RowSource]:
+    """Start a Spark that reads rows; what is restored for it is gone after the block."""
+    with local_session() as spark, tempfile.TemporaryDirectory(prefix="ckpt-rows-") as directory:
+        yield RowSource(spark, history, options, Path(directory), operator, state)
 
 
-def choose_rows(frame: DataFrame, where: str | None, columns: Sequence[str]) -> RowView:
+def collect_rows(frame: DataFrame, limit: int) -> list[dict[str, Any]]:
+    """At most ``limit`` rows, all if that is 0, as JSON has them."""
+    wanted = frame.limit(limit) if limit > 0 else frame
+    texts = wanted.selectExpr(f"{_json(wanted.columns)} AS row").collect()
+    return [orjson.loads(row["row"]) for row in texts]
+
+
+def choose_rows(frame: DataFrame, where: str | None, columns: Sequence[str]) -> DataFrame:
     """The rows for which ``where`` is true, and of them these columns, all if none is named."""
     from pyspark.errors import AnalysisException, ParseException  # noqa: PLC0415 - there is a Spark now
 
@@ -145,7 +125,7 @@ def choose_rows(frame: DataFrame, where: str | None, columns: Sequence[str]) -> 
             f"Spark does not understand the condition or the columns: {told}",
             hint=f"the columns are: {', '.join(frame.columns)}",
         ) from None
-    return RowView(chosen)
+    return chosen
 
 
 @dataclass(frozen=True)

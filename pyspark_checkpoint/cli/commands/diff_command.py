@@ -79,21 +79,16 @@ def _compare_rows(
     after: CheckpointManifest,
 ) -> dict[str, Any]:
     from pyspark_checkpoint.restorer.checkpoint_rows import (  # noqa: PLC0415 - few need it
-        RowSource,
         check_rows,
         compare_rows,
+        open_rows,
     )
-    from pyspark_checkpoint.spark.local_session import local_session  # noqa: PLC0415
 
     for manifest in (before, after):
         check_rows(manifest, args.operator)
-    with local_session() as spark:
-        source = RowSource(
-            spark, history, address.options, operator=args.operator, state=parse_options(args.state_option)
-        )
-        with source:
-            found = compare_rows(source.rows(before), source.rows(after), source.keys(after))
-            return {"counts": found.counts(), "sample": found.sample(args.limit)}
+    with open_rows(history, address.options, args.operator, parse_options(args.state_option)) as source:
+        found = compare_rows(source.rows(before), source.rows(after), source.keys(after))
+        return {"counts": found.counts(), "sample": found.sample(args.limit)}
 
 
 def difference_record(difference: ManifestDifference) -> dict[str, Any]:

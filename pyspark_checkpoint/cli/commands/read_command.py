@@ -18,9 +18,10 @@ from pyspark_checkpoint.cli.arguments import (
 )
 from pyspark_checkpoint.cli.console import Console
 from pyspark_checkpoint.cli.histories import REFERENCE, chosen_manifest, open_history
+from pyspark_checkpoint.restorer.checkpoint_rows import check_rows, choose_rows, collect_rows, open_rows
 
 if TYPE_CHECKING:
-    from pyspark_checkpoint.restorer.checkpoint_rows import RowView
+    from pyspark_checkpoint.restorer.checkpoint_rows import DataFrame
 
 ABOUT = """Read rows at a checkpoint: those of a ckpt-sink table, or those of a query's operator
 state. Starts a Spark of its own on this machine. State is restored into a temporary directory
@@ -54,34 +55,23 @@ def run(args: argparse.Namespace, console: Console) -> None:
     address = address_of(args)
     history = open_history(address)
     manifest = chosen_manifest(history, args.checkpoint)
-    from pyspark_checkpoint.restorer.checkpoint_rows import (  # noqa: PLC0415 - few need it
-        RowSource,
-        check_rows,
-        choose_rows,
-    )
-    from pyspark_checkpoint.spark.local_session import local_session  # noqa: PLC0415
-
     check_rows(manifest, args.operator)
     columns = [name.strip() for name in (args.columns or "").split(",") if name.strip()]
-    with local_session() as spark:
-        source = RowSource(
-            spark, history, address.options, operator=args.operator, state=parse_options(args.state_option)
-        )
-        with source:
-            _put(choose_rows(source.rows(manifest), args.where, columns), args, console)
+    with open_rows(history, address.options, args.operator, parse_options(args.state_option)) as source:
+        _put(choose_rows(source.rows(manifest), args.where, columns), args, console)
 
 
-def _put(view: RowView, args: argparse.Namespace, console: Console) -> None:
+def _put(rows: DataFrame, args: argparse.Namespace, console: Console) -> None:
     if args.count:
-        count = view.count()
+        count = rows.count()
         console.result({"count": count}, f"{count:,}")
     elif args.out is not None:
-        view.write(args.out, args.format)
+        rows.write.format(args.format).save(args.out)
         console.note(f"written to {args.out} as {args.format}")
     elif console.as_json:
-        console.json(view.collect(args.limit))
+        console.json(collect_rows(rows, args.limit))
     else:
-        _show(view.columns, view.collect(args.limit), args.limit, console)
+        _show(rows.columns, collect_rows(rows, args.limit), args.limit, console)
 
 
 def _show(columns: list[str], rows: list[dict[str, Any]], limit: int, console: Console) -> None:
