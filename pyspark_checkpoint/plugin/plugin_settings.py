@@ -7,7 +7,8 @@ that there is one table, and so that a name that nobody knows is noticed.
 from __future__ import annotations
 
 import difflib
-from collections.abc import Mapping
+import re
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 
@@ -32,85 +33,77 @@ _SECRETS = {name.lower(): name for name in HIDDEN if name not in ("credentialsFi
 
 @dataclass(frozen=True, slots=True)
 class Setting:
-    """One row of the table in docs/options.md. ``argument`` is its name in ``configure``."""
+    """One row of the table in docs/options.md."""
 
     name: str
-    argument: str
     default: str
     meaning: str
 
+    @property
+    def argument(self) -> str:
+        """Its name in ``configure``: ``fileManager.memoryBytes`` is ``file_manager_memory_bytes``."""
+        return re.sub("[A-Z]", lambda letter: f"_{letter[0].lower()}", self.name.replace(".", "_"))
+
 
 SETTINGS = (
-    Setting("url", "url", "", "where checkpoints go; without it only the file manager is set"),
-    Setting("app", "app", "spark.app.name", "whose checkpoints they are, for the restore"),
+    Setting("url", "", "where checkpoints go; without it only the file manager is set"),
+    Setting("app", "spark.app.name", "whose checkpoints they are, for the restore"),
     Setting(
-        "restore",
         "restore",
         NEVER,
         "never, missing, a checkpoint's number or a savepoint's name: what a checkpoint location that is "
         "not there is restored from before the application begins",
     ),
-    Setting("restoreTimeoutSeconds", "restore_timeout_seconds", "1800", "how long that may take"),
-    Setting("queries", "queries", "*", "names of the queries that are checkpointed, with * and commas"),
-    Setting("intervalSeconds", "interval_seconds", "1", "at least so long between two captures of a query"),
+    Setting("restoreTimeoutSeconds", "1800", "how long that may take"),
+    Setting("queries", "*", "names of the queries that are checkpointed, with * and commas"),
+    Setting("intervalSeconds", "1", "at least so long between two captures of a query"),
     Setting(
-        "durability",
         "durability",
         ASYNC,
         "async, or batch: no batch begins before the one before it, and its own plan, are in the store",
     ),
     Setting(
         "durabilityTimeoutSeconds",
-        "durability_timeout_seconds",
         "300",
         "how long a batch waits for that before its query fails",
     ),
-    Setting("pollSeconds", "poll_seconds", "10", "how often to look for batches whose events were dropped"),
-    Setting("retain", "retain", "20", "epochs kept at least; savepoints are kept beside them"),
+    Setting("pollSeconds", "10", "how often to look for batches whose events were dropped"),
+    Setting("retain", "20", "epochs kept at least; savepoints are kept beside them"),
+    Setting("stale", "fail", "fail, warn or restore: a query whose location is behind its history"),
     Setting(
-        "stale", "stale", "fail", "fail, warn or restore: a query whose location is behind its history"
-    ),
-    Setting(
-        "sink",
         "sink",
         "fail",
         "fail, rollback or warn: a query whose output has batches already that it would write again",
     ),
-    Setting("stopWhenFenced", "stop_when_fenced", "false", "stop a query whose history was taken over"),
+    Setting("stopWhenFenced", "false", "stop a query whose history was taken over"),
     Setting(
         "startTimeoutSeconds",
-        "start_timeout_seconds",
         "30",
         "how long the start of a query waits for the look at its history; with stale=restore and "
         "sink=rollback it is restoreTimeoutSeconds",
     ),
     Setting(
         "stopTimeoutSeconds",
-        "stop_timeout_seconds",
         "5",
         "how long the end of the application waits for the last checkpoints",
     ),
     Setting(
         "fileManager",
-        "file_manager",
         "auto",
         "auto or off: our file manager for object stores and local disks",
     ),
     Setting(
         "fileManager.allowUnfenced",
-        "file_manager_allow_unfenced",
         "false",
         "run on a store without conditional create",
     ),
     Setting(
         "fileManager.memoryBytes",
-        "file_manager_memory_bytes",
         "64m",
         "what open files of one JVM hold in memory",
     ),
     Setting(
         "fileManager.spoolDirectory",
-        "file_manager_spool_directory",
         "Spark's local directory",
         "where the rest waits",
     ),
@@ -158,17 +151,6 @@ def parse_plugin_settings(confs: Mapping[str, str], app: str) -> PluginSettings:
             f"{PREFIX}url is memory of the side process, which ends with the application",
             hint="give a directory or a bucket",
         )
-    stale = values.get("stale", "fail").lower()
-    if stale not in STALE_CHOICES:
-        raise SettingsError(f"{PREFIX}stale is {stale!r}", hint=f"choose one of {', '.join(STALE_CHOICES)}")
-    sink = values.get("sink", FAIL).lower()
-    if sink not in OUTPUT_CHOICES:
-        raise SettingsError(f"{PREFIX}sink is {sink!r}", hint=f"choose one of {', '.join(OUTPUT_CHOICES)}")
-    durability = values.get("durability", ASYNC).lower()
-    if durability not in DURABILITY_CHOICES:
-        raise SettingsError(
-            f"{PREFIX}durability is {durability!r}", hint=f"choose one of {', '.join(DURABILITY_CHOICES)}"
-        )
     _check_secrets(confs)
     patterns = tuple(part.strip() for part in values.get("queries", "*").split(",") if part.strip())
     if not patterns:
@@ -180,10 +162,10 @@ def parse_plugin_settings(confs: Mapping[str, str], app: str) -> PluginSettings:
         queries=patterns,
         interval_seconds=_number(values, "intervalSeconds", INTERVAL_SECONDS, 0.0),
         poll_seconds=_number(values, "pollSeconds", 10.0, 0.1),
-        durability=durability,
+        durability=_choice(values, "durability", DURABILITY_CHOICES, ASYNC),
         retain=int(_number(values, "retain", 20, 1)),
-        stale=stale,
-        sink=sink,
+        stale=_choice(values, "stale", STALE_CHOICES, FAIL),
+        sink=_choice(values, "sink", OUTPUT_CHOICES, FAIL),
         stop_when_fenced=_flag(values, "stopWhenFenced"),
         options=_store_options(confs),
         hadoop={name: value for name, value in confs.items() if name.startswith(_HADOOP)},
@@ -254,6 +236,13 @@ def _number(values: Mapping[str, str], name: str, default: float, minimum: float
     if not minimum <= number < float("inf"):
         raise SettingsError(f"{PREFIX}{name} is {text!r}", hint=f"give a number of at least {minimum:g}")
     return number
+
+
+def _choice(values: Mapping[str, str], name: str, choices: Sequence[str], default: str) -> str:
+    text = values.get(name, default).lower()
+    if text not in choices:
+        raise SettingsError(f"{PREFIX}{name} is {text!r}", hint=f"choose one of {', '.join(choices)}")
+    return text
 
 
 def _flag(values: Mapping[str, str], name: str) -> bool:

@@ -6,7 +6,6 @@ the same ``CheckpointListener`` that a Python application would register. It end
 
 from __future__ import annotations
 
-import json
 import logging
 import os
 import sys
@@ -104,13 +103,13 @@ class SideCar:
                 )
             return
         if event["kind"] == "progress":
-            listener.onQueryProgress(SimpleNamespace(progress=_progress(event)))
+            listener.heard_progress(event["progress"])
         elif event["kind"] == "planned":
             self._hold(listener, run_id, int(event["batch"]), event["offsets"].encode("utf-8"))
         elif event["kind"] == "committed":
             listener.heard_commit(run_id)
         elif event["kind"] == "idle":
-            listener.onQueryIdle(SimpleNamespace(runId=run_id))
+            listener.heard_idle(run_id)
         elif event["kind"] == "terminated":
             listener.onQueryTerminated(SimpleNamespace(runId=run_id))
 
@@ -187,17 +186,6 @@ def check_holdable(event: Mapping[str, str]) -> None:
         return
     raise Unsupported(
         f"no batch of it can be held: {problem}", hint=f"mend that, or set {PREFIX}durability to async"
-    )
-
-
-def _progress(event: Mapping[str, str]) -> SimpleNamespace:
-    """What the listener reads of a progress event."""
-    fields = json.loads(event["progress"])
-    return SimpleNamespace(
-        runId=event["run_id"],
-        batchId=fields["batchId"],
-        sources=[SimpleNamespace(description=source["description"]) for source in fields["sources"]],
-        sink=SimpleNamespace(description=fields["sink"]["description"]),
     )
 
 
