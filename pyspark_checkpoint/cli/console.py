@@ -44,6 +44,7 @@ class Console:
         plain = bool(os.environ.get("NO_COLOR")) or os.environ.get("TERM") == "dumb"
         self.is_terminal = sys.stdout.isatty()
         self._colour = self.is_terminal and not plain
+        self._drawn = 0
         self._error_colour = sys.stderr.isatty() and not plain
 
     def result(self, record: Any, *lines: str) -> None:
@@ -66,10 +67,13 @@ class Console:
         """A line of the result that somebody may be waiting for."""
         print(_shown(line), flush=True)
 
-    def redraw(self, lines: Sequence[str], height: int) -> None:
-        """Lines on a terminal in place of the ``height`` lines that were drawn last."""
-        back = f"\x1b[{height}F\x1b[J" if height else ""
-        print(back + "\n".join(_shown(line) for line in lines), flush=True)
+    def redraw(self, lines: Sequence[str], foot: Sequence[str] = ()) -> None:
+        """As many lines as the terminal shows, in place of those that were drawn last."""
+        columns, rows = shutil.get_terminal_size()
+        shown = [*(text.short(text.printable(line), columns - 1) for line in lines[: rows - 2]), *foot]
+        back = f"\x1b[{self._drawn}F\x1b[J" if self._drawn else ""
+        print(back + "\n".join(_shown(line) for line in shown), flush=True)
+        self._drawn = len(shown)
 
     def json(self, value: Any) -> None:
         """The result for programs: one JSON document."""

@@ -15,7 +15,7 @@ from statistics import median
 
 from pyspark_checkpoint import __version__
 from pyspark_checkpoint.cli import text
-from pyspark_checkpoint.cli.histories import OUTPUT_HEADS, output_rows, source_rows
+from pyspark_checkpoint.cli.histories import OUTPUT_HEADS, checkpoint_cells, output_rows, source_rows
 from pyspark_checkpoint.cli.windows import window_lines
 from pyspark_checkpoint.format.manifest import ConnectorCheckpoint
 from pyspark_checkpoint.history.overview import (
@@ -183,15 +183,9 @@ def _outputs(chapter: Chapter) -> Iterator[str]:
 
 
 def _savepoints(known: Sequence[Entry], now_ms: int) -> Iterator[str]:
+    told = ("epoch", "made", "age", "size")
     rows = [
-        (
-            name,
-            f"#{entry.number}",
-            f"{entry.epoch}",
-            text.moment(entry.timestamp_ms),
-            text.age(entry.timestamp_ms, now_ms),
-            text.size(entry.total_size_bytes),
-        )
+        (name, f"#{entry.number}", *checkpoint_cells(told, entry, now_ms))
         for entry in reversed(known)
         for name in entry.savepoints
     ]
@@ -246,18 +240,9 @@ def _row(entry: Entry, now_ms: int) -> tuple[Cell, ...]:
     kind = "" if entry.kind is None or entry.kind.value == "epoch" else entry.kind.value
     marks = [tag(kind, kind)] if kind else []
     marks += [tag(name, "save") for name in entry.savepoints]
-    return (
-        f"#{entry.number}",
-        f"{entry.epoch}",
-        joined(marks),
-        text.moment(entry.timestamp_ms),
-        text.age(entry.timestamp_ms, now_ms),
-        text.size(entry.total_size_bytes),
-        text.size(entry.new_bytes),
-        "" if entry.staged_ms is None else text.span(entry.staged_ms),
-        f"{entry.requests.puts + entry.requests.gets:,}",
-        f"{entry.generation}",
-    )
+    before = checkpoint_cells(("made", "age", "size", "new", "took"), entry, now_ms)
+    requests = f"{entry.requests.puts + entry.requests.gets:,}"
+    return f"#{entry.number}", f"{entry.epoch}", joined(marks), *before, requests, f"{entry.generation}"
 
 
 # --- charts --------------------------------------------------------------------------------------

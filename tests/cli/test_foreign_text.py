@@ -11,7 +11,6 @@ import orjson
 import pytest
 
 from pyspark_checkpoint.cli import text
-from pyspark_checkpoint.cli.commands.watch_command import View
 from pyspark_checkpoint.cli.console import Console
 from pyspark_checkpoint.cli.main import warnings_shown
 from pyspark_checkpoint.errors import RefusedError
@@ -84,7 +83,7 @@ def test_a_watched_history_and_warnings_print_no_escapes(
 ) -> None:
     """The view moves the cursor by itself; what it shows does not."""
     monkeypatch.setattr(shutil, "get_terminal_size", lambda: (200, 50))
-    View(terminal).draw([HOSTILE])
+    terminal.redraw([HOSTILE])
     with warnings_shown():
         logging.getLogger("pyspark_checkpoint.history").warning("of %s", HOSTILE)
     out, err = capsys.readouterr()

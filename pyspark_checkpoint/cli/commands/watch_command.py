@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import shutil
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -64,7 +63,7 @@ def run(args: argparse.Namespace, console: Console) -> bool:
     watched = _watched(address_of(args), _asker(args) if args.window else None)
     drawn = console.is_terminal and not console.as_json
     try:
-        looks = _watch(watched, args, console, seconds, View(console) if drawn else None)
+        looks = _watch(watched, args, console, seconds, drawn=drawn)
     except KeyboardInterrupt:
         if drawn:
             console.line()
@@ -106,13 +105,15 @@ def _watch(
     args: argparse.Namespace,
     console: Console,
     seconds: float,
-    view: View | None,
+    *,
+    drawn: bool,
 ) -> list[Look]:
     before: list[Look | None] = [None] * len(watched)
     while True:
         looks = [one.look() for one in watched]
-        if view is not None:
-            view.draw(view_lines(watched, looks, console.clock.now_ms()), final=args.once)
+        if drawn:
+            foot = () if args.once else (console.dim("Ctrl-C ends"),)
+            console.redraw(view_lines(watched, looks, console.clock.now_ms()), foot)
         else:
             for one, then, now in zip(watched, before, looks, strict=True):
                 _tell(one.label, then, now, console)
@@ -191,22 +192,6 @@ def _history_lines(label: str, look: Look, now_ms: int) -> list[str]:
     heads = (">id", ">epoch", "kind", ">age", ">size", ">new", ">took", ">gen")
     rows = [checkpoint_cells(heads, entry, now_ms) for entry in reversed(look.entries)]
     return [*lines, "", *text.table(heads, rows)]
-
-
-class View:
-    """Lines on a terminal that are drawn over the ones before."""
-
-    def __init__(self, console: Console) -> None:
-        self._console = console
-        self._height = 0
-
-    def draw(self, lines: Sequence[str], *, final: bool = False) -> None:
-        """Draw these lines in place of those before."""
-        columns, rows = shutil.get_terminal_size()
-        foot = [] if final else [self._console.dim("Ctrl-C ends")]
-        shown = [text.short(text.printable(line), columns - 1) for line in lines[: rows - 2]] + foot
-        self._console.redraw(shown, self._height)
-        self._height = len(shown)
 
 
 # --- a history under watch: a look costs a few requests while nothing happens --------------------
