@@ -57,9 +57,11 @@ def resolve_id(history: CheckpointStore, typed: str) -> int:
     """The id that was typed, or that of the savepoint, of ``epoch=N`` or of ``latest``."""
     try:
         return choose_number(history.store, typed)
-    except NoCheckpoint as error:
-        error.hint = f"give {REFERENCE}; ckpt list shows what there is"
-        raise
+    except NoCheckpoint:
+        raise NoCheckpoint(
+            f"{history.store.url} has no checkpoint {typed!r}",
+            hint=f"give {REFERENCE}; ckpt list shows what there is",
+        ) from None
 
 
 def chosen_manifest(history: CheckpointStore, typed: str) -> CheckpointManifest:
