@@ -5,7 +5,7 @@ What an earlier checkpoint has, or what this run has staged for the same one bef
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
+from collections.abc import Iterable, Iterator, Mapping, Set
 from dataclasses import dataclass
 
 from pyspark_checkpoint.format.artifact import ArtifactRef
@@ -15,6 +15,7 @@ from pyspark_checkpoint.spark_files.inventory import CapturedFile, CapturePlan
 from pyspark_checkpoint.spark_files.names import state_directory
 from pyspark_checkpoint.spark_files.state_artifacts import state_refs
 from pyspark_checkpoint.spark_files.versions import FileFacts
+from pyspark_checkpoint.store.parallel import group_by_size
 
 GROUP_BYTES = 32 * 1024 * 1024
 """How much one task, or one thread, reads and uploads at a time."""
@@ -91,7 +92,8 @@ def plan_uploads(
         return UploadPlan(tuple(needed), (), reused)
     state = [item for item in needed if item.operator]
     loose = tuple(item for item in needed if not item.operator)
-    return UploadPlan(loose, tuple(_groups(state, group_bytes)), reused)
+    groups = group_by_size(state, lambda item: item.file.facts.size_bytes, group_bytes)
+    return UploadPlan(loose, tuple(groups), reused)
 
 
 def _is_same(file: CapturedFile, ref: ArtifactRef, known: KnownFile | None) -> bool:
@@ -108,19 +110,6 @@ def _items(plan: CapturePlan) -> Iterator[UploadItem]:
                 yield UploadItem(file, operator.name, partition, file.path.removeprefix(prefix))
     for file in plan.files:
         yield UploadItem(file, "", -1, file.path)
-
-
-def _groups(items: Sequence[UploadItem], group_bytes: int) -> Iterator[tuple[UploadItem, ...]]:
-    group: list[UploadItem] = []
-    size = 0
-    for item in items:
-        if group and size + item.file.facts.size_bytes > group_bytes:
-            yield tuple(group)
-            group, size = [], 0
-        group.append(item)
-        size += item.file.facts.size_bytes
-    if group:
-        yield tuple(group)
 
 
 class StagedFiles:

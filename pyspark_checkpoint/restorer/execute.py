@@ -37,7 +37,7 @@ from pyspark_checkpoint.spark_files.names import LINEAGE
 from pyspark_checkpoint.spark_files.restore_points import RestorePoint
 from pyspark_checkpoint.spark_files.state_artifacts import state_owners
 from pyspark_checkpoint.store.base import CHUNK_BYTES, ObjectStore
-from pyspark_checkpoint.store.parallel import iter_bounded
+from pyspark_checkpoint.store.parallel import group_by_size, iter_bounded
 from pyspark_checkpoint.store.url import parse_store_url
 
 CONCURRENCY = 8
@@ -279,16 +279,8 @@ def write_plain(store: ObjectStore, location: CheckpointLocation, group: Sequenc
     return _size(group)
 
 
-def _groups(files: Sequence[RestoredFile]) -> list[list[RestoredFile]]:
-    groups: list[list[RestoredFile]] = []
-    size = GROUP_BYTES
-    for file in files:
-        if size + file.ref.size_bytes > GROUP_BYTES:
-            groups.append([])
-            size = 0
-        groups[-1].append(file)
-        size += file.ref.size_bytes
-    return groups
+def _groups(files: Sequence[RestoredFile]) -> list[tuple[RestoredFile, ...]]:
+    return list(group_by_size(files, lambda file: file.ref.size_bytes, GROUP_BYTES))
 
 
 def _size(group: Sequence[RestoredFile]) -> int:

@@ -40,6 +40,7 @@ from pyspark_checkpoint.history.store_cipher import StoreCipher
 from pyspark_checkpoint.spark.jvm import HadoopFiles, is_stopping
 from pyspark_checkpoint.spark_files.location import FileGone, LocationSpec
 from pyspark_checkpoint.store.open import open_object_store
+from pyspark_checkpoint.store.parallel import group_by_size
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -172,7 +173,8 @@ class HadoopUploader(_UploadJob):
             import pyarrow  # noqa: PLC0415 - in the task alone
 
             opened = sent.open()
-            for rows in _portions(_rows(batches, prefix, items)):
+            found = _rows(batches, prefix, items)
+            for rows in group_by_size(found, lambda row: len(row[1]), GROUP_BYTES):
                 answer = orjson.dumps(_upload(opened, rows)).decode("utf-8")
                 yield pyarrow.RecordBatch.from_pydict({"answer": [answer]})
 
@@ -194,19 +196,6 @@ def _rows(
         for path, content in zip(batch.column(0), batch.column(2), strict=True):
             name = unquote(urlsplit(path.as_py()).path).removeprefix(prefix)
             yield items[name], content.as_py()
-
-
-def _portions(rows: Iterator[tuple[UploadItem, bytes]]) -> Iterator[list[tuple[UploadItem, bytes]]]:
-    portion: list[tuple[UploadItem, bytes]] = []
-    size = 0
-    for item, data in rows:
-        portion.append((item, data))
-        size += len(data)
-        if size >= GROUP_BYTES:
-            yield portion
-            portion, size = [], 0
-    if portion:
-        yield portion
 
 
 def _upload(target: UploadTarget, rows: Sequence[tuple[UploadItem, bytes]]) -> dict[str, Any]:

@@ -13,6 +13,23 @@ R = TypeVar("R")
 DEFAULT_CONCURRENCY = 8
 
 
+def group_by_size(
+    items: Iterable[T], size_of: Callable[[T], int], most_bytes: int
+) -> Iterator[tuple[T, ...]]:
+    """Items in their order, in groups of at most so many bytes; one that is larger is alone. Pure."""
+    group: list[T] = []
+    total = 0
+    for item in items:
+        size_bytes = size_of(item)
+        if group and total + size_bytes > most_bytes:
+            yield tuple(group)
+            group, total = [], 0
+        group.append(item)
+        total += size_bytes
+    if group:
+        yield tuple(group)
+
+
 def run_bounded(function: Callable[[T], R], items: Sequence[T], limit: int) -> list[R]:
     """Call ``function`` for every item, at most ``limit`` at a time; results in the order of the items.
 
