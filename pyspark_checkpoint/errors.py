@@ -80,6 +80,11 @@ def _rebuild(kind: type[CheckpointError], args: tuple[Any, ...], fields: dict[st
     return error
 
 
+def safe_text(error: BaseException) -> str:
+    """What may be logged of any error: ours in full, of others the kind, since SDKs tell credentials."""
+    return str(error) if isinstance(error, CheckpointError) else type(error).__name__
+
+
 # --- the store -----------------------------------------------------------------------------------
 
 

@@ -23,7 +23,7 @@ from pyspark_checkpoint.capture.location_status import RESTORE, WARN, LocationSt
 from pyspark_checkpoint.capture.manifest_builder import QueryFacts
 from pyspark_checkpoint.capture.sink_description import describe_sink, sink_store_url
 from pyspark_checkpoint.clock import Clock
-from pyspark_checkpoint.errors import CheckpointError, Diverged, FormatError, InUse, StoreError
+from pyspark_checkpoint.errors import CheckpointError, Diverged, FormatError, InUse, StoreError, safe_text
 from pyspark_checkpoint.format.manifest import CheckpointManifest
 from pyspark_checkpoint.format.manifest_parts import SinkRecord
 from pyspark_checkpoint.history.checkpoint_store import CheckpointStore
@@ -241,10 +241,8 @@ class StartupGuard:
             if self._hold is not None and not self._hold.restores(run_id):
                 return self._stop("its output is ahead, and it began before that was known: start it again")
             done = self._outputs.roll_back([sink], resumption, check)
-        except CheckpointError as error:
-            return self._stop(f"its output is ahead, and could not be rolled back: {error}")
         except Exception as error:  # noqa: BLE001 - whatever it was: its rows would be dropped
-            return self._stop(f"its output is ahead, and could not be rolled back: {type(error).__name__}")
+            return self._stop(f"its output is ahead, and could not be rolled back: {safe_text(error)}")
         for plan in done:
             _LOG.warning(
                 "query %s: the %s output %s was rolled back to batch %d, where the query goes on: %s",
@@ -280,10 +278,8 @@ class StartupGuard:
                 clock=self._clock,
             )
             self._status = LocationStatus.of(self._location.open())
-        except CheckpointError as error:
-            return self._stop(f"{problem}. It could not be restored: {error}")
         except Exception as error:  # noqa: BLE001 - whatever it was: the query must not run from a stale location
-            return self._stop(f"{problem}. It could not be restored: {type(error).__name__}")
+            return self._stop(f"{problem}. It could not be restored: {safe_text(error)}")
         _LOG.warning(
             "query %s: %s. It was restored at batch %s; the stale one is kept as %s",
             self._facts.query.id,

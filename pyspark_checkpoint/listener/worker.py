@@ -22,6 +22,7 @@ from pyspark_checkpoint.errors import (
     Incompatible,
     RefusedError,
     StepAside,
+    safe_text,
 )
 from pyspark_checkpoint.format.manifest import CheckpointManifest
 from pyspark_checkpoint.listener.sink_watcher import Captures
@@ -324,8 +325,6 @@ class QueryWorker:
                 self._failed(error)
             else:
                 self._location_lost(began, lost)
-        except CheckpointError as error:
-            self._failed(error)
         except Exception as error:  # noqa: BLE001 - a capture never fails the query; it is counted and retried
             self._failed(error)
 
@@ -441,7 +440,7 @@ class QueryWorker:
         self._on_captured(manifest)
 
     def _failed(self, error: Exception) -> None:
-        text = str(error) if isinstance(error, CheckpointError) else type(error).__name__
+        text = safe_text(error)
         if text != self.status.last_error:
             _LOG.warning("query %s: capture failed, and is retried: %s", self._facts.query.id, text)
         self.status = replace(self.status, failures=self.status.failures + 1, last_error=text)

@@ -10,7 +10,7 @@ import sys
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
-from pyspark_checkpoint.errors import CheckpointError, Diverged, FormatError, UnknownVersion
+from pyspark_checkpoint.errors import CheckpointError, Diverged, FormatError, UnknownVersion, safe_text
 from pyspark_checkpoint.format.manifest import CheckpointManifest
 from pyspark_checkpoint.history.checkpoint_store import CheckpointStore
 from pyspark_checkpoint.history.lookup import LATEST
@@ -207,11 +207,8 @@ def main(*, has_driver: bool = False) -> int:
     """Do what standard input says; 0 if all that was to be restored is."""
     try:
         auto_restore(begin_process(sys.stdin, has_driver=has_driver).settings())
-    except CheckpointError as error:
-        _LOG.error("the restore failed: %s", error)
-        return 1
-    except Exception as error:  # noqa: BLE001 - SDKs put credentials into their texts; the kind must do
-        _LOG.error("the restore failed: %s", type(error).__name__)
+    except Exception as error:  # noqa: BLE001 - the driver says what became of the application
+        _LOG.error("the restore failed: %s", safe_text(error))
         return 1
     return 0
 

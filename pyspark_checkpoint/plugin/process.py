@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from types import SimpleNamespace
 from typing import NoReturn
 
-from pyspark_checkpoint.errors import CheckpointError, Unsupported
+from pyspark_checkpoint.errors import CheckpointError, Unsupported, safe_text
 from pyspark_checkpoint.listener.listener import PLUGIN
 from pyspark_checkpoint.listener.worker import Answer, CaptureStatus, HeldBatch
 from pyspark_checkpoint.plugin.plugin_settings import BATCH, PREFIX, PluginSettings
@@ -148,10 +148,8 @@ class SideCar:
                 self._listeners[run_id] = listener
             is_watched = run_id in self._listeners and bool(self._listeners[run_id].statuses)
             must_be_held = must_be_held and session is not None
-        except CheckpointError as error:
-            _LOG.error("query %s is not checkpointed: %s", query_id, error)
-        except Exception as error:  # noqa: BLE001 - the other queries go on; texts may hold credentials
-            _LOG.error("query %s is not checkpointed: %s", query_id, type(error).__name__)
+        except Exception as error:  # noqa: BLE001 - the other queries go on
+            _LOG.error("query %s is not checkpointed: %s", query_id, safe_text(error))
         finally:
             if must_be_held and not is_watched:
                 _LOG.error("query %s is stopped: it could not be made durable", query_id)
