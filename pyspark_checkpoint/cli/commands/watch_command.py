@@ -5,7 +5,8 @@ from __future__ import annotations
 import argparse
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from functools import partial
+from typing import Any, NoReturn
 
 from pyspark_checkpoint.cli import text
 from pyspark_checkpoint.cli.arguments import (
@@ -34,7 +35,7 @@ from pyspark_checkpoint.history.control import savepoints
 from pyspark_checkpoint.history.head import Head, find_head, lost_problem
 from pyspark_checkpoint.history.overview import Entry, entry_of, names_by_number
 from pyspark_checkpoint.listener.health import find_health
-from pyspark_checkpoint.registry.queries import QueryRoot, history_url
+from pyspark_checkpoint.registry.queries import DamagedName, QueryRoot, history_url
 from pyspark_checkpoint.store.base import ObjectStore
 
 ABOUT = """Look at a history, or at those of all queries below URL, as they grow. On a terminal the
@@ -81,14 +82,17 @@ def _asker(args: argparse.Namespace) -> Ask:
     return ask
 
 
-def _watched(address: Address, ask: Ask | None) -> list[Watched | Unreadable]:
+def _watched(address: Address, ask: Ask | None) -> list[Watched]:
     parent, names = find_names(address)
     if not (names.roots or names.damaged):
         return [Watched("", open_history(address), ask=ask)]
-    readable: list[Watched | Unreadable] = [
-        _watch_query(address, root, parent, ask) for root in names.roots
-    ]
-    return readable + [Unreadable(one.name, one.error()) for one in names.damaged]
+    readable = [_watch_query(address, root, parent, ask) for root in names.roots]
+    return readable + [Watched(one.name, partial(_refuse, one)) for one in names.damaged]
+
+
+def _refuse(damaged: DamagedName) -> NoReturn:
+    """A name that cannot be followed is shown among the others, with the reason."""
+    raise damaged.error()
 
 
 def _watch_query(address: Address, root: QueryRoot, parent: ObjectStore, ask: Ask | None) -> Watched:
@@ -101,7 +105,7 @@ def _watch_query(address: Address, root: QueryRoot, parent: ObjectStore, ask: As
 
 
 def _watch(
-    watched: Sequence[Watched | Unreadable],
+    watched: Sequence[Watched],
     args: argparse.Namespace,
     console: Console,
     seconds: float,
@@ -154,7 +158,7 @@ def entry_line(entry: Entry) -> str:
     )
 
 
-def view_lines(watched: Sequence[Watched | Unreadable], looks: Sequence[Look], now_ms: int) -> list[str]:
+def view_lines(watched: Sequence[Watched], looks: Sequence[Look], now_ms: int) -> list[str]:
     """The whole view. Pure."""
     if len(looks) == 1:
         return _history_lines(watched[0].label, looks[0], now_ms)
@@ -293,18 +297,6 @@ class Watched:
         )
         pins = tuple((name, pin.number) for name, pin in savepoints(control).items())
         return Look(entries, pins, control.floor)
-
-
-@dataclass(frozen=True, slots=True)
-class Unreadable:
-    """A query whose name cannot be followed: it is shown among the others, with the reason."""
-
-    label: str
-    problem: CheckpointError
-
-    def look(self) -> Look:
-        """Say why."""
-        return Look(problem=error_line(self.problem), hint=self.problem.hint)
 
 
 def changes(before: Look | None, after: Look) -> Iterator[tuple[str, Entry | str]]:
