@@ -100,8 +100,40 @@ class OutputQuestion:
             )
 
     def open(self, sink: SinkRecord) -> Output | None:
-        """The output of a sink, for which there is an adapter; None if nobody has said where it is."""
-        return open_output(sink, self.typed_url, self.place, self.options, self.tables, opener=self.opener)
+        """The output of a sink, for which there is an adapter; None if nobody has said where it is.
+
+        A table of a catalog is asked and changed through that: its own files do not always say which of
+        them are current.
+        """
+        place, opener = self.place, self.opener
+        if _OUTPUTS[sink.kind] is IcebergOutput:
+            name = sink.target if place is None or ("/" in place and "/" not in sink.target) else place
+            if place is None and "/" in name:
+                check_named_table(name, self.typed_url, self.options)
+            try:
+                table = self.tables(name)
+            except (NotFound, Unsupported):
+                table = None  # the caller's catalogs do not have it
+            if table is not None:
+                return IcebergOutput(name, table=table)
+            if place is not None and "/" not in place:
+                return None
+        if place is None:
+            place = sink.location or sink.target
+            if not place or sink.kind == "table":
+                return None
+            if opener is None and LocationSpec(place).is_foreign:
+                raise Unsupported(
+                    f"a record names the output {place}, on a file system of Hadoop",
+                    hint="if it is yours, give it as sink_location (--sink-location), with a session of "
+                    "Spark",
+                )
+            if opener is None:
+                check_named_table(place, self.typed_url, self.options)
+        elif opener is None and LocationSpec(place).is_foreign:
+            opener = _hadoop_opener(self.tables, place)
+        store = open_object_store(place, plain_options(self.options)) if opener is None else opener(place)
+        return _OUTPUTS[sink.kind](place, store)
 
     def plan(self, sinks: Sequence[SinkRecord], resumption: Resumption, twice: str = "") -> OutputsPlan:
         """Ask every output of a query that is to go on. Changes nothing.
@@ -271,50 +303,6 @@ def _behind(output: Output, position: OutputPosition, resumption: Resumption) ->
 def can_be_asked(sink: SinkRecord) -> bool:
     """Whether there is an adapter for outputs of this kind."""
     return sink.kind in _OUTPUTS
-
-
-def open_output(
-    sink: SinkRecord,
-    typed_url: str,
-    place: str | None,
-    options: Mapping[str, str] | None,
-    tables: FindTable = find_pyiceberg_table,
-    *,
-    opener: Callable[[str], ObjectStore] | None = None,
-) -> Output | None:
-    """The output of a sink, for which there is an adapter; None if nobody has said where it is.
-
-    ``typed_url`` led to the record: what it names elsewhere is not opened. ``place`` is where the output is
-    now, if that is not what the record says. A table of a catalog is asked and changed through that: its
-    own files do not always say which of them are current.
-    """
-    if _OUTPUTS[sink.kind] is IcebergOutput:
-        name = sink.target if place is None or ("/" in place and "/" not in sink.target) else place
-        if place is None and "/" in name:
-            check_named_table(name, typed_url, options)
-        try:
-            table = tables(name)
-        except (NotFound, Unsupported):
-            table = None  # the caller's catalogs do not have it
-        if table is not None:
-            return IcebergOutput(name, table=table)
-        if place is not None and "/" not in place:
-            return None
-    if place is None:
-        place = sink.location or sink.target
-        if not place or sink.kind == "table":
-            return None
-        if opener is None and LocationSpec(place).is_foreign:
-            raise Unsupported(
-                f"a record names the output {place}, on a file system of Hadoop",
-                hint="if it is yours, give it as sink_location (--sink-location), with a session of Spark",
-            )
-        if opener is None:
-            check_named_table(place, typed_url, options)
-    elif opener is None and LocationSpec(place).is_foreign:
-        opener = _hadoop_opener(tables, place)
-    store = open_object_store(place, plain_options(options)) if opener is None else opener(place)
-    return _OUTPUTS[sink.kind](place, store)
 
 
 @runtime_checkable

@@ -11,7 +11,7 @@ from pyspark.sql import SparkSession
 
 from pyspark_checkpoint.errors import Unsupported
 from pyspark_checkpoint.format.manifest_parts import SinkRecord
-from pyspark_checkpoint.outputs.ask import open_output
+from pyspark_checkpoint.outputs.ask import OutputQuestion
 from pyspark_checkpoint.outputs.file_sink import FileSinkOutput
 from pyspark_checkpoint.spark.iceberg_catalog import SessionTables
 from tests.support.drivers.inputs import give_turn
@@ -60,10 +60,10 @@ def test_a_file_sink_on_hdfs_goes_back(spark: SparkSession, tmp_path: Path) -> N
         run(spark, tmp_path, target, range(13))
         record, tables = SinkRecord("file", target), SessionTables(spark)
         with pytest.raises(Unsupported, match="on a file system of Hadoop"):
-            open_output(record, str(tmp_path), None, None, tables)
+            OutputQuestion(str(tmp_path), tables=tables).open(record)
         with pytest.raises(Unsupported, match="through Spark alone"):
-            open_output(record, str(tmp_path), target, None)
-        output = open_output(record, str(tmp_path), target, None, tables)
+            OutputQuestion(str(tmp_path), place=target).open(record)
+        output = OutputQuestion(str(tmp_path), place=target, tables=tables).open(record)
         assert isinstance(output, FileSinkOutput)
         assert output.pin("before", QUERY, 12) is not None
         shutil.copytree(tmp_path / "location", tmp_path / "savepoint")

@@ -23,7 +23,7 @@ from pyspark_checkpoint.errors import (
     Unsupported,
 )
 from pyspark_checkpoint.format.manifest_parts import SinkRecord
-from pyspark_checkpoint.outputs.ask import open_output
+from pyspark_checkpoint.outputs.ask import OutputQuestion
 from pyspark_checkpoint.outputs.iceberg_table import EPOCH_ID, QUERY_ID, IcebergOutput, IcebergTable
 from pyspark_checkpoint.outputs.output import RollBackPlan
 from pyspark_checkpoint.outputs.pyiceberg_table import PyIcebergTable, find_pyiceberg_table
@@ -297,15 +297,17 @@ def test_a_checkpoints_output_is_found_in_a_catalog_before_its_files_are(lake: L
         raise NotFound(f"no {name}")
 
     for given in (None, place):
-        output = open_output(sink, url, given, None, find)
+        output = OutputQuestion(url, place=given, tables=find).open(sink)
         assert output is not None
         assert output.position(OURS).batch_id == 0
-        unasked = open_output(sink, url, given, None, lacks)
+        unasked = OutputQuestion(url, place=given, tables=lacks).open(sink)
         assert unasked is not None
         assert not unasked.position(OURS).is_known
-    assert open_output(sink, url, "other.db.numbers", None, find) is None
-    assert open_output(SinkRecord("table", "a.b"), url, None, None, find) is None
-    renamed = open_output(SinkRecord("table", "old.db.numbers"), url, "lake.db.numbers", None, find)
+    assert OutputQuestion(url, place="other.db.numbers", tables=find).open(sink) is None
+    assert OutputQuestion(url, tables=find).open(SinkRecord("table", "a.b")) is None
+    renamed = OutputQuestion(url, place="lake.db.numbers", tables=find).open(
+        SinkRecord("table", "old.db.numbers")
+    )
     assert renamed is not None
     assert renamed.position(OURS).batch_id == 0
 

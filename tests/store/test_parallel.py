@@ -17,6 +17,6 @@ from pyspark_checkpoint.store.parallel import group_by_size
         ([25, 1, 25], [(25,), (1,), (25,)]),
     ],
 )
-def test_a_group_is_full_or_one_item_that_is_larger(sizes: list[int], groups: list[tuple[int, ...]]) -> None:
+def test_a_group_is_full_or_one_larger_item(sizes: list[int], groups: list[tuple[int, ...]]) -> None:
     """Also of empty files, by which a restore may begin."""
     assert list(group_by_size(sizes, lambda size: size, 10)) == groups

@@ -9,6 +9,7 @@ import pytest
 from pyspark_checkpoint.errors import StaleAttempt
 from pyspark_checkpoint.format.manifest_parts import SinkRecord
 from pyspark_checkpoint.outputs import ask
+from pyspark_checkpoint.outputs.ask import OutputQuestion
 from pyspark_checkpoint.outputs.output import Output, OutputKind, OutputPosition, RollBackPlan
 
 
@@ -76,9 +77,9 @@ class MadeOutput(Output):
 def use_output(monkeypatch: pytest.MonkeyPatch, output: MadeOutput) -> MadeOutput:
     """Let every sink that a checkpoint names be this one."""
 
-    def opened(_sink: SinkRecord, *_: object, **__: object) -> Output:
+    def opened(_question: OutputQuestion, _sink: SinkRecord) -> Output:
         return output
 
     monkeypatch.setattr(ask, "can_be_asked", lambda _sink: True)
-    monkeypatch.setattr(ask, "open_output", opened)
+    monkeypatch.setattr(OutputQuestion, "open", opened)
     return output
