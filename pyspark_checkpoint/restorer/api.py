@@ -357,7 +357,7 @@ class PreparedRestore:
         files = plan_restore(
             manifest, query_id=query_id, point=point, commit=commit, with_planned=partitions is None
         )
-        head = None if request.is_latest else find_newest(history)
+        head = None if request.is_latest else find_newest_readable(history)
         resumption = replace(
             resumption_after(manifest, files.done_batch),
             is_planned=files.planned_batch is not None,
@@ -398,7 +398,7 @@ class PreparedRestore:
         return self.request.output_question().roll_back(self.manifest.sinks, self.resumption, check)
 
 
-def find_newest(history: CheckpointStore) -> CheckpointManifest | None:
+def find_newest_readable(history: CheckpointStore) -> CheckpointManifest | None:
     """The newest checkpoint; None if it is damaged, which may be the reason for going back."""
     try:
         return history.load_latest()

@@ -35,7 +35,7 @@ from pyspark_checkpoint.restorer.api import (
     RestoreRequest,
     choose_checkpoint,
     execute_restore,
-    find_newest,
+    find_newest_readable,
     load_checkpoint,
 )
 from pyspark_checkpoint.restorer.execute import Progress, Restore, RestoreReport
@@ -206,7 +206,7 @@ class _Rewind:
         """Ask history, location, outputs and sources, and plan. Refused is what cannot be done."""
         history = CheckpointStore.open(request.history_url(), request.options)
         manifest = load_checkpoint(history, choose_checkpoint(history, request))
-        newest = find_newest(history) or manifest
+        newest = find_newest_readable(history) or manifest
         request = replace(
             request,
             to=request.to or _find_location(request, newest),
