@@ -26,6 +26,7 @@ FOR_OTHERS = ("compat/", "testing/")
 CALLED_FROM_OUTSIDE = {
     "query_facts": "the jar names it in what it pickles for the driver",
     "inline_rows": "the same",
+    "scanned_source": "the same, for a scan",
 }
 SPARK_NAMES = "spark_files/names.py"
 UPPER_HALF = {"epoch": 28, "capture": 16, "restore": 13, "verify": 8}

@@ -57,6 +57,11 @@ class ChainReader:
         self._table = table
         self._schema = table.schema.arrow()
 
+    @property
+    def table(self) -> TableInfo:
+        """The table whose chains are read."""
+        return self._table
+
     def parts(self, *chains: Chain) -> list[pa.Table]:
         """The rows of each artifact, as they were written."""
         return [part for parts in self._parts_of(chains) for part in parts]

@@ -32,7 +32,7 @@ from pyspark_checkpoint.sink.table_reader import (
     open_table,
     read_split,
     read_table,
-    table_splits,
+    table_chains,
 )
 from pyspark_checkpoint.sink.worker_cache import OpenTable
 from pyspark_checkpoint.table.feed import (
@@ -112,7 +112,8 @@ class ChangeReader(DataSourceStreamReader):
             found = self._found_at(upto)
             if found is None:
                 return []
-            return [ChangeSplit(split, upto.epoch, True) for split in table_splits(found, None)]
+            chains, _ = table_chains(found, None)
+            return [ChangeSplit(split, upto.epoch, True) for split in found.splits(chains)]
         after = decode_offset(start)
         oldest_left = start.get("start") == "earliest"
         return [

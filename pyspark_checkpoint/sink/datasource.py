@@ -22,7 +22,7 @@ from pyspark_checkpoint.sink.change_reader import CHANGE_TYPE_COLUMN, EPOCH_COLU
 from pyspark_checkpoint.sink.query import FACT_PREFIX
 from pyspark_checkpoint.sink.table_options import parse_read_options, parse_write_options
 from pyspark_checkpoint.sink.table_reader import FilteringTableReader, TableReader, read_table
-from pyspark_checkpoint.sink.worker_cache import look_at_head
+from pyspark_checkpoint.sink.worker_cache import SeenHead, look_at_head
 from pyspark_checkpoint.sink.worker_tuning import settle_worker
 from pyspark_checkpoint.sink.writers import BatchWriter, StreamWriter
 from pyspark_checkpoint.table.schema import TableSchema
@@ -40,6 +40,8 @@ class CheckpointSinkSource(DataSource):
     def __init__(self, options: MutableMapping[str, str]) -> None:
         super().__init__(options)
         self.options = options
+        self.seen: SeenHead | None = None
+        """What the process has found that was asked for the schema; travels with the pickle of this."""
 
     @classmethod
     def name(cls) -> str:
@@ -52,6 +54,8 @@ class CheckpointSinkSource(DataSource):
             return self._layout()
         options = parse_read_options(self.options)
         found = read_table(options)
+        self.seen = found.seen
+        settle_worker()
         schema = StructType.fromJson(found.table.schema.to_json())
         if options.changes:
             schema = schema.add(CHANGE_TYPE_COLUMN, StringType(), False).add(
@@ -81,9 +85,10 @@ class CheckpointSinkSource(DataSource):
         to the process that does. And only to the jar: Spark's own wrapper keeps the reader of the first
         query over a DataFrame for all that follow, so that they would lack what the first left out.
         """
-        filters = runs_as(_FILTER_WORKER) and self.options.get(f"{FACT_PREFIX}scan") == "own"
-        kind = FilteringTableReader if filters else TableReader
-        return kind(parse_read_options(self.options), json.loads(schema.json()))
+        options = parse_read_options(self.options)
+        kind = FilteringTableReader if options.own_scan and runs_as(_FILTER_WORKER) else TableReader
+        seen, self.seen = self.seen, None  # this travels with every task
+        return kind(options, json.loads(schema.json()), seen)
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:
         """Read the changes of the table, epoch by epoch."""
@@ -102,6 +107,18 @@ class CheckpointSinkSource(DataSource):
         )
         metadata = {"partitions": plan.table.partitions, "vnodes": plan.table.vnodes}
         return StructType([StructField("layout", StringType(), True, metadata)])
+
+
+def scanned_source(options: str, asked: CheckpointSinkSource | None) -> CheckpointSinkSource:
+    """The source of a scan, as the jar describes it where its schema is known.
+
+    Args:
+        options: The options, as a JSON object.
+        asked: The source that was asked for the schema, if one was: what it has seen saves requests.
+    """
+    source = CheckpointSinkSource(json.loads(options))
+    source.seen = None if asked is None else asked.seen
+    return source
 
 
 def _table_schema(schema: StructType) -> TableSchema:

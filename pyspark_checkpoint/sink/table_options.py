@@ -22,6 +22,9 @@ DEFAULT_OPERATOR = "table"
 DEFAULT_RETAIN = 20
 DEFAULT_INLINE_TASK_BYTES = 1024 * 1024
 DEFAULT_INLINE_BATCH_BYTES = 64 * 1024 * 1024
+DEFAULT_INLINE_READ_BYTES = 8 * 1024 * 1024
+MOST_INLINE_READ_BYTES = 64 * 1024 * 1024
+"""Below what Spark takes in the message of a task (``spark.rpc.message.maxSize``), should it be one row."""
 MOST_INLINE_BYTES = 512 * 1024 * 1024
 STATE_MODES = ("auto", "off", "on")
 
@@ -41,7 +44,16 @@ _WRITE = (
     "inlineTaskBytes",
     "inlineBatchBytes",
 )
-_READ = ("checkpointId", "epoch", "savepoint", "timestampAsOf", "vnodes", "changes", "startingEpoch")
+_READ = (
+    "checkpointId",
+    "epoch",
+    "savepoint",
+    "timestampAsOf",
+    "vnodes",
+    "changes",
+    "startingEpoch",
+    "inlineReadBytes",
+)
 _SPARK = ("checkpointLocation", "queryName", "maxFilesPerTrigger")
 
 
@@ -90,6 +102,16 @@ class ReadOptions:
     vnodes: str | None = None
     changes: bool = False
     starting_epoch: str | None = None
+    own_scan: bool = False
+    """Whether the jar scans the table: it hands filters down, and takes rows that come with the plan."""
+    inline_bytes: int = DEFAULT_INLINE_READ_BYTES
+    """Up to here the process that plans reads the rows itself; 0: tasks read them."""
+
+    @property
+    def names_checkpoint(self) -> bool:
+        """Whether one is chosen, instead of the newest."""
+        chosen = (self.checkpoint_id, self.epoch, self.savepoint, self.timestamp)
+        return any(one is not None for one in chosen)
 
 
 def parse_write_options(options: Mapping[str, str]) -> WriteOptions:
@@ -132,6 +154,8 @@ def parse_read_options(options: Mapping[str, str]) -> ReadOptions:
         vnodes=values.get("vnodes"),
         changes=_flag(values, "changes", default=streaming),
         starting_epoch=values.get("startingEpoch"),
+        own_scan=options.get(f"{FACT_PREFIX}scan") == "own",
+        inline_bytes=_bytes(values, "inlineReadBytes", DEFAULT_INLINE_READ_BYTES, MOST_INLINE_READ_BYTES),
     )
 
 
@@ -209,11 +233,11 @@ def _number(values: Mapping[str, str], name: str, minimum: int) -> int | None:
     return int(text)
 
 
-def _bytes(values: Mapping[str, str], name: str, default: int) -> int:
+def _bytes(values: Mapping[str, str], name: str, default: int, most: int = MOST_INLINE_BYTES) -> int:
     """A bound of what travels in messages of Spark, which have less than 2 GB."""
     found = _number(values, name, 0)
-    if found is not None and found > MOST_INLINE_BYTES:
-        raise _wrong_value(name, values[name], f"at most {MOST_INLINE_BYTES}")
+    if found is not None and found > most:
+        raise _wrong_value(name, values[name], f"at most {most}")
     return default if found is None else found
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import pyarrow as pa
@@ -35,7 +35,6 @@ from pyspark_checkpoint.format.artifact import ArtifactRef
 from pyspark_checkpoint.format.manifest import CheckpointManifest, OperatorSnapshotEntry
 from pyspark_checkpoint.format.manifest_parts import TableMode
 from pyspark_checkpoint.history.artifact_reader import ArtifactReader
-from pyspark_checkpoint.history.head import find_head
 from pyspark_checkpoint.history.lookup import (
     find_number_by_epoch,
     find_number_by_savepoint,
@@ -47,7 +46,14 @@ from pyspark_checkpoint.history.settle import unfolded
 from pyspark_checkpoint.history.store_cipher import DataKeyCipher
 from pyspark_checkpoint.sink.chain import Chain, ChainReader, rows_of_vnodes
 from pyspark_checkpoint.sink.table_options import ReadOptions, SharedOptions
-from pyspark_checkpoint.sink.worker_cache import OpenTable, open_for_reading, open_store
+from pyspark_checkpoint.sink.worker_cache import (
+    OpenTable,
+    SeenHead,
+    open_for_reading,
+    open_newest,
+    open_store,
+)
+from pyspark_checkpoint.sink.worker_tuning import settle_worker
 from pyspark_checkpoint.table.bounds import Condition, bounded_columns, may_match, stored_value
 from pyspark_checkpoint.table.conform import conform
 from pyspark_checkpoint.table.info import TableInfo
@@ -62,6 +68,8 @@ JOINED_DECODED_BYTES = 32 * 1024 * 1024
 """Up to these sizes one task reads several partitions: a task costs more than their rows."""
 MAX_FILTERED_KEYS = 10_000
 """Filters that leave more keys over than this prune nothing."""
+BYTES_PER_INLINE_SPLIT = 512 * 1024
+"""Rows that come with the plan travel in the messages that start tasks: Spark warns from 1,000 KiB on."""
 
 
 @dataclass
@@ -80,6 +88,27 @@ class TableSplit(InputPartition):
         return ChainReader(artifacts, self.table)
 
 
+class InlineSplit(InputPartition):
+    """Rows that the planning process has read, for a task without Python: a stream of Arrow batches.
+
+    ``InlineRead.Rows`` of the jar finds them in the pickle by their mark, and by the names of this class
+    and of its module.
+    """
+
+    def __init__(self, batches: Sequence[pa.RecordBatch], schema: pa.Schema) -> None:
+        sink = pa.BufferOutputStream()
+        with pa.ipc.new_stream(sink, schema) as stream:
+            for batch in batches:
+                stream.write_batch(batch)
+        data = sink.getvalue().to_pybytes()
+        super().__init__(b"ckpt-rows:%d;" % len(data) + data)
+
+    def batches(self) -> list[pa.RecordBatch]:
+        """The rows again, for a task that runs Python all the same."""
+        data: bytes = self.value
+        return list(pa.ipc.open_stream(data[data.index(b";") + 1 :]))
+
+
 @dataclass(frozen=True, slots=True)
 class FoundTable:
     """A table at one checkpoint."""
@@ -89,6 +118,8 @@ class FoundTable:
     table: TableInfo
     own_epoch: bool = True
     """Whether the rows of the checkpoint's own epoch are wanted too, and not only those before it."""
+    seen: SeenHead | None = None
+    """The checkpoint for who looks for the newest one again; None if the options have named one."""
 
     def chains(self) -> list[Chain]:
         """The chains of all partitions, with what is settled: reads the lists that the manifest names."""
@@ -124,23 +155,32 @@ def open_table(shared: SharedOptions) -> OpenTable:
     """Open a store that must hold something."""
     opened = open_for_reading(shared)
     if opened is None:
-        raise NoCheckpoint(f"there is no table at {shared.path}", hint="write one first, or check the path")
+        raise _no_table(shared)
     return opened
 
 
-def read_table(options: ReadOptions) -> FoundTable:
-    """The table at the checkpoint that the options choose: the newest one unless they name another."""
-    opened = open_table(options.shared)
-    checkpoint_id = _find_checkpoint_id(opened, options)
-    if checkpoint_id is not None:
-        found = read_checkpoint(opened.store, checkpoint_id, mac=opened.mac)
+def _no_table(shared: SharedOptions) -> NoCheckpoint:
+    return NoCheckpoint(f"there is no table at {shared.path}", hint="write one first, or check the path")
+
+
+def read_table(options: ReadOptions, seen: SeenHead | None = None) -> FoundTable:
+    """The table at the checkpoint that the options choose: the newest one unless they name another.
+
+    ``seen`` is what another process has found there before: it saves requests, and decides nothing.
+    """
+    if options.names_checkpoint:
+        opened = open_table(options.shared)
+        found = read_checkpoint(opened.store, _find_checkpoint_id(opened, options), mac=opened.mac)
         return found_table(opened, found.manifest, options.shared)
-    head = find_head(opened.store, mac=opened.mac, store_id=opened.store_id)
-    if head is None:
+    newest = open_newest(options.shared, seen)
+    if newest is None:
+        raise _no_table(options.shared)
+    if newest.head is None:
         raise NoCheckpoint(
             f"nothing was committed to {options.shared.path} yet", hint="start the query that writes"
         )
-    return found_table(opened, head.manifest, options.shared)
+    found_now = found_table(newest.opened, newest.head.manifest, options.shared)
+    return replace(found_now, seen=SeenHead.of(newest.head))
 
 
 def found_table(opened: OpenTable, manifest: CheckpointManifest, shared: SharedOptions) -> FoundTable:
@@ -153,19 +193,20 @@ def found_table(opened: OpenTable, manifest: CheckpointManifest, shared: SharedO
     return FoundTable(opened, manifest, TableInfo.of_manifest(manifest))
 
 
-def _find_checkpoint_id(opened: OpenTable, options: ReadOptions) -> int | None:
-    """The wanted checkpoint, None for the newest."""
+def _find_checkpoint_id(opened: OpenTable, options: ReadOptions) -> int:
+    """The checkpoint that the options name."""
     store = opened.store
+    if options.checkpoint_id is not None:
+        return options.checkpoint_id
     if options.epoch is not None:
         found, wanted = find_number_by_epoch(store, options.epoch), f"epoch {options.epoch}"
     elif options.savepoint is not None:
         found = find_number_by_savepoint(store, options.savepoint)
         wanted = f"savepoint {options.savepoint!r}"
-    elif options.timestamp is not None:
-        found = find_number_by_time(store, parse_timestamp_ms(options.timestamp, "timestampAsOf"))
-        wanted = f"checkpoint from {options.timestamp} or before"
     else:
-        return options.checkpoint_id
+        timestamp = options.timestamp or ""
+        found = find_number_by_time(store, parse_timestamp_ms(timestamp, "timestampAsOf"))
+        wanted = f"checkpoint from {timestamp} or before"
     if found is None:
         raise NoCheckpoint(
             f"{options.shared.path} has no {wanted}",
@@ -177,22 +218,54 @@ def _find_checkpoint_id(opened: OpenTable, options: ReadOptions) -> int | None:
 class TableReader(DataSourceReader):
     """Reads the table that the options choose, as it was when the reader was planned."""
 
-    def __init__(self, options: ReadOptions, schema: Mapping[str, Any]) -> None:
+    def __init__(
+        self, options: ReadOptions, schema: Mapping[str, Any], seen: SeenHead | None = None
+    ) -> None:
         self._options = options
         self._schema = dict(schema)
+        self._seen = seen
         self._filters: tuple[Filter, ...] = ()
 
+    def __getstate__(self) -> dict[str, Any]:
+        """What tasks need."""
+        return {**self.__dict__, "_seen": None}
+
     def partitions(self) -> Sequence[InputPartition]:
-        """One split per partition of a keyed table; others are split by size."""
-        found = read_table(self._options)
+        """What tasks read: one split per partition of a keyed table, others by size; or the rows.
+
+        The rows are read here if they are few. A task in Python costs more than to read them.
+        """
+        found = read_table(self._options, self._seen)
         wanted, conditions = self._wanted_vnodes(found.table), conditions_of(self._filters, found.table)
-        return list(table_splits(found, wanted, conditions)) or [InputPartition(None)]
+        chains, wanted = table_chains(found, wanted, conditions)
+        rows = self._read_inline(found, chains, wanted)
+        splits = rows or list(found.splits(chains, wanted))
+        settle_worker()
+        return splits or [InputPartition(None)]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """The rows of one split."""
+        if isinstance(partition, InlineSplit):
+            yield from partition.batches()
         if isinstance(partition, TableSplit):
             for rows in read_split(self._options.shared, partition):
                 yield from as_batches(rows, raw_arrow_schema(self._schema))
+
+    def _read_inline(
+        self, found: FoundTable, chains: Sequence[Chain], wanted: tuple[int, ...] | None
+    ) -> list[InputPartition]:
+        """The rows of all chains, at least one split; empty if they are too many, or nobody takes them."""
+        most = self._options.inline_bytes
+        if not self._options.own_scan or not most or _bytes_to_read(chains) > most:
+            return []
+        opened, schema = found.opened, raw_arrow_schema(self._schema)
+        artifacts = ArtifactReader(opened.store, store_id=opened.store_id, cipher=opened.cipher)
+        batches: list[pa.RecordBatch] = []
+        for rows in read_chains(ChainReader(artifacts, found.table), chains, wanted):
+            batches += as_batches(rows, schema)
+        if sum(batch.nbytes for batch in batches) > most:
+            return []
+        return [InlineSplit(group, schema) for group in _in_messages(batches)]
 
     def _wanted_vnodes(self, table: TableInfo) -> tuple[int, ...] | None:
         wanted = None
@@ -219,12 +292,13 @@ class FilteringTableReader(TableReader):
         return filters
 
 
-def table_splits(
+def table_chains(
     found: FoundTable, wanted: tuple[int, ...] | None, conditions: Sequence[Condition] = ()
-) -> Iterator[TableSplit]:
-    """Cut a table for reading, without what cannot have a row that meets all ``conditions``.
+) -> tuple[list[Chain], tuple[int, ...] | None]:
+    """What of a table is to be read, without what cannot have a row that meets all ``conditions``.
 
-    ``wanted`` are the vnodes to read, None for all.
+    ``wanted`` are the vnodes to read, None for all. Returns chains, each of which one task may read, and
+    those of the vnodes of which only some rows are wanted, None for all rows.
     """
     table, chains = found.table, found.chains()
     if conditions:
@@ -234,7 +308,27 @@ def table_splits(
         chains = [chain for chain in chains if chain.partition in owners]
         if len(wanted) == table.vnodes:
             wanted = None
-    return found.splits((piece for chain in chains for piece in _pieces(chain, table)), wanted)
+    return [piece for chain in chains for piece in _pieces(chain, table)], wanted
+
+
+def _bytes_to_read(chains: Iterable[Chain]) -> int:
+    return sum(max(ref.decoded_bytes, ref.size_bytes) for chain in chains for ref in chain.refs)
+
+
+def _in_messages(batches: Sequence[pa.RecordBatch]) -> Iterator[list[pa.RecordBatch]]:
+    """Cut and group batches so that each group fits into the message of a task; at least one group."""
+    group: list[pa.RecordBatch] = []
+    used = 0
+    for batch in batches:
+        rows = max(1, batch.num_rows * BYTES_PER_INLINE_SPLIT // max(1, batch.nbytes))
+        for start in range(0, batch.num_rows, rows):
+            piece = batch.slice(start, rows)
+            if group and used + piece.nbytes > BYTES_PER_INLINE_SPLIT:
+                yield group
+                group, used = [], 0
+            group.append(piece)
+            used += piece.nbytes
+    yield group
 
 
 def _matching(chain: Chain, table: TableInfo, conditions: Sequence[Condition]) -> Chain:
@@ -287,9 +381,16 @@ def _pieces(chain: Chain, table: TableInfo) -> Iterator[Chain]:
 
 def read_split(shared: SharedOptions, split: TableSplit) -> Iterator[pa.Table]:
     """The rows of one split, in the table's schema, one chain after the other."""
+    return read_chains(split.reader(shared), split.chains, split.vnodes)
+
+
+def read_chains(
+    reader: ChainReader, chains: Sequence[Chain], vnodes: tuple[int, ...] | None
+) -> Iterator[pa.Table]:
+    """The rows of chains, in the table's schema, one chain after the other."""
     try:
-        for rows in split.reader(shared).rows_of(split.chains):
-            yield rows if split.vnodes is None else rows_of_vnodes(rows, split.table, split.vnodes)
+        for rows in reader.rows_of(chains):
+            yield rows if vnodes is None else rows_of_vnodes(rows, reader.table, vnodes)
     except FormatError as error:
         if not isinstance(error, UnknownVersion):
             error.hint = (

@@ -19,8 +19,8 @@ from pyspark_checkpoint.format.artifact import ArtifactRef
 from pyspark_checkpoint.format.envelope import Mac
 from pyspark_checkpoint.format.manifest import CheckpointManifest, QueryInfo
 from pyspark_checkpoint.format.records import Control
-from pyspark_checkpoint.history.control import ControlState, ensure_control, find_control_or_new
-from pyspark_checkpoint.history.head import Head, find_head
+from pyspark_checkpoint.history.control import ensure_control, find_control_or_new
+from pyspark_checkpoint.history.head import Head, find_head, head_from_bytes
 from pyspark_checkpoint.history.live_set import SummaryCache
 from pyspark_checkpoint.history.manifest_reader import find_manifest
 from pyspark_checkpoint.history.run import Run
@@ -92,6 +92,29 @@ class OpenTable:
 
 
 @dataclass(frozen=True, slots=True)
+class SeenHead:
+    """The newest checkpoint as a reader has found it. It has no secrets, and may be sent to another."""
+
+    number: int
+    data: bytes = field(repr=False)
+    """The bytes of its manifest, which are checked again by who uses them."""
+    control: Control = field(repr=False)
+
+    @staticmethod
+    def of(head: Head) -> SeenHead:
+        """What to keep of a head."""
+        return SeenHead(head.number, head.data, head.control)
+
+
+@dataclass(frozen=True, slots=True)
+class NewestCheckpoint:
+    """A table that is open for reading, and its head; None if nothing was committed."""
+
+    opened: OpenTable
+    head: Head | None
+
+
+@dataclass(frozen=True, slots=True)
 class OpenLocation:
     """A checkpoint location that this process has open, and what it has read there."""
 
@@ -146,6 +169,8 @@ class WorkerCache:
         self.tables: ProcessCache[OpenTable] = ProcessCache()
         self.heads: ProcessCache[Head | None] = ProcessCache()
         """The head that the last batch was planned on, by table."""
+        self.seen: ProcessCache[SeenHead] = ProcessCache()
+        """The head that the last read has found, by table."""
         self.runs: ProcessCache[Run] = ProcessCache()
         self.summaries: ProcessCache[SummaryCache] = ProcessCache()
         """The manifests that a prune looks at, by table."""
@@ -192,7 +217,8 @@ def open_for_writing(shared: SharedOptions, *, store_id: str = "") -> OpenTable:
         settings = parse_store_settings(shared.path, shared.store_options)
         if not store_id:
             require_conditional_writes(store, settings.allow_unsafe_store)
-        return _opened(shared, store, ensure_control(store, SYSTEM_CLOCK), writing=True)
+        state = ensure_control(store, SYSTEM_CLOCK)
+        return _opened(shared, store, state.control, writing=True, is_new=state.made)
 
     known = CACHE.tables.find(store_key(shared))
     if known is not None and store_id not in ("", known.store_id):
@@ -211,7 +237,43 @@ def open_for_reading(shared: SharedOptions) -> OpenTable | None:
     state = find_control_or_new(store)
     if state is None:
         return None
-    return _opened(shared, store, state, writing=False)
+    return _opened(shared, store, state.control, writing=False)
+
+
+def open_newest(shared: SharedOptions, seen: SeenHead | None = None) -> NewestCheckpoint | None:
+    """The table at its newest checkpoint, None if nothing was ever committed. Writes nothing.
+
+    Two requests if that is the one that this process, or the one that has sent ``seen``, found before.
+    """
+    known = seen or CACHE.seen.find(store_key(shared))
+    newest = None if known is None else _find_again(shared, known)
+    if newest is None:
+        opened = open_for_reading(shared)
+        if opened is None:
+            return None
+        head = find_head(opened.store, mac=opened.mac, store_id=opened.store_id)
+        newest = NewestCheckpoint(opened, head)
+    if newest.head is not None:
+        CACHE.seen.put(store_key(shared), SeenHead.of(newest.head))
+    return newest
+
+
+def _find_again(shared: SharedOptions, known: SeenHead) -> NewestCheckpoint | None:
+    """The head, looked for from a known one on; None if it must be looked for from the beginning.
+
+    That is so if the table is another one by now, and if anything was pruned or rolled back while no
+    newer checkpoint was committed: then the known one may be lost, and its number be taken by another.
+    """
+    store = open_store(shared)
+    try:
+        opened = _opened(shared, store, known.control, writing=False)
+        cached = head_from_bytes(known.data, known.number, known.control, mac=opened.mac)
+        head = find_head(store, cached=cached, mac=opened.mac, store_id=opened.store_id)
+    except FormatError:
+        return None
+    if head is None or (head.number == known.number and head.control.counter != known.control.counter):
+        return None
+    return NewestCheckpoint(opened, head)
 
 
 def look_at_head(shared: SharedOptions) -> Head | None:
@@ -220,12 +282,14 @@ def look_at_head(shared: SharedOptions) -> Head | None:
     return None if opened is None else find_head(opened.store, mac=opened.mac, store_id=opened.store_id)
 
 
-def _opened(shared: SharedOptions, store: ObjectStore, state: ControlState, *, writing: bool) -> OpenTable:
-    ring, store_id = load_key_ring(shared.key_file) if shared.key_file else None, state.control.store_id
+def _opened(
+    shared: SharedOptions, store: ObjectStore, control: Control, *, writing: bool, is_new: bool = False
+) -> OpenTable:
+    ring, store_id = load_key_ring(shared.key_file) if shared.key_file else None, control.store_id
     cipher = choose_cipher(store, store_id, ring, SYSTEM_CLOCK, writing=writing)
     keyless = cipher is None and find_key_ring() is None
     mac = None if keyless else read_with(cipher)
-    return OpenTable(store, store_id, cipher, mac, state.control, state.made)
+    return OpenTable(store, store_id, cipher, mac, control, is_new)
 
 
 IsLast = Callable[[CheckpointManifest], bool]

@@ -23,7 +23,8 @@ def test_every_python_module_that_java_names_is_there() -> None:
     for name in modules.values():
         importlib.import_module(package + name)
     called = (("MESSAGES", "QUERY_FACTS"), ("MESSAGES", "INLINE_ROWS"))
-    for module, member in (("DATA_SOURCE", "DATA_SOURCE_CLASS"), *called):
+    source = (("DATA_SOURCE", "DATA_SOURCE_CLASS"), ("DATA_SOURCE", "SCANNED_SOURCE"))
+    for module, member in (*source, *called):
         assert callable(getattr(importlib.import_module(package + modules[module]), members[member]))
     assert set(modules) == {"AUTO_RESTORE", "SIDE_PROCESS", "DATA_SOURCE", "MESSAGES"}
 

@@ -84,8 +84,20 @@ final class DependenciesTest {
       source.CountedWrite
         sql.catalyst.InternalRow
       source.FilteredScan
+        sql.execution.datasources.v2.python.PythonScan
         sql.execution.datasources.v2.python.PythonScanBuilder
         sql.internal.SQLConf
+      source.InlineRead
+        sql.catalyst.InternalRow
+        sql.catalyst.expressions.UnsafeProjection
+        sql.catalyst.expressions.UnsafeRow
+        sql.execution.datasources.v2.python.PythonInputPartition
+        sql.execution.datasources.v2.python.PythonScan
+        sql.internal.connector.SupportsMetadata
+        sql.util.ArrowUtils
+        sql.vectorized.ArrowColumnVector
+        sql.vectorized.ColumnVector
+        sql.vectorized.ColumnarBatch
       source.InlineRows
         sql.catalyst.InternalRow
         sql.execution.arrow.ArrowWriter

@@ -3,15 +3,16 @@ package io.github.pysparkcheckpoint.python;
 import java.nio.ByteBuffer;
 import java.nio.ByteOrder;
 import java.nio.charset.StandardCharsets;
+import java.util.Arrays;
 import java.util.Iterator;
 import java.util.Map;
 import java.util.TreeMap;
 
 /**
  * The pickles that this jar writes by hand: a class by name, a call with a text, and one with a
- * text and bytes.
+ * text and bytes, or an object that was pickled elsewhere.
  *
- * <p>The first two are of protocol 0, which is plain ASCII, the last of protocol 3, which has
+ * <p>The first two are of protocol 0, which is plain ASCII, the others of protocol 3, which has
  * bytes. They name things of the Python package only.
  */
 public final class Pickles {
@@ -25,17 +26,43 @@ public final class Pickles {
 
   /** What {@code name(json)} gives, for a JSON object of texts. */
   public static byte[] call(String module, String name, Map<String, String> fields) {
-    String text = json(fields).replace("\\", "\\u005c");
-    return bytes("c" + module + "\n" + name + "\n(V" + text + "\ntR.");
+    return bytes("c" + module + "\n" + name + "\n(V" + escaped(json(fields)) + "\ntR.");
   }
 
-  /** What {@code name(text, data)} gives, for a text in ASCII without backslashes and lines. */
+  /** What {@code name(text, data)} gives, for a text in ASCII on one line. */
   public static byte[] call(String module, String name, String text, byte[] data) {
-    byte[] head = bytes("c" + module + "\n" + name + "\n(V" + text + "\nB");
-    byte[] tail = bytes("tR.");
-    ByteBuffer out = ByteBuffer.allocate(2 + head.length + 4 + data.length + tail.length);
-    out.order(ByteOrder.LITTLE_ENDIAN).put((byte) 0x80).put((byte) 3);
-    return out.put(head).putInt(data.length).put(data).put(tail).array();
+    return joined(head(module, name, text), binary(data), bytes("tR."));
+  }
+
+  /** What {@code name(text, object)} gives, for an object that is pickled; None if it is empty. */
+  public static byte[] callWithObject(String module, String name, String text, byte[] pickle) {
+    byte[] head = head(module, name, text);
+    return pickle.length == 0
+        ? joined(head, bytes("NtR."))
+        : joined(head, bytes("cpickle\nloads\n("), binary(pickle), bytes("tRtR."));
+  }
+
+  /** The beginning of a call in protocol 3: the function and its first argument. */
+  private static byte[] head(String module, String name, String text) {
+    byte[] protocol = {(byte) 0x80, 3};
+    return joined(protocol, bytes("c" + module + "\n" + name + "\n(V" + escaped(text) + "\n"));
+  }
+
+  private static byte[] binary(byte[] data) {
+    ByteBuffer length = ByteBuffer.allocate(4).order(ByteOrder.LITTLE_ENDIAN).putInt(data.length);
+    return joined(bytes("B"), length.array(), data);
+  }
+
+  private static byte[] joined(byte[]... parts) {
+    ByteBuffer out = ByteBuffer.allocate(Arrays.stream(parts).mapToInt(part -> part.length).sum());
+    for (byte[] part : parts) {
+      out.put(part);
+    }
+    return out.array();
+  }
+
+  private static String escaped(String text) {
+    return text.replace("\\", "\\u005c");
   }
 
   /** A JSON object in ASCII, on one line, with sorted keys. */

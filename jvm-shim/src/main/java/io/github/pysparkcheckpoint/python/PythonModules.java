@@ -20,6 +20,9 @@ public final class PythonModules {
   /** The class of the data source, in {@link #DATA_SOURCE}. */
   public static final String DATA_SOURCE_CLASS = "CheckpointSinkSource";
 
+  /** Makes the data source for a scan without another process, in {@link #DATA_SOURCE}. */
+  public static final String SCANNED_SOURCE = "scanned_source";
+
   /** What tasks and driver tell the commit of a batch. */
   public static final String MESSAGES = PACKAGE + ".sink.task";
 

@@ -2,6 +2,7 @@ package io.github.pysparkcheckpoint.source;
 
 import org.apache.spark.sql.connector.read.Scan;
 import org.apache.spark.sql.connector.read.SupportsPushDownFilters;
+import org.apache.spark.sql.execution.datasources.v2.python.PythonScan;
 import org.apache.spark.sql.execution.datasources.v2.python.PythonScanBuilder;
 import org.apache.spark.sql.internal.SQLConf;
 import org.apache.spark.sql.sources.Filter;
@@ -37,6 +38,6 @@ final class FilteredScan implements SupportsPushDownFilters {
 
   @Override
   public Scan build() {
-    return scan.build();
+    return new InlineRead((PythonScan) scan.build());
   }
 }

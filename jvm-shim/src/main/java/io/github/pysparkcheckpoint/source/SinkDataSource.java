@@ -27,6 +27,7 @@ import org.apache.spark.sql.connector.write.WriteBuilder;
 import org.apache.spark.sql.connector.write.WriterCommitMessage;
 import org.apache.spark.sql.connector.write.streaming.StreamingDataWriterFactory;
 import org.apache.spark.sql.connector.write.streaming.StreamingWrite;
+import org.apache.spark.sql.execution.datasources.v2.python.PythonDataSourceCreationResult;
 import org.apache.spark.sql.execution.datasources.v2.python.PythonDataSourceV2;
 import org.apache.spark.sql.execution.datasources.v2.python.PythonDataSourceWriteInfo;
 import org.apache.spark.sql.execution.datasources.v2.python.PythonScanBuilder;
@@ -49,8 +50,9 @@ import scala.Option;
  * its key; it tells Python the query, the run, the output mode and the source offsets; and it finds
  * the Python package in this jar, so that {@code --packages} is all that a user types.
  *
- * <p>Of the data source only this class and the two of inline tasks touch Spark's private API. They
- * are compiled against the oldest supported Spark and use what is the same in all of them.
+ * <p>Of the data source only this class and those of inline tasks and reads touch Spark's private
+ * API. They are compiled against the oldest supported Spark and use what is the same in all of
+ * them.
  */
 public class SinkDataSource extends PythonDataSourceV2 implements DataSourceRegister {
 
@@ -64,6 +66,7 @@ public class SinkDataSource extends PythonDataSourceV2 implements DataSourceRegi
   private static final String LOAD_BATCH = "loadV2Source";
 
   private Source source;
+  private byte[] seen = new byte[0];
   private Metadata layout;
   private boolean begun;
 
@@ -85,7 +88,7 @@ public class SinkDataSource extends PythonDataSourceV2 implements DataSourceRegi
   @Override
   public synchronized Source source() {
     if (source == null) {
-      source = new Source(PythonChoice.ofDriver());
+      source = new Source(PythonChoice.ofDriver(), seen);
     }
     return source;
   }
@@ -94,7 +97,10 @@ public class SinkDataSource extends PythonDataSourceV2 implements DataSourceRegi
   public StructType inferSchema(CaseInsensitiveStringMap options) {
     Map<String, String> added = new HashMap<>(hadoopConfs());
     added.put("streaming", Boolean.toString(isForStream()));
-    return super.inferSchema(SinkOptions.with(options, added));
+    CaseInsensitiveStringMap all = SinkOptions.with(options, added);
+    StructType schema = super.inferSchema(all);
+    seen = getOrCreateDataSourceInPython(NAME, all, Option.empty()).dataSource();
+    return schema;
   }
 
   /**
@@ -168,7 +174,7 @@ public class SinkDataSource extends PythonDataSourceV2 implements DataSourceRegi
     @Override
     public ScanBuilder newScanBuilder(CaseInsensitiveStringMap options) {
       SinkDataSource own = new SinkDataSource();
-      own.source = source();
+      own.source = source().after(seen);
       Map<String, String> added = new HashMap<>(hadoopConfs());
       added.put("scan", "own");
       return new FilteredScan(
@@ -367,13 +373,37 @@ public class SinkDataSource extends PythonDataSourceV2 implements DataSourceRegi
   private static final class Source extends UserDefinedPythonDataSource {
     private static final long serialVersionUID = 1L;
     private final PythonChoice choice;
+    private final transient byte[] seen;
     private transient byte[] planned;
 
-    Source(PythonChoice choice) {
+    Source(PythonChoice choice, byte[] seen) {
       super(
           choice.function(
               Pickles.reference(PythonModules.DATA_SOURCE, PythonModules.DATA_SOURCE_CLASS)));
       this.choice = choice;
+      this.seen = seen;
+    }
+
+    /** The same for scans of a table whose schema was asked for: what was seen then goes along. */
+    Source after(byte[] seen) {
+      return new Source(choice, seen);
+    }
+
+    /**
+     * Only for a schema that nobody knows a process is asked. With one there is nothing to ask: the
+     * process that plans makes the data source by itself.
+     */
+    @Override
+    public PythonDataSourceCreationResult createDataSourceInPython(
+        String name, CaseInsensitiveStringMap options, Option<StructType> schema) {
+      if (schema.isEmpty()) {
+        return super.createDataSourceInPython(name, options, schema);
+      }
+      String text = Pickles.json(options);
+      byte[] made =
+          Pickles.callWithObject(
+              PythonModules.DATA_SOURCE, PythonModules.SCANNED_SOURCE, text, seen);
+      return new PythonDataSourceCreationResult(made, schema.get());
     }
 
     @Override

@@ -38,11 +38,30 @@ final class PicklesTest {
   }
 
   @Test
+  void aCallWithAnObjectLoadsIt() {
+    byte[] pickle = Pickles.callWithObject("package.module", "name", "7", new byte[] {'N', '.'});
+    byte[] expected =
+        bytes("??cpackage.module\nname\n(V7\ncpickle\nloads\n(B????N.tRtR.".replace('?', '\0'));
+    expected[0] = (byte) 0x80;
+    expected[1] = 3;
+    expected[expected.length - 11] = 2;
+    assertArrayEquals(expected, pickle);
+    byte[] none = bytes("??cpackage.module\nname\n(V7\nNtR.");
+    none[0] = (byte) 0x80;
+    none[1] = 3;
+    assertArrayEquals(none, Pickles.callWithObject("package.module", "name", "7", new byte[0]));
+  }
+
+  @Test
   void jsonIsAsciiOnOneLineWithSortedKeys() {
     assertEquals(
         "{\"a\":\"\\u0022\\u005c\\u000a\\u00e4\\ud83d\\ude00\",\"b\":\"\"}",
         Pickles.json(Map.of("b", "", "a", "\"\\\nä😀")));
     assertEquals("{}", Pickles.json(Map.of()));
+  }
+
+  private static byte[] bytes(String text) {
+    return text.getBytes(StandardCharsets.US_ASCII);
   }
 
   private static String text(byte[] bytes) {
