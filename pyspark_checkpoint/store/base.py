@@ -21,12 +21,13 @@ from __future__ import annotations
 
 import abc
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
-from typing import IO
+from typing import IO, TypeVar
 
 from pyspark_checkpoint.errors import Invalid
 
+T = TypeVar("T")
 Body = bytes | bytearray | memoryview | IO[bytes]
 """What ``put`` takes. A file must be seekable; it is read from its current position to its end."""
 
@@ -151,6 +152,68 @@ class ObjectStore(abc.ABC):
 
     def close(self) -> None:  # noqa: B027 - a store without connections has nothing to release
         """Release connections. A store that was closed may be used again; it reconnects."""
+
+
+class WrappedStore(ObjectStore):
+    """A store that holds a store: verbs pass through ``_call``, iterators through ``_items``."""
+
+    def __init__(self, store: ObjectStore) -> None:
+        self.url = store.url
+        self.inner = store
+
+    @abc.abstractmethod
+    def _call(self, verb: str, key: str, effect: Callable[[], T]) -> T:
+        """Carry out ``effect``, which asks the store within; ``key`` is empty where there are several."""
+
+    @abc.abstractmethod
+    def _items(self, verb: str, key: str, begin: Callable[[], Iterator[T]]) -> Iterator[T]:
+        """Yield what the iterator of the store within yields, which ``begin`` makes."""
+
+    def put(
+        self,
+        key: str,
+        data: Body,
+        *,
+        if_absent: bool = False,
+        if_match: Version | None = None,
+        nonce: str | None = None,
+    ) -> Version:
+        return self._call(
+            "put",
+            key,
+            lambda: self.inner.put(key, data, if_absent=if_absent, if_match=if_match, nonce=nonce),
+        )
+
+    def read(self, key: str, *, max_bytes: int | None = None) -> Stored:
+        return self._call("read", key, lambda: self.inner.read(key, max_bytes=max_bytes))
+
+    def get(self, key: str, *, start: int | None = None, end: int | None = None) -> bytes:
+        return self._call("get", key, lambda: self.inner.get(key, start=start, end=end))
+
+    def stream(self, key: str, *, chunk_bytes: int = CHUNK_BYTES) -> Iterator[bytes]:
+        return self._items("stream", key, lambda: self.inner.stream(key, chunk_bytes=chunk_bytes))
+
+    def head(self, key: str) -> ObjectInfo:
+        return self._call("head", key, lambda: self.inner.head(key))
+
+    def list(self, prefix: str = "", *, start_after: str | None = None) -> Iterator[ObjectInfo]:
+        return self._items("list", prefix, lambda: self.inner.list(prefix, start_after=start_after))
+
+    def delete(self, keys: Iterable[str]) -> None:
+        batch = tuple(keys)
+        self._call("delete", "", lambda: self.inner.delete(batch))
+
+    def copy(self, source_key: str, target_key: str, *, if_absent: bool = False) -> Version:
+        return self._call(
+            "copy", target_key, lambda: self.inner.copy(source_key, target_key, if_absent=if_absent)
+        )
+
+    @property
+    def server(self) -> str:
+        return self.inner.server
+
+    def close(self) -> None:
+        self.inner.close()
 
 
 def check_key(key: str) -> str:

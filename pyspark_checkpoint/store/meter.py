@@ -7,14 +7,13 @@ from __future__ import annotations
 
 import io
 import threading
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import contextmanager
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 from typing import TypeVar
 
 from pyspark_checkpoint.clock import SYSTEM_CLOCK, Clock
-from pyspark_checkpoint.store.base import CHUNK_BYTES, Body, ObjectInfo, ObjectStore, Stored, Version
+from pyspark_checkpoint.store.base import Body, ObjectStore, Stored, Version, WrappedStore
 
 T = TypeVar("T")
 
@@ -63,12 +62,11 @@ class MeterSnapshot:
         return sum(self.verbs.values(), VerbCount())
 
 
-class MeteredStore(ObjectStore):
+class MeteredStore(WrappedStore):
     """Passes every call on to ``store`` and counts it. Many threads may share it."""
 
     def __init__(self, store: ObjectStore, clock: Clock = SYSTEM_CLOCK) -> None:
-        self.url = store.url
-        self.inner = store
+        super().__init__(store)
         self._clock = clock
         self._lock = threading.Lock()
         self._verbs: dict[str, VerbCount] = {}
@@ -88,79 +86,43 @@ class MeteredStore(ObjectStore):
         nonce: str | None = None,
     ) -> Version:
         size_bytes = _size(data)
-        with self._request("put") as tally:
-            version = self.inner.put(key, data, if_absent=if_absent, if_match=if_match, nonce=nonce)
-            tally.bytes_out = size_bytes
-            return version
 
-    def read(self, key: str, *, max_bytes: int | None = None) -> Stored:
-        with self._request("read") as tally:
-            stored = self.inner.read(key, max_bytes=max_bytes)
-            tally.bytes_in = len(stored.data)
-            return stored
+        def put() -> Version:
+            return self.inner.put(key, data, if_absent=if_absent, if_match=if_match, nonce=nonce)
 
-    def get(self, key: str, *, start: int | None = None, end: int | None = None) -> bytes:
-        with self._request("get") as tally:
-            data = self.inner.get(key, start=start, end=end)
-            tally.bytes_in = len(data)
-            return data
+        return self._call("put", key, put, bytes_out=size_bytes)
 
-    def stream(self, key: str, *, chunk_bytes: int = CHUNK_BYTES) -> Iterator[bytes]:
-        yield from self._counted("stream", self.inner.stream(key, chunk_bytes=chunk_bytes), len)
-
-    def head(self, key: str) -> ObjectInfo:
-        with self._request("head"):
-            return self.inner.head(key)
-
-    def list(self, prefix: str = "", *, start_after: str | None = None) -> Iterator[ObjectInfo]:
-        yield from self._counted("list", self.inner.list(prefix, start_after=start_after), lambda _: 0)
-
-    def delete(self, keys: Iterable[str]) -> None:
-        with self._request("delete"):
-            self.inner.delete(keys)
-
-    def copy(self, source_key: str, target_key: str, *, if_absent: bool = False) -> Version:
-        with self._request("copy"):
-            return self.inner.copy(source_key, target_key, if_absent=if_absent)
-
-    @property
-    def server(self) -> str:
-        return self.inner.server
-
-    def close(self) -> None:
-        self.inner.close()
-
-    def _counted(self, verb: str, items: Iterator[T], size: Callable[[T], int]) -> Iterator[T]:
+    def _items(self, verb: str, key: str, begin: Callable[[], Iterator[T]]) -> Iterator[T]:
         """Count one request, and only the time spent in the store, not in the reader of the items."""
-        first = True
-        while True:
-            with self._request(verb, requests=int(first)) as tally:
-                item = next(items, None)
-                tally.bytes_in = 0 if item is None else size(item)
-            first = False
-            if item is None:
-                return
+        items, requests = begin(), 1
+        while (item := self._call(verb, key, lambda: next(items, None), requests=requests)) is not None:
             yield item
+            requests = 0
 
-    @contextmanager
-    def _request(self, verb: str, requests: int = 1) -> Iterator[_Tally]:
-        tally = _Tally()
-        failures = 1
+    def _call(
+        self,
+        verb: str,
+        key: str,  # noqa: ARG002
+        effect: Callable[[], T],
+        *,
+        requests: int = 1,
+        bytes_out: int = 0,
+    ) -> T:
         began = self._clock.monotonic_seconds()
+        count = VerbCount(requests, failures=1)
         try:
-            yield tally
-            failures = 0
+            result = effect()
+            count = VerbCount(requests, 0, bytes_out, _bytes_in(result))
+            return result
         finally:
-            seconds = self._clock.monotonic_seconds() - began
-            count = VerbCount(requests, failures, tally.bytes_out, tally.bytes_in, seconds)
+            count = replace(count, seconds=self._clock.monotonic_seconds() - began)
             with self._lock:
                 self._verbs[verb] = self._verbs.get(verb, VerbCount()) + count
 
 
-@dataclass(slots=True)
-class _Tally:
-    bytes_out: int = 0
-    bytes_in: int = 0
+def _bytes_in(result: object) -> int:
+    data = result.data if isinstance(result, Stored) else result
+    return len(data) if isinstance(data, bytes) else 0
 
 
 def _size(data: Body) -> int:

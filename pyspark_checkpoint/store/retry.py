@@ -10,7 +10,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from typing import TypeVar
 
 from pyspark_checkpoint.clock import SYSTEM_CLOCK, Clock
@@ -24,12 +24,11 @@ from pyspark_checkpoint.errors import (
     Unavailable,
 )
 from pyspark_checkpoint.store.base import (
-    CHUNK_BYTES,
     Body,
     ObjectInfo,
     ObjectStore,
-    Stored,
     Version,
+    WrappedStore,
     check_conditions,
 )
 from pyspark_checkpoint.store.body import body_position, rewind_body
@@ -37,16 +36,16 @@ from pyspark_checkpoint.store.settings import RetrySettings
 
 T = TypeVar("T")
 _DAMAGED_ATTEMPTS = 3
+_PASSING_OF_PLAIN_WRITES = (Unavailable, OutcomeUnknown)
 
 
-class RetryingStore(ObjectStore):
+class RetryingStore(WrappedStore):
     """Repeats failed calls of ``store`` within the time limit; see the module for what holds."""
 
     def __init__(
         self, store: ObjectStore, settings: RetrySettings | None = None, clock: Clock = SYSTEM_CLOCK
     ) -> None:
-        self.url = store.url
-        self.inner = store
+        super().__init__(store)
         self._settings = settings or RetrySettings()
         self._clock = clock
 
@@ -69,27 +68,8 @@ class RetryingStore(ObjectStore):
             return self.inner.put(key, data, if_absent=if_absent, if_match=if_match, nonce=mark)
 
         if mark is None or not conditional:
-            return self._repeat(attempt, (Unavailable, OutcomeUnknown))
+            return self._repeat(attempt, _PASSING_OF_PLAIN_WRITES)
         return self._put_once(key, attempt, if_match, mark)
-
-    def read(self, key: str, *, max_bytes: int | None = None) -> Stored:
-        return self._repeat(lambda: self.inner.read(key, max_bytes=max_bytes))
-
-    def get(self, key: str, *, start: int | None = None, end: int | None = None) -> bytes:
-        return self._repeat(lambda: self.inner.get(key, start=start, end=end))
-
-    def stream(self, key: str, *, chunk_bytes: int = CHUNK_BYTES) -> Iterator[bytes]:
-        def begin() -> tuple[bytes | None, Iterator[bytes]]:
-            chunks = self.inner.stream(key, chunk_bytes=chunk_bytes)
-            return next(chunks, None), chunks
-
-        first, rest = self._repeat(begin)
-        if first is not None:
-            yield first
-            yield from rest
-
-    def head(self, key: str) -> ObjectInfo:
-        return self._repeat(lambda: self.inner.head(key))
 
     def list(self, prefix: str = "", *, start_after: str | None = None) -> Iterator[ObjectInfo]:
         last = start_after
@@ -105,30 +85,29 @@ class RetryingStore(ObjectStore):
                 pages = None
                 raise
 
-        while (found := self._repeat(advance)) is not None:
+        while (found := self._call("list", prefix, advance)) is not None:
             last = found.key
             yield found
 
-    def delete(self, keys: Iterable[str]) -> None:
-        batch = tuple(keys)
-        self._repeat(lambda: self.inner.delete(batch), (Unavailable, OutcomeUnknown))
-
     def copy(self, source_key: str, target_key: str, *, if_absent: bool = False) -> Version:
         # A copy carries no nonce of ours: whose copy a lost answer belongs to cannot be proven.
-        passing = (Unavailable,) if if_absent else (Unavailable, OutcomeUnknown)
-        return self._repeat(
-            lambda: self.inner.copy(source_key, target_key, if_absent=if_absent),
-            passing,
-        )
+        passing = (Unavailable,) if if_absent else _PASSING_OF_PLAIN_WRITES
+        return self._repeat(lambda: self.inner.copy(source_key, target_key, if_absent=if_absent), passing)
 
-    @property
-    def server(self) -> str:
-        return self.inner.server
+    def _call(self, verb: str, key: str, effect: Callable[[], T]) -> T:  # noqa: ARG002
+        return self._repeat(effect, _PASSING_OF_PLAIN_WRITES if verb == "delete" else (Unavailable,))
 
-    def close(self) -> None:
-        self.inner.close()
+    def _items(self, verb: str, key: str, begin: Callable[[], Iterator[T]]) -> Iterator[T]:
+        def begun() -> tuple[T | None, Iterator[T]]:
+            items = begin()
+            return next(items, None), items
 
-    def _repeat(self, call: Callable[[], T], passing: tuple[type[StoreError], ...] = (Unavailable,)) -> T:
+        first, rest = self._call(verb, key, begun)
+        if first is not None:
+            yield first
+            yield from rest
+
+    def _repeat(self, call: Callable[[], T], passing: tuple[type[StoreError], ...]) -> T:
         """Call until it works, fails for good, or the time is up. One unknown outcome stays unknown."""
         backoff = _Backoff(self._settings, self._clock)
         unknown: OutcomeUnknown | None = None

@@ -16,7 +16,7 @@ from typing import TypeVar
 
 from pyspark_checkpoint.clock import SYSTEM_CLOCK, Clock
 from pyspark_checkpoint.errors import OutcomeUnknown, Unavailable
-from pyspark_checkpoint.store.base import CHUNK_BYTES, Body, ObjectInfo, ObjectStore, Stored, Version
+from pyspark_checkpoint.store.base import ObjectStore, WrappedStore
 
 T = TypeVar("T")
 
@@ -80,71 +80,25 @@ def fault_on(verb: str, key_part: str, kind: FaultKind, *, times: int = 1) -> Fa
     return plan
 
 
-class FaultyStore(ObjectStore):
+class FaultyStore(WrappedStore):
     """Passes calls on to ``store`` unless ``plan`` says otherwise; deletes go one key a call."""
 
     def __init__(
         self, store: ObjectStore, plan: FaultPlan = no_faults, clock: Clock = SYSTEM_CLOCK
     ) -> None:
-        self.url = store.url
-        self.inner = store
+        super().__init__(store)
         self.calls: list[StoreCall] = []
         self.crashed = False
         self._plan = plan
         self._clock = clock
         self._lock = threading.Lock()
 
-    def put(
-        self,
-        key: str,
-        data: Body,
-        *,
-        if_absent: bool = False,
-        if_match: Version | None = None,
-        nonce: str | None = None,
-    ) -> Version:
-        return self._call(
-            "put",
-            key,
-            lambda: self.inner.put(key, data, if_absent=if_absent, if_match=if_match, nonce=nonce),
-        )
-
-    def read(self, key: str, *, max_bytes: int | None = None) -> Stored:
-        return self._call("read", key, lambda: self.inner.read(key, max_bytes=max_bytes))
-
-    def get(self, key: str, *, start: int | None = None, end: int | None = None) -> bytes:
-        return self._call("get", key, lambda: self.inner.get(key, start=start, end=end))
-
-    def stream(self, key: str, *, chunk_bytes: int = CHUNK_BYTES) -> Iterator[bytes]:
-        def chunks() -> tuple[bytes, ...]:
-            return tuple(self.inner.stream(key, chunk_bytes=chunk_bytes))
-
-        yield from self._call("stream", key, chunks)
-
-    def head(self, key: str) -> ObjectInfo:
-        return self._call("head", key, lambda: self.inner.head(key))
-
-    def list(self, prefix: str = "", *, start_after: str | None = None) -> Iterator[ObjectInfo]:
-        def found() -> tuple[ObjectInfo, ...]:
-            return tuple(self.inner.list(prefix, start_after=start_after))
-
-        yield from self._call("list", prefix, found)
-
     def delete(self, keys: Iterable[str]) -> None:
         for key in keys:
             self._call("delete", key, lambda key=key: self.inner.delete([key]))  # type: ignore[misc]
 
-    def copy(self, source_key: str, target_key: str, *, if_absent: bool = False) -> Version:
-        return self._call(
-            "copy", target_key, lambda: self.inner.copy(source_key, target_key, if_absent=if_absent)
-        )
-
-    @property
-    def server(self) -> str:
-        return self.inner.server
-
-    def close(self) -> None:
-        self.inner.close()
+    def _items(self, verb: str, key: str, begin: Callable[[], Iterator[T]]) -> Iterator[T]:
+        yield from self._call(verb, key, lambda: tuple(begin()))
 
     def _call(self, verb: str, key: str, effect: Callable[[], T]) -> T:
         with self._lock:
