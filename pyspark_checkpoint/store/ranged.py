@@ -1,8 +1,9 @@
-"""What Google's and Azure's stores share: reads by ranges of one version, checked as they come."""
+"""What the clouds' stores share: reads by ranges of one version, checked as they come."""
 
 from __future__ import annotations
 
 import abc
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Protocol
@@ -19,6 +20,8 @@ from pyspark_checkpoint.store.base import (
     check_range,
 )
 from pyspark_checkpoint.store.remote import Call
+
+_CONTENT_RANGE = re.compile(r"bytes (\d+)-(\d+)/(\d+)")
 
 
 class PieceCheck(Protocol):
@@ -48,6 +51,21 @@ class RangeFound:
             if is_last and not self.check.is_right():
                 raise call.damaged("the bytes that arrived do not match the object's checksum")
         return piece
+
+
+def range_header(start: int, end: int | None) -> str:
+    """The header that asks for the bytes ``[start, end)``, which are some."""
+    return f"bytes={start}-{'' if end is None else end - 1}"
+
+
+def range_total(content_range: str, data: bytes, start: int, end: int | None, call: Call) -> int:
+    """How many bytes the object has in all, by the header of an answer that is the range asked for."""
+    match = _CONTENT_RANGE.fullmatch(content_range)
+    first, last, total = map(int, match.groups()) if match else (-1, -1, -1)
+    wanted = (total if end is None else min(end, total)) - start
+    if first != start or not last + 1 - start == len(data) == wanted:
+        raise call.unavailable("another range arrived than was asked for")
+    return total
 
 
 class RangeReader(abc.ABC):

@@ -20,7 +20,7 @@ from pyspark_checkpoint.store.base import ObjectInfo, Version
 from pyspark_checkpoint.store.body import UploadBody
 from pyspark_checkpoint.store.gcs.gcs_api import GcsApi, read_body
 from pyspark_checkpoint.store.gcs.gcs_errors import missing_bucket
-from pyspark_checkpoint.store.ranged import PieceCheck, RangeFound, RangeReader
+from pyspark_checkpoint.store.ranged import PieceCheck, RangeFound, RangeReader, range_header, range_total
 from pyspark_checkpoint.store.remote import Call
 
 
@@ -83,7 +83,6 @@ def expected_in(headers: Mapping[str, str]) -> PieceCheck | None:
 
 NONCE_FIELD = "ckpt-nonce"
 _INFO_FIELDS = "name,size,generation,updated,metadata"
-_CONTENT_RANGE = re.compile(r"bytes (\d+)-(\d+)/(\d+)")
 
 
 class GcsReader(RangeReader):
@@ -111,7 +110,7 @@ class GcsReader(RangeReader):
     ) -> RangeFound | None:
         """Read a range that is not empty, or everything; None means that the object has no byte there."""
         params = {"alt": "media"} | ({} if version is None else {"generation": version})
-        ranged = {} if start is None else {"Range": f"bytes={start}-{'' if end is None else end - 1}"}
+        ranged = {} if start is None else {"Range": range_header(start, end)}
         with self._api.send(
             call,
             "GET",
@@ -141,12 +140,7 @@ class GcsReader(RangeReader):
             # A server may ignore the range and send everything.
             found = RangeFound(data[start:end], len(data), generation, expected)
             return found if start < len(data) else None
-        match = _CONTENT_RANGE.fullmatch(headers.get("content-range", ""))
-        if match is None or int(match[1]) != start:
-            raise call.unavailable("the answer is not the range that was asked for")
-        total = int(match[3])
-        if len(data) != (total if end is None else min(end, total)) - start:
-            raise call.unavailable(f"the range arrived with {len(data)} bytes")
+        total = range_total(headers.get("content-range", ""), data, start, end, call)
         return RangeFound(data, total, generation, expected)
 
 

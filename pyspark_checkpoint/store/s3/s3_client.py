@@ -1,4 +1,4 @@
-"""The boto client of a process, and one prefix of one bucket that is asked through it."""
+"""The boto client of a process, and one bucket that is asked through it."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ import botocore.session
 
 from pyspark_checkpoint.clock import Clock
 from pyspark_checkpoint.errors import Denied, Invalid, NotFound
-from pyspark_checkpoint.store.base import ObjectInfo, Version, check_key
+from pyspark_checkpoint.store.base import ObjectInfo, Version
 from pyspark_checkpoint.store.remote import Call
 from pyspark_checkpoint.store.s3.s3_errors import Translated, missing_bucket
 from pyspark_checkpoint.store.settings import S3Settings
@@ -121,15 +121,13 @@ def request_parameters(settings: S3Settings) -> RequestParameters:
 
 
 class S3Bucket:
-    """What every verb of an S3 store needs."""
+    """A bucket, asked through this process's client. Objects are named with the store's prefix."""
 
     def __init__(self, settings: S3Settings, clock: Clock) -> None:
         self.settings = settings
         self.clock = clock
-        self.where = f"s3://{settings.bucket}"
         self.bucket_name = settings.access_point or settings.bucket
         self.parameters = request_parameters(settings)
-        self.prefix = f"{settings.prefix}/" if settings.prefix else ""
         self._is_there = False
 
     @property
@@ -137,40 +135,24 @@ class S3Bucket:
         """This process's client."""
         return client_for(self.settings)
 
-    def name(self, key: str) -> str:
-        """The object's name in the bucket; ``Invalid`` for what is no key."""
-        return self.prefix + check_key(key)
-
-    def address(self, key: str) -> dict[str, str]:
+    def address(self, name: str) -> dict[str, str]:
         """The parameters that name an object."""
-        return {"Bucket": self.bucket_name, "Key": self.name(key)}
+        return {"Bucket": self.bucket_name, "Key": name}
 
-    def asked(self, key: str) -> dict[str, Any]:
+    def asked(self, name: str) -> dict[str, Any]:
         """The parameters of a request that reads an object, or what is known of it."""
-        return {**self.address(key), **self.parameters.every, **self.parameters.customer_key}
+        return {**self.address(name), **self.parameters.every, **self.parameters.customer_key}
 
-    def begun(self, key: str) -> dict[str, Any]:
+    def begun(self, name: str) -> dict[str, Any]:
         """The parameters of a request that begins an object."""
-        return {**self.address(key), **self.parameters.every, **self.parameters.begin}
+        return {**self.address(name), **self.parameters.every, **self.parameters.begin}
 
-    def call(
-        self,
-        verb: str,
-        key: str | None = None,
-        *,
-        writes: bool = False,
-        if_absent: bool = False,
-        if_match: bool = False,
-    ) -> Call:
-        """Say what is asked, for errors."""
-        return Call(self.where, verb, key, writes=writes, if_absent=if_absent, if_match=if_match)
-
-    def head(self, key: str) -> ObjectInfo:
-        """Return what is known of ``key``, or raise ``NotFound``. A first absent key costs two requests."""
-        call = self.call("head", key)
+    def head(self, call: Call, name: str) -> ObjectInfo:
+        """Return what is known of the call's key, or raise ``NotFound``: two requests for the first one."""
+        call = Call(call.where, "head", call.key)
         try:
             with Translated(call):
-                answer = self.client.head_object(**self.asked(key))
+                answer = self.client.head_object(**self.asked(name))
         except NotFound:
             self._prove_bucket(call)
             raise
@@ -179,7 +161,7 @@ class S3Bucket:
             raise call.unanswered("the answer was cut short")
         self._is_there = True
         return ObjectInfo(
-            key=key,
+            key=call.key or "",
             size_bytes=size,
             version=Version(checked_etag(answer.get("ETag"), call)),
             modified_ms=int(modified.timestamp() * 1000),

@@ -11,34 +11,18 @@ upload the key is looked at, so that most of what must fail fails early."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import replace
 from typing import Any
 
 from pyspark_checkpoint.clock import SYSTEM_CLOCK, Clock
-from pyspark_checkpoint.store.base import (
-    CHUNK_BYTES,
-    Body,
-    ObjectInfo,
-    ObjectStore,
-    Stored,
-    Version,
-    check_conditions,
-    check_prefix,
-    check_range,
-)
+from pyspark_checkpoint.store.base import Body, ObjectInfo, Version, check_prefix
 from pyspark_checkpoint.store.body import UploadBody
+from pyspark_checkpoint.store.ranged import RangedStore
 from pyspark_checkpoint.store.remote import Call
 from pyspark_checkpoint.store.s3.s3_client import S3Bucket, checked_etag, close_client
 from pyspark_checkpoint.store.s3.s3_errors import Translated, translate_code
-from pyspark_checkpoint.store.s3.s3_transfer import (
-    S3Copier,
-    put_conditions,
-    put_parts,
-    put_single,
-    read_range,
-    read_whole,
-    stream_chunks,
-)
+from pyspark_checkpoint.store.s3.s3_transfer import S3Copier, S3Reader, put_parts, put_single, put_target
 from pyspark_checkpoint.store.settings import S3Settings
 
 _ORDERED_SERVERS = ("AmazonS3", "MinIO")
@@ -48,15 +32,15 @@ _DIRECTORY_BUCKET = "--x-s3"
 class S3Lister:
     """Lists the objects below the store's prefix."""
 
-    def __init__(self, bucket: S3Bucket) -> None:
+    def __init__(self, bucket: S3Bucket, below: str) -> None:
         self._bucket = bucket
+        self._below = below
         self._is_ordered: bool | None = True if bucket.settings.endpoint is None else None
         if bucket.settings.bucket.endswith(_DIRECTORY_BUCKET):
             self._is_ordered = False
 
-    def list(self, prefix: str, start_after: str | None) -> Iterator[ObjectInfo]:
+    def list(self, call: Call, prefix: str, start_after: str | None) -> Iterator[ObjectInfo]:
         """Yield what begins with ``prefix`` and comes after ``start_after``."""
-        call = self._bucket.call("list", prefix or None)
         first = None
         if self._is_ordered is not False:
             first = self._page(call, self._request(prefix, start_after))
@@ -107,16 +91,16 @@ class S3Lister:
     def _request(self, prefix: str, start_after: str | None) -> dict[str, str]:
         request = {
             "Bucket": self._bucket.bucket_name,
-            "Prefix": self._bucket.prefix + prefix,
+            "Prefix": self._below + prefix,
             **self._bucket.parameters.every,
         }
         if start_after is not None:
-            request["StartAfter"] = self._bucket.prefix + start_after
+            request["StartAfter"] = self._below + start_after
         return request
 
     def _info(self, item: dict[str, Any], call: Call) -> ObjectInfo:
         return ObjectInfo(
-            key=item["Key"][len(self._bucket.prefix) :],
+            key=item["Key"][len(self._below) :],
             size_bytes=item["Size"],
             version=Version(checked_etag(item.get("ETag"), call)),
             modified_ms=int(item["LastModified"].timestamp() * 1000),
@@ -135,30 +119,21 @@ def _byte_order(info: ObjectInfo) -> bytes:
 BATCH_KEYS = 1000
 
 
-def delete_keys(bucket: S3Bucket, keys: Iterable[str]) -> None:
-    """Remove ``keys``. Every key is checked before the first request; absent objects are fine."""
-    names = {bucket.name(key): key for key in keys}
-    for batch in _batches(names):
-        if len(batch) == 1:
-            _delete_one(bucket, *batch.popitem())
-        else:
-            _delete_batch(bucket, batch)
-
-
-def _batches(names: dict[str, str]) -> Iterator[dict[str, str]]:
+def delete_names(bucket: S3Bucket, call: Call, names: Mapping[str, str]) -> None:
+    """Remove objects by name, each with its key for errors; absent ones are fine."""
     every = list(names.items())
     for start in range(0, len(every), BATCH_KEYS):
-        yield dict(every[start : start + BATCH_KEYS])
+        batch = dict(every[start : start + BATCH_KEYS])
+        if len(batch) == 1:
+            ((name, key),) = batch.items()
+            with Translated(replace(call, key=key)):
+                bucket.client.delete_object(**bucket.address(name), **bucket.parameters.every)
+        else:
+            _delete_batch(bucket, call, batch)
 
 
-def _delete_one(bucket: S3Bucket, name: str, key: str) -> None:
-    with Translated(bucket.call("delete", key, writes=True)):
-        bucket.client.delete_object(Bucket=bucket.bucket_name, Key=name, **bucket.parameters.every)
-
-
-def _delete_batch(bucket: S3Bucket, batch: dict[str, str]) -> None:
+def _delete_batch(bucket: S3Bucket, call: Call, batch: Mapping[str, str]) -> None:
     """Remove up to a thousand. An answer that leaves a key out is no success for that key."""
-    call = bucket.call("delete", writes=True)
     with Translated(call):
         answer = bucket.client.delete_objects(
             Bucket=bucket.bucket_name,
@@ -169,7 +144,7 @@ def _delete_batch(bucket: S3Bucket, batch: dict[str, str]) -> None:
     for item in answer.get("Errors", ()):
         name, code = str(item.get("Key", "")), str(item.get("Code", ""))
         if code != "NoSuchKey":
-            raise translate_code(code, 0, bucket.call("delete", batch.get(name), writes=True))
+            raise translate_code(code, 0, replace(call, key=batch.get(name)))
         left.discard(name)
     if left:
         raise call.unanswered(f"the answer says nothing of {len(left)} of {len(batch)} keys")
@@ -179,7 +154,7 @@ SINGLE_PUT_BYTES = 64 * 1024 * 1024
 COPY_WHOLE_BYTES = 5 * 1024**3
 
 
-class S3Store(ObjectStore):
+class S3Store(RangedStore):
     """A prefix of an S3 bucket. Every verb is one request, except where said.
 
     The sizes above which a put and a copy go in parts are parameters only for tests.
@@ -193,10 +168,10 @@ class S3Store(ObjectStore):
         single_put_bytes: int = SINGLE_PUT_BYTES,
         copy_whole_bytes: int = COPY_WHOLE_BYTES,
     ) -> None:
-        self.url = f"s3://{settings.bucket}/{settings.prefix}".rstrip("/")
         self._bucket = S3Bucket(settings, clock)
+        super().__init__("s3", settings.bucket, settings.prefix, S3Reader(self._bucket))
         self._single_put_bytes = single_put_bytes
-        self._lister = S3Lister(self._bucket)
+        self._lister = S3Lister(self._bucket, self._below)
         self._copier = S3Copier(
             self._bucket,
             whole_bytes=copy_whole_bytes,
@@ -212,51 +187,28 @@ class S3Store(ObjectStore):
         if_match: Version | None = None,
         nonce: str | None = None,
     ) -> Version:
-        check_conditions(if_absent, if_match)
-        call = self._bucket.call(
-            "put", key, writes=True, if_absent=if_absent, if_match=if_match is not None
-        )
-        conditions = put_conditions(call, if_absent, if_match)
+        call, name = self._put_call(key, if_absent, if_match), self._name(key)
+        target = put_target(self._bucket, call, name, if_match, nonce)
         body = UploadBody(data)
         limit = self._single_put_bytes
-        if not conditions:
+        if not target.conditions:
             limit = min(limit, 2 * self._bucket.settings.part_size_bytes)
         if body.size_bytes > limit:
-            return put_parts(self._bucket, call, key, body, conditions=conditions, nonce=nonce)
-        whole = body.read(0, body.size_bytes)
-        return put_single(self._bucket, call, key, whole, conditions=conditions, nonce=nonce)
-
-    def read(self, key: str, *, max_bytes: int | None = None) -> Stored:
-        return read_whole(self._bucket, self._bucket.call("read", key), key, max_bytes)
-
-    def get(self, key: str, *, start: int | None = None, end: int | None = None) -> bytes:
-        begin, stop = check_range(start, end)
-        call = self._bucket.call("get", key)
-        if begin == 0 and stop is None:
-            return read_whole(self._bucket, call, key).data
-        found = None if stop == begin else read_range(self._bucket, call, key, begin, stop)
-        if found is not None:
-            return found.data
-        # Nothing to send: the range is empty, or begins at the end, or lies beyond it.
-        size_bytes = self.head(key).size_bytes
-        if begin > size_bytes:
-            raise call.invalid(f"the range begins at {begin}, after the end at {size_bytes}")
-        return b""
-
-    def stream(self, key: str, *, chunk_bytes: int = CHUNK_BYTES) -> Iterator[bytes]:
-        return stream_chunks(self._bucket, self._bucket.call("stream", key), key, chunk_bytes)
-
-    def head(self, key: str) -> ObjectInfo:
-        return self._bucket.head(key)
+            return put_parts(target, body)
+        return put_single(target, body.read(0, body.size_bytes))
 
     def list(self, prefix: str = "", *, start_after: str | None = None) -> Iterator[ObjectInfo]:
-        return self._lister.list(check_prefix(prefix), start_after)
+        return self._lister.list(self._call("list", prefix or None), check_prefix(prefix), start_after)
 
     def delete(self, keys: Iterable[str]) -> None:
-        delete_keys(self._bucket, keys)
+        names = {self._name(key): key for key in keys}
+        delete_names(self._bucket, self._call("delete", writes=True), names)
 
     def copy(self, source_key: str, target_key: str, *, if_absent: bool = False) -> Version:
-        return self._copier.copy(source_key, target_key, if_absent=if_absent)
+        source, target = self._name(source_key), self._name(target_key)
+        call = Call(self._where, "copy", target_key, writes=True, if_absent=if_absent)
+        reading = self._call("copy", source_key)
+        return self._copier.copy(reading, source, put_target(self._bucket, call, target))
 
     @property
     def server(self) -> str:

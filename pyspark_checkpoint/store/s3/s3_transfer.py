@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import base64
 import contextlib
-import re
 import zlib
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
 from typing import Any, TypeVar
 
 import botocore.exceptions
@@ -22,11 +20,12 @@ from pyspark_checkpoint.errors import (
     StoreError,
     Unavailable,
 )
-from pyspark_checkpoint.store.base import ObjectInfo, Stored, Version
+from pyspark_checkpoint.store.base import ObjectInfo, Version
 from pyspark_checkpoint.store.body import UploadBody
 from pyspark_checkpoint.store.parallel import run_bounded
+from pyspark_checkpoint.store.ranged import RangeFound, RangeReader, range_header, range_total
 from pyspark_checkpoint.store.remote import Call
-from pyspark_checkpoint.store.s3.s3_client import NONCE_FIELD, RequestParameters, S3Bucket, checked_etag
+from pyspark_checkpoint.store.s3.s3_client import NONCE_FIELD, S3Bucket, checked_etag
 from pyspark_checkpoint.store.s3.s3_errors import Translated
 
 
@@ -54,93 +53,62 @@ def repeat_piece(piece: Callable[[], T], clock: Clock) -> T:
     return piece()
 
 
-_CONTENT_RANGE = re.compile(r"bytes (\d+)-(\d+)/(\d+)")
+class S3Reader(RangeReader):
+    """Reads by ETag."""
 
+    def __init__(self, bucket: S3Bucket) -> None:
+        self._bucket = bucket
 
-@dataclass(frozen=True, slots=True)
-class RangeRead:
-    """Some bytes of an object, its version, and how many bytes it has in all."""
+    def info(self, call: Call, name: str, key: str) -> ObjectInfo:  # noqa: ARG002
+        """Ask for what is known of an object."""
+        return self._bucket.head(call, name)
 
-    data: bytes
-    etag: str
-    total_bytes: int
-
-
-def read_whole(bucket: S3Bucket, call: Call, key: str, max_bytes: int | None = None) -> Stored:
-    """Return an object from one request. Checked against the server's checksum where it gives one."""
-    with Translated(call):
-        answer = bucket.client.get_object(**bucket.asked(key))
-        size_bytes = int(answer.get("ContentLength") or 0)
-        if max_bytes is not None and size_bytes > max_bytes:
-            answer["Body"].close()
-            raise call.too_large(size_bytes, max_bytes)
-        data = _body(answer)
-    _check_length(answer, data, call)
-    return Stored(data, Version(checked_etag(answer.get("ETag"), call)))
-
-
-def read_range(
-    bucket: S3Bucket, call: Call, key: str, start: int, end: int | None, *, etag: str | None = None
-) -> RangeRead | None:
-    """Return ``[start, end)`` cut at the object's end, or None if there is nothing at ``start``.
-
-    With ``etag`` only of that version: ``Conflict`` otherwise. The range must not be empty.
-    """
-    wanted = f"bytes={start}-{'' if end is None else end - 1}"
-    condition = {} if etag is None else {"IfMatch": etag}
-    try:
+    def find(
+        self,
+        call: Call,
+        name: str,
+        start: int | None = None,
+        end: int | None = None,
+        version: str | None = None,
+        *,
+        max_bytes: int | None = None,
+    ) -> RangeFound | None:
+        """Read a range, or everything, which boto checks against the checksum of the server, if any."""
+        asked = {} if start is None else {"Range": range_header(start, end)}
+        asked |= {} if version is None else {"IfMatch": version}
         with Translated(call):
             try:
-                answer = bucket.client.get_object(**bucket.asked(key), Range=wanted, **condition)
+                answer = self._bucket.client.get_object(**self._bucket.asked(name), **asked)
             except botocore.exceptions.ClientError as error:
-                if error.response.get("ResponseMetadata", {}).get("HTTPStatusCode") == 416:
+                if start is not None and _status(error.response) == 416:
                     return None
                 raise
-            data = _body(answer)
-    except NotFound:
-        if etag is not None:
-            raise call.lost_race() from None
-        raise
-    _check_length(answer, data, call)
-    found = checked_etag(answer.get("ETag"), call)
-    if "ContentRange" not in answer and answer["ResponseMetadata"]["HTTPStatusCode"] == 200:
-        return RangeRead(data[start:end], found, len(data))  # a server without ranges: it sent all
-    match = _CONTENT_RANGE.fullmatch(answer.get("ContentRange", ""))
-    if match is None or int(match[1]) != start or int(match[2]) + 1 - start != len(data):
-        raise call.unanswered("another range arrived than was asked for")
-    total = int(match[3])
-    if len(data) != (total if end is None else min(end, total)) - start:
-        raise call.unanswered("another range arrived than was asked for")
-    return RangeRead(data, found, total)
+            with contextlib.closing(answer["Body"]) as body:
+                size_bytes = int(answer.get("ContentLength") or 0)
+                if max_bytes is not None and size_bytes > max_bytes:
+                    raise call.too_large(size_bytes, max_bytes)
+                data: bytes = body.read()
+        if answer.get("ContentLength") != len(data):
+            raise call.unanswered("the body was cut short")
+        etag = checked_etag(answer.get("ETag"), call)
+        if start is None:
+            return RangeFound(data, len(data), etag, None)
+        if "ContentRange" not in answer and _status(answer) == 200:
+            # A server without ranges: it sent all.
+            return RangeFound(data[start:end], len(data), etag, None) if start < len(data) else None
+        total = range_total(answer.get("ContentRange", ""), data, start, end, call)
+        return RangeFound(data, total, etag, None)
+
+    def pinned(self, call: Call, name: str, start: int, end: int, version: str) -> bytes:
+        """The same again if it fails in passing: what came before it would have to be thrown away."""
+        return repeat_piece(
+            lambda: super(S3Reader, self).pinned(call, name, start, end, version), self._bucket.clock
+        )
 
 
-def stream_chunks(bucket: S3Bucket, call: Call, key: str, chunk_bytes: int) -> Iterator[bytes]:
-    """Yield an object by ranges, each on condition that it is still the version of the first.
-
-    A consumer may take its time: no connection stays open between chunks. A chunk that fails in passing
-    is asked for again, except the first, after which nothing would have to be thrown away.
-    """
-    first = read_range(bucket, call, key, 0, chunk_bytes)
-    if first is None or not first.data:  # nothing at 0: the object is empty
-        return
-    yield first.data
-    for start in range(chunk_bytes, first.total_bytes, chunk_bytes):
-        read = partial(read_range, bucket, call, key, start, start + chunk_bytes, etag=first.etag)
-        chunk = repeat_piece(read, bucket.clock)
-        if chunk is None or chunk.total_bytes != first.total_bytes:
-            raise call.lost_race()
-        yield chunk.data
-
-
-def _body(answer: dict[str, Any]) -> bytes:
-    with contextlib.closing(answer["Body"]) as body:
-        data: bytes = body.read()
-    return data
-
-
-def _check_length(answer: dict[str, Any], data: bytes, call: Call) -> None:
-    if answer.get("ContentLength") != len(data):
-        raise call.unanswered("the body was cut short")
+def _status(answer: Mapping[str, Any]) -> int | None:
+    status: int | None = answer.get("ResponseMetadata", {}).get("HTTPStatusCode")
+    return status
 
 
 MIN_PART_BYTES = 5 * 1024 * 1024
@@ -165,33 +133,59 @@ SendPart = Callable[[str, PartRange], Part]
 
 
 @dataclass(frozen=True, slots=True)
-class PartsTarget:
-    """Where the parts go, and under which condition they become an object."""
+class Target:
+    """The object that is to be, and under which condition."""
 
-    client: Any
+    bucket: S3Bucket
     call: Call
-    address: Mapping[str, str]
-    """Bucket and Key."""
-    parameters: RequestParameters
+    name: str
     conditions: Mapping[str, str]
     metadata: Mapping[str, str]
-    concurrency: int
-    clock: Clock
-
-    @property
-    def asked(self) -> dict[str, Any]:
-        """The parameters of a request that touches the bytes."""
-        return {**self.address, **self.parameters.every, **self.parameters.customer_key}
 
 
-def upload_parts(target: PartsTarget, body: UploadBody, part_bytes: int) -> str:
-    """Upload ``body`` and return the new object's ETag. Memory: ``concurrency`` parts."""
+def put_target(
+    bucket: S3Bucket, call: Call, name: str, if_match: Version | None = None, nonce: str | None = None
+) -> Target:
+    """Say what a put or a copy is to make; a version that no object can have is a lost race."""
+    conditions = {"IfNoneMatch": "*"} if call.if_absent else {}
+    if if_match is not None:
+        if if_match.token in ("", "*"):
+            raise call.lost_race()  # the version of no object, but a server may take it for that of any
+        conditions = {"IfMatch": if_match.token}
+    return Target(bucket, call, name, conditions, {} if nonce is None else {NONCE_FIELD: nonce})
+
+
+def put_single(target: Target, data: bytes) -> Version:
+    """Store ``data`` by one request, which is carried out as a whole or not at all."""
+    with Translated(target.call):
+        answer = target.bucket.client.put_object(
+            **target.bucket.begun(target.name),
+            Body=data,
+            ChecksumCRC32=crc32_header(data),
+            Metadata=dict(target.metadata),
+            **target.conditions,
+        )
+    return Version(checked_etag(answer.get("ETag"), target.call))
+
+
+def put_parts(target: Target, body: UploadBody) -> Version:
+    """Store a large body in parts, as many in memory as go up at once.
+
+    What must fail anyway fails before the first byte is sent.
+    """
+    if target.conditions:
+        try:
+            found = target.bucket.head(target.call, target.name).version.token
+        except NotFound:
+            found = None
+        if found != target.conditions.get("IfMatch"):
+            raise target.call.lost_race()
 
     def send(upload_id: str, part: PartRange) -> Part:
         data = body.read(part.start, part.end)
         checksum = crc32_header(data)
-        answer = target.client.upload_part(
-            **target.asked,
+        answer = target.bucket.client.upload_part(
+            **target.bucket.asked(target.name),
             UploadId=upload_id,
             PartNumber=part.number,
             Body=data,
@@ -199,163 +193,96 @@ def upload_parts(target: PartsTarget, body: UploadBody, part_bytes: int) -> str:
         )
         return {"PartNumber": part.number, "ETag": answer.get("ETag"), "ChecksumCRC32": checksum}
 
-    return _run(target, body.size_bytes, part_bytes, send, {"ChecksumAlgorithm": "CRC32"})
+    ranges = part_ranges(body.size_bytes, target.bucket.settings.part_size_bytes)
+    return _make_of_parts(target, ranges, send, {"ChecksumAlgorithm": "CRC32"})
 
 
-def copy_parts(
-    target: PartsTarget, source: Mapping[str, str], etag: str, size_bytes: int, part_bytes: int
-) -> str:
-    """Copy an object by the server, part by part, if it keeps being ``etag``; return the new ETag."""
+def copy_parts(target: Target, source_name: str, source: ObjectInfo, part_bytes: int) -> Version:
+    """Copy an object by the server, part by part, if it keeps its version."""
 
     def send(upload_id: str, part: PartRange) -> Part:
-        answer = target.client.upload_part_copy(
-            **target.asked,
-            **target.parameters.source_key,
+        answer = target.bucket.client.upload_part_copy(
+            **target.bucket.asked(target.name),
+            **target.bucket.parameters.source_key,
             UploadId=upload_id,
             PartNumber=part.number,
-            CopySource=dict(source),
+            CopySource=target.bucket.address(source_name),
             CopySourceRange=f"bytes={part.start}-{part.end - 1}",
-            CopySourceIfMatch=etag,
+            CopySourceIfMatch=source.version.token,
         )
         return {"PartNumber": part.number, "ETag": answer.get("CopyPartResult", {}).get("ETag")}
 
-    return _run(target, size_bytes, part_bytes, send, {})
+    return _make_of_parts(target, part_ranges(source.size_bytes, part_bytes), send, {})
 
 
-def part_ranges(size_bytes: int, part_bytes: int) -> Iterator[PartRange]:
-    """Yield the parts of an object: each at least 5 MiB but for the last, at most 10,000 of them."""
+def part_ranges(size_bytes: int, part_bytes: int) -> list[PartRange]:
+    """The parts of an object: each at least 5 MiB but for the last, at most 10,000 of them."""
     step = max(part_bytes, MIN_PART_BYTES, -(-size_bytes // MAX_PARTS))
-    for number, start in enumerate(range(0, size_bytes, step), 1):
-        yield PartRange(number, start, min(start + step, size_bytes))
+    return [
+        PartRange(number, start, min(start + step, size_bytes))
+        for number, start in enumerate(range(0, size_bytes, step), 1)
+    ]
 
 
-def _run(
-    target: PartsTarget, size_bytes: int, part_bytes: int, send: SendPart, begin: Mapping[str, str]
-) -> str:
-    invisible = replace(target.call, writes=False)
+def _make_of_parts(
+    target: Target, ranges: Sequence[PartRange], send: SendPart, begin: Mapping[str, str]
+) -> Version:
+    """Send the parts, which nobody sees, and make them an object; whatever goes wrong, give them up."""
+    bucket, invisible = target.bucket, replace(target.call, writes=False)
     with Translated(invisible):
-        answer = target.client.create_multipart_upload(
-            **target.address,
-            **target.parameters.every,
-            **target.parameters.begin,
-            Metadata=dict(target.metadata),
-            **begin,
+        answer = bucket.client.create_multipart_upload(
+            **bucket.begun(target.name), Metadata=dict(target.metadata), **begin
         )
     upload_id = answer.get("UploadId")
     if not upload_id:
         raise invisible.unanswered("the answer names no upload")
+
+    def send_once(part_range: PartRange) -> Part:
+        with Translated(invisible):
+            part = send(upload_id, part_range)
+        if not part.get("ETag"):
+            raise invisible.unanswered("the answer to a part has no ETag")
+        return part
+
+    def send_part(part_range: PartRange) -> Part:
+        return repeat_piece(lambda: send_once(part_range), bucket.clock)
+
     try:
-        one = partial(_send_part, target, send, upload_id)
-        parts = run_bounded(one, list(part_ranges(size_bytes, part_bytes)), target.concurrency)
+        parts = run_bounded(send_part, ranges, bucket.settings.max_concurrency)
         return _complete(target, upload_id, parts)
     except BaseException:
         _abort(target, upload_id)
         raise
 
 
-def _send_part(target: PartsTarget, send: SendPart, upload_id: str, part_range: PartRange) -> Part:
-    """Send one part, and again if that fails in passing: a part is invisible and may be repeated."""
-    call = replace(target.call, writes=False)
-
-    def attempt() -> Part:
-        with Translated(call):
-            part = send(upload_id, part_range)
-        if not part.get("ETag"):
-            raise call.unanswered("the answer to a part has no ETag")
-        return part
-
-    return repeat_piece(attempt, target.clock)
-
-
-def _complete(target: PartsTarget, upload_id: str, parts: list[Part]) -> str:
+def _complete(target: Target, upload_id: str, parts: list[Part]) -> Version:
     """Make the parts an object: the one request that decides the condition and has an effect."""
     with Translated(target.call):
-        answer = target.client.complete_multipart_upload(
-            **target.asked, UploadId=upload_id, MultipartUpload={"Parts": parts}, **target.conditions
+        answer = target.bucket.client.complete_multipart_upload(
+            **target.bucket.asked(target.name),
+            UploadId=upload_id,
+            MultipartUpload={"Parts": parts},
+            **target.conditions,
         )
-    etag = answer.get("ETag")
-    if not etag:
+    if not answer.get("ETag"):
         raise target.call.unanswered("the answer to the completed upload has no ETag")
-    return str(etag)
+    return Version(str(answer["ETag"]))
 
 
-def _abort(target: PartsTarget, upload_id: str) -> None:
+def _abort(target: Target, upload_id: str) -> None:
     """Give the parts up. What was completed after all stays: its upload is no longer there to abort."""
-    call = replace(target.call, verb="abort", writes=False, if_absent=False, if_match=False)
+    bucket, call = target.bucket, Call(target.call.where, "abort", target.call.key)
     for attempt in range(_ABORT_ATTEMPTS):
         try:
             with Translated(call):
-                target.client.abort_multipart_upload(
-                    **target.address, **target.parameters.every, UploadId=upload_id
+                bucket.client.abort_multipart_upload(
+                    **bucket.address(target.name), **bucket.parameters.every, UploadId=upload_id
                 )
             return
         except StoreError as error:
             if "NoSuchUpload" in error.message:
                 return
-            target.clock.sleep(_ABORT_DELAY_SECONDS * 2**attempt)
-
-
-def put_conditions(call: Call, if_absent: bool, if_match: Version | None) -> dict[str, str]:
-    """Return the parameters that make a put conditional."""
-    if if_match is None:
-        return {"IfNoneMatch": "*"} if if_absent else {}
-    if if_match.token in ("", "*"):
-        raise call.lost_race()  # the version of no object, but a server may take it for that of any
-    return {"IfMatch": if_match.token}
-
-
-def put_metadata(nonce: str | None) -> dict[str, str]:
-    """Return what is kept with the object."""
-    return {} if nonce is None else {NONCE_FIELD: nonce}
-
-
-def put_single(
-    bucket: S3Bucket, call: Call, key: str, data: bytes, *, conditions: dict[str, str], nonce: str | None
-) -> Version:
-    """Store ``data`` by one request, which is carried out as a whole or not at all."""
-    with Translated(call):
-        answer = bucket.client.put_object(
-            **bucket.begun(key),
-            Body=data,
-            ChecksumCRC32=crc32_header(data),
-            Metadata=put_metadata(nonce),
-            **conditions,
-        )
-    return Version(checked_etag(answer.get("ETag"), call))
-
-
-def put_parts(
-    bucket: S3Bucket,
-    call: Call,
-    key: str,
-    body: UploadBody,
-    *,
-    conditions: dict[str, str],
-    nonce: str | None,
-) -> Version:
-    """Store a large body in parts. What must fail anyway fails before the first byte is sent."""
-    if conditions:
-        _look_first(bucket, call, key, conditions.get("IfMatch"))
-    target = PartsTarget(
-        client=bucket.client,
-        call=call,
-        address=bucket.address(key),
-        parameters=bucket.parameters,
-        conditions=conditions,
-        metadata=put_metadata(nonce),
-        concurrency=bucket.settings.max_concurrency,
-        clock=bucket.clock,
-    )
-    return Version(upload_parts(target, body, bucket.settings.part_size_bytes))
-
-
-def _look_first(bucket: S3Bucket, call: Call, key: str, expected: str | None) -> None:
-    try:
-        found = bucket.head(key).version.token
-    except NotFound:
-        found = None
-    if found != expected:
-        raise call.lost_race()
+            bucket.clock.sleep(_ABORT_DELAY_SECONDS * 2**attempt)
 
 
 _PART_BYTES = 512 * 1024 * 1024
@@ -371,65 +298,40 @@ class S3Copier:
         # Whether the server honours conditional copies; None until that is known.
         self._conditional: bool | None = None
 
-    def copy(self, source_key: str, target_key: str, *, if_absent: bool) -> Version:
+    def copy(self, reading: Call, source_name: str, target: Target) -> Version:
         """Copy one version of an object. A HEAD and a copy, except for a store's first conditional one."""
-        source = self._bucket.head(source_key)
+        source, if_absent = self._bucket.head(reading, source_name), target.call.if_absent
         if if_absent and not self._conditional and source.size_bytes <= self._through_bytes:
-            return self._copy_through(source, target_key)
+            return self._copy_through(reading, source_name, source, target)
         if source.size_bytes <= self._whole_bytes and (not if_absent or self._conditional):
-            return self._copy_whole(source, target_key, if_absent)
-        return self._copy_parts(source, target_key, if_absent)
-
-    def _copy_whole(self, source: ObjectInfo, target_key: str, if_absent: bool) -> Version:
-        call = self._bucket.call("copy", target_key, writes=True, if_absent=if_absent)
-        condition = {"IfNoneMatch": "*"} if if_absent else {}
+            return self._copy_whole(source_name, source, target)
         try:
-            with Translated(call):
+            return copy_parts(target, source_name, source, min(_PART_BYTES, self._whole_bytes))
+        except (AlreadyExists, Conflict):
+            raise self._refused(source, target) from None
+
+    def _copy_whole(self, source_name: str, source: ObjectInfo, target: Target) -> Version:
+        try:
+            with Translated(target.call):
                 answer = self._bucket.client.copy_object(
-                    **self._bucket.begun(target_key),
+                    **self._bucket.begun(target.name),
                     **self._bucket.parameters.source_key,
-                    CopySource=self._bucket.address(source.key),
+                    CopySource=self._bucket.address(source_name),
                     CopySourceIfMatch=source.version.token,
                     MetadataDirective="REPLACE",  # the nonce belongs to the put that made the source
-                    **condition,
+                    **target.conditions,
                 )
         except (AlreadyExists, Conflict):
-            raise self._refused(source, target_key, if_absent) from None
-        return Version(checked_etag(answer.get("CopyObjectResult", {}).get("ETag"), call))
+            raise self._refused(source, target) from None
+        return Version(checked_etag(answer.get("CopyObjectResult", {}).get("ETag"), target.call))
 
-    def _copy_parts(self, source: ObjectInfo, target_key: str, if_absent: bool) -> Version:
-        target = PartsTarget(
-            client=self._bucket.client,
-            call=self._bucket.call("copy", target_key, writes=True, if_absent=if_absent),
-            address=self._bucket.address(target_key),
-            parameters=self._bucket.parameters,
-            conditions={"IfNoneMatch": "*"} if if_absent else {},
-            metadata={},
-            concurrency=self._bucket.settings.max_concurrency,
-            clock=self._bucket.clock,
-        )
-        part_bytes = min(_PART_BYTES, self._whole_bytes)
-        try:
-            made = copy_parts(
-                target,
-                self._bucket.address(source.key),
-                source.version.token,
-                source.size_bytes,
-                part_bytes,
-            )
-        except (AlreadyExists, Conflict):
-            raise self._refused(source, target_key, if_absent) from None
-        return Version(made)
-
-    def _copy_through(self, source: ObjectInfo, target_key: str) -> Version:
+    def _copy_through(self, reading: Call, source_name: str, source: ObjectInfo, target: Target) -> Version:
         """Copy by reading and creating, which is exact wherever conditional puts are."""
-        data = read_whole(self._bucket, self._bucket.call("copy", source.key), source.key).data
-        call = self._bucket.call("copy", target_key, writes=True, if_absent=True)
-        made = put_single(self._bucket, call, target_key, data, conditions={"IfNoneMatch": "*"}, nonce=None)
+        made = put_single(target, S3Reader(self._bucket).whole(reading, source_name).data)
         if self._conditional is None:
             try:
                 # The target exists and has these bytes: refused, or at worst written once more.
-                made = self._copy_whole(source, target_key, if_absent=True)
+                made = self._copy_whole(source_name, source, target)
                 self._conditional = False
             except AlreadyExists:
                 self._conditional = True
@@ -437,14 +339,13 @@ class S3Copier:
                 pass  # not learned this time; the copy itself was made
         return made
 
-    def _refused(self, source: ObjectInfo, target_key: str, if_absent: bool) -> StoreError:
+    def _refused(self, source: ObjectInfo, target: Target) -> StoreError:
         """Say which of the two conditions did not hold: S3 gives one answer for both."""
-        call = self._bucket.call("copy", target_key, writes=True, if_absent=if_absent)
-        if if_absent:
+        if target.call.if_absent:
             try:
-                self._bucket.head(target_key)
+                self._bucket.head(target.call, target.name)
             except NotFound:
                 pass
             else:
-                return call.lost_race()
-        return call.unavailable(f"{source.key!r} was replaced meanwhile")
+                return target.call.lost_race()
+        return target.call.unavailable(f"{source.key!r} was replaced meanwhile")
