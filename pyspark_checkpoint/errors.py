@@ -308,8 +308,8 @@ class FormatError(CheckpointError):
 
     code = "CKPT-FORMAT"
     default_hint = (
-        "ckpt verify names everything that is damaged; ckpt restore goes back to the newest whole "
-        "checkpoint, and a copy brings objects back"
+        "ckpt verify names everything that is damaged; bring it back from a copy of the store, or go back "
+        "to a whole checkpoint with ckpt restore or ckpt rollback"
     )
 
 

@@ -40,7 +40,6 @@ from pyspark_checkpoint.errors import FormatError, UnknownVersion
 from pyspark_checkpoint.format.cipher import ArtifactContext
 from pyspark_checkpoint.format.envelope import Mac
 
-_DAMAGE_HINT = "run ckpt verify; restore the object from a copy, or go back with ckpt rollback"
 ARTIFACT_MAGIC = b"CKPE"
 ARTIFACT_VERSION = 1
 SALT_BYTES = 16
@@ -171,16 +170,14 @@ def _segments(data: memoryview, size_bytes: int) -> Iterator[tuple[int, bool, me
 def _read_header(context: ArtifactContext, head: bytes) -> bytes:
     if len(head) < HEADER_BYTES:
         raise FormatError(
-            f"{_described(context)} is torn: it is shorter than an encrypted artifact's header",
-            hint=_DAMAGE_HINT,
+            f"{_described(context)} is torn: it is shorter than an encrypted artifact's header"
         )
     if head[:4] != ARTIFACT_MAGIC:
-        raise FormatError(f"{_described(context)} is not an encrypted artifact", hint=_DAMAGE_HINT)
+        raise FormatError(f"{_described(context)} is not an encrypted artifact")
     if head[4] != ARTIFACT_VERSION:
         raise UnknownVersion(
-            f"{_described(context)} has encryption version {head[4]}, not {ARTIFACT_VERSION}",
-            hint="upgrade pyspark-checkpoint on the machine that reads",
+            f"{_described(context)} has encryption version {head[4]}, not {ARTIFACT_VERSION}"
         )
     if head[5] > _MAX_SEGMENT_LOG2:
-        raise FormatError(f"{_described(context)} has a damaged header", hint=_DAMAGE_HINT)
+        raise FormatError(f"{_described(context)} has a damaged header")
     return head

@@ -9,8 +9,7 @@ from typing import Any
 
 from pyspark_checkpoint.errors import FormatError, IntegrityError
 from pyspark_checkpoint.format.envelope import sha256_hex
-from pyspark_checkpoint.format.fields import DAMAGED
-from pyspark_checkpoint.format.keys import parse_attempt_key
+from pyspark_checkpoint.format.keys import number_of
 
 _FROM_URLSAFE = str.maketrans("-_", "+/")
 
@@ -88,12 +87,7 @@ class ArtifactRef:
     @property
     def made_by(self) -> int:
         """The number of the checkpoint that made the artifact, whichever names it now."""
-        if self.path is None:
-            return self.offset
-        parsed = parse_attempt_key(self.path)
-        if parsed is None:
-            raise FormatError(f"{self.path[:200]!r} is not an artifact of a store", hint=DAMAGED)
-        return parsed[0].number
+        return self.offset if self.path is None else number_of(self.path)
 
     def moved(self, path: str, offset: int) -> ArtifactRef:
         """The same bytes at another place."""
@@ -139,9 +133,7 @@ def encode_artifact(ref: ArtifactRef, tables: Tables) -> list[Any]:
     delta, plus twice the data key's row plus one for an encrypted artifact.
     """
     if not _is_sound(ref):
-        raise FormatError(
-            f"an artifact has no size, digest, epoch or name that can be kept: {ref.name!r}", hint=DAMAGED
-        )
+        raise FormatError(f"an artifact has no size, digest, epoch or name that can be kept: {ref.name!r}")
     digest = encode_digest(ref.sha256)
     flags = 1 if ref.is_delta else 0
     if ref.data_key_id is not None:
@@ -151,7 +143,7 @@ def encode_artifact(ref: ArtifactRef, tables: Tables) -> list[Any]:
     elif ref.path is not None:
         where = tables.object_row(ref.path)
     else:
-        raise FormatError("an artifact is neither inline nor at a path", hint=DAMAGED)
+        raise FormatError("an artifact is neither inline nor at a path")
     row = [where, ref.offset, ref.size_bytes, digest, flags, ref.epoch]
     if ref.name:
         row.append(ref.name)
@@ -186,16 +178,16 @@ def decode_artifact(row: Any, objects: list[str], data_keys: list[str]) -> Artif
     The paths of ``objects`` must have been checked by the caller, once each.
     """
     if type(row) is not list or not 6 <= len(row) <= 9:
-        raise FormatError("an artifact's row is damaged", hint=DAMAGED)
+        raise FormatError("an artifact's row is damaged")
     where, offset, size_bytes, digest, flags, epoch = row[:6]
     name, decoded_bytes, bounds = _decode_rest(row[6:]) if len(row) > 6 else ("", 0, ())
     if not type(offset) is type(size_bytes) is type(flags) is type(epoch) is int:
-        raise FormatError("an artifact's row is damaged", hint=DAMAGED)
+        raise FormatError("an artifact's row is damaged")
     if offset < 0 or size_bytes < 0 or flags < 0 or epoch < 0:
-        raise FormatError("an artifact's row is damaged", hint=DAMAGED)
+        raise FormatError("an artifact's row is damaged")
     key_row = (flags >> 1) - 1
     if key_row >= len(data_keys):
-        raise FormatError("an artifact refers to a data key that the manifest does not name", hint=DAMAGED)
+        raise FormatError("an artifact refers to a data key that the manifest does not name")
     path, inline = _decode_place(where, objects, size_bytes)
     return ArtifactRef(
         path,
@@ -219,7 +211,7 @@ def _decode_rest(rest: list[Any]) -> tuple[str, int, tuple[ColumnBounds, ...]]:
     name = plain[0] if plain and type(plain[0]) is str else ""
     decoded_bytes = plain[-1] if plain and type(plain[-1]) is int else 0
     if [value for value in (name, decoded_bytes) if value] != plain or decoded_bytes < 0:
-        raise FormatError("an artifact's row is damaged", hint=DAMAGED)
+        raise FormatError("an artifact's row is damaged")
     return name, decoded_bytes, _decode_bounds(listed)
 
 
@@ -227,14 +219,14 @@ def _decode_bounds(rows: list[Any]) -> tuple[ColumnBounds, ...]:
     found = []
     for row in rows[: MAX_BOUNDED_COLUMNS + 1]:
         if type(row) is not list or len(row) != 4:
-            raise FormatError("an artifact's bounds are damaged", hint=DAMAGED)
+            raise FormatError("an artifact's bounds are damaged")
         name, low, high, nulls = row
         is_sound = type(name) is str and type(nulls) is int and nulls >= 0
         if not is_sound or not (_is_bound(low) and _is_bound(high)) or (low is None and high is not None):
-            raise FormatError("an artifact's bounds are damaged", hint=DAMAGED)
+            raise FormatError("an artifact's bounds are damaged")
         found.append(ColumnBounds(name, low, high, nulls))
     if len(found) > MAX_BOUNDED_COLUMNS:
-        raise FormatError("an artifact has bounds of too many columns", hint=DAMAGED)
+        raise FormatError("an artifact has bounds of too many columns")
     return tuple(found)
 
 
@@ -251,11 +243,11 @@ def _decode_place(where: Any, objects: list[str], size_bytes: int) -> tuple[str 
         try:
             inline = base64.b64decode(where, validate=True)
         except binascii.Error:
-            raise FormatError("an inline artifact is damaged", hint=DAMAGED) from None
+            raise FormatError("an inline artifact is damaged") from None
         if len(inline) != size_bytes:
-            raise FormatError("an inline artifact has another size than recorded", hint=DAMAGED)
+            raise FormatError("an inline artifact has another size than recorded")
         return None, inline
-    raise FormatError("an artifact refers to an object that the manifest does not name", hint=DAMAGED)
+    raise FormatError("an artifact refers to an object that the manifest does not name")
 
 
 def decode_digest(digest: Any) -> str:
@@ -263,7 +255,7 @@ def decode_digest(digest: Any) -> str:
     try:
         raw = binascii.a2b_base64(digest.translate(_FROM_URLSAFE) + "=", strict_mode=True)
     except (AttributeError, TypeError, ValueError):
-        raise FormatError("an artifact's digest is damaged", hint=DAMAGED) from None
+        raise FormatError("an artifact's digest is damaged") from None
     if len(raw) != 32:
-        raise FormatError("an artifact's digest is damaged", hint=DAMAGED)
+        raise FormatError("an artifact's digest is damaged")
     return raw.hex()

@@ -16,7 +16,6 @@ from typing import Any
 import orjson
 
 from pyspark_checkpoint.errors import FormatError, IntegrityError, UnknownVersion
-from pyspark_checkpoint.format.fields import DAMAGED
 
 FORMAT_VERSION = 1
 MAX_SEALED_BYTES = 64 * 1024 * 1024
@@ -39,7 +38,7 @@ def plain_only(body: bytes) -> str:  # noqa: ARG001
 
     Read with it, a manifest that says it is encrypted is damage, because nothing authenticates it.
     """
-    raise FormatError("a plain store authenticates nothing", hint=DAMAGED)
+    raise FormatError("a plain store authenticates nothing")
 
 
 def mac_of_kind(mac: Mac | None, kind: str) -> Mac | None:
@@ -64,7 +63,7 @@ def encode_sealed(fields: dict[str, Any], *, mac: Mac | None = None, max_bytes: 
     """
     body = orjson.dumps(fields, option=orjson.OPT_SORT_KEYS)
     if len(body) < 3:
-        raise FormatError("an object without fields is never written", hint=DAMAGED)
+        raise FormatError("an object without fields is never written")
     if len(body) > (max_bytes or MAX_SEALED_BYTES) - _ROOM_BYTES:
         raise FormatError(
             f"an object of {len(body)} bytes would be larger than any that is read",
@@ -92,9 +91,9 @@ def decode_sealed(
     try:
         fields = orjson.loads(data)
     except orjson.JSONDecodeError:
-        raise FormatError(f"{name} is not JSON", hint=DAMAGED) from None
+        raise FormatError(f"{name} is not JSON") from None
     if not isinstance(fields, dict):
-        raise FormatError(f"{name} is not a JSON object", hint=DAMAGED)
+        raise FormatError(f"{name} is not a JSON object")
     fields.pop("self_sha256", None)
     fields.pop("mac", None)
     return fields
@@ -124,10 +123,7 @@ def check_version(fields: dict[str, Any], name: str) -> None:
     """Refuse an object that a newer format wrote."""
     version = fields.get("version")
     if version != FORMAT_VERSION:
-        raise UnknownVersion(
-            f"{name} has format version {version!r}, this package reads {FORMAT_VERSION}",
-            hint="upgrade pyspark-checkpoint on the machine that reads",
-        )
+        raise UnknownVersion(f"{name} has format version {version!r}, this package reads {FORMAT_VERSION}")
 
 
 def _check_digest(data: bytes, name: str) -> bytes:
@@ -135,9 +131,7 @@ def _check_digest(data: bytes, name: str) -> bytes:
     end = size - len(_TAIL) - _HEX
     head = end - len(_DIGEST_HEAD)
     if head < 1 or data[head:end] != _DIGEST_HEAD or data[-len(_TAIL) :] != _TAIL:
-        raise FormatError(
-            f"{name} is torn, empty or damaged: its digest is not where it belongs", hint=DAMAGED
-        )
+        raise FormatError(f"{name} is torn, empty or damaged: its digest is not where it belongs")
     body = data[:head] + b"}"
     expected = data[end : end + _HEX].decode("ascii", "replace")
     actual = sha256_hex(body)
@@ -150,7 +144,7 @@ def _check_mac(body: bytes, name: str, mac: Mac) -> None:
     end = len(body) - len(_TAIL) - _HEX
     head = end - len(_MAC_HEAD)
     if head < 1 or body[head:end] != _MAC_HEAD:
-        raise FormatError(f"{name} is not authenticated, but this store is encrypted", hint=DAMAGED)
+        raise FormatError(f"{name} is not authenticated, but this store is encrypted")
     expected = body[end : end + _HEX].decode("ascii", "replace")
     actual = mac(body[:head] + b"}")
     if not hmac.compare_digest(expected.encode("utf-8"), actual.encode("utf-8")):

@@ -11,8 +11,6 @@ from typing import Any, TypeVar
 
 from pyspark_checkpoint.errors import FormatError
 
-DAMAGED = "run ckpt verify, and bring the objects that it names back from a copy of the store"
-"""What to do about stored bytes that are not what was written."""
 MAX_INT64 = 2**63 - 1
 MAX_NAME_LETTERS = 4096
 """What a name or a place may have at most; offsets and schemas have bounds of their own."""
@@ -21,7 +19,7 @@ T = TypeVar("T")
 
 def bad_field(name: str, reason: str) -> FormatError:
     """The error for a field that does not hold what it must."""
-    return FormatError(f"field {name} {reason}", hint=DAMAGED)
+    return FormatError(f"field {name} {reason}")
 
 
 def whole(value: Any, name: str, low: int = 0, high: int = MAX_INT64) -> int:

@@ -11,7 +11,6 @@ import unicodedata
 from dataclasses import dataclass
 
 from pyspark_checkpoint.errors import FormatError, RefusedError
-from pyspark_checkpoint.format.fields import DAMAGED
 
 MAX_NUMBER = 9_999_999_999
 MAX_NAME_BYTES = 120
@@ -49,7 +48,7 @@ class CheckpointId:
         """Read back what ``str`` gave."""
         match = re.fullmatch(rf"({_NUMBER})-({_UUID})", text)
         if match is None:
-            raise FormatError(f"not a checkpoint id: {text[:80]!r}", hint=DAMAGED)
+            raise FormatError(f"not a checkpoint id: {text[:80]!r}")
         return CheckpointId(int(match[1]), match[2])
 
 
@@ -152,7 +151,7 @@ def committed_key(number: int, sink: str) -> str:
 def failed_key(number: int, sink: str, failure: int) -> str:
     """Where the record of a sink's failure number ``failure`` is."""
     if not 0 <= failure <= 999_999_999:
-        raise FormatError(f"not a failure number: {failure}", hint=DAMAGED)
+        raise FormatError(f"not a failure number: {failure}")
     return f"{MANIFESTS_PREFIX}manifest-{pad(number)}.{check_name(sink, 'sink')}.failed-{failure}.json"
 
 
@@ -173,6 +172,14 @@ def parse_attempt_key(key: str) -> tuple[CheckpointId, str] | None:
     return (CheckpointId(int(match[1]), match[2]), match[3]) if match else None
 
 
+def number_of(path: str) -> int:
+    """The number of the checkpoint that an artifact was staged for."""
+    parsed = parse_attempt_key(path)
+    if parsed is None:
+        raise FormatError(f"{path[:200]!r} is not an artifact of a store")
+    return parsed[0].number
+
+
 def parse_given_up_key(key: str) -> int | None:
     """The number of a record of what was given up; None for every other key."""
     match = _GIVEN_UP.match(key)
@@ -183,7 +190,7 @@ def data_key_key(data_key_id: str) -> str:
     """Where a wrapped data key is."""
     key = f"{DATA_KEYS_PREFIX}{data_key_id}.json"
     if _DATA_KEY.match(key) is None:
-        raise FormatError(f"not a data key id: {data_key_id[:80]!r}", hint=DAMAGED)
+        raise FormatError(f"not a data key id: {data_key_id[:80]!r}")
     return key
 
 
@@ -197,11 +204,9 @@ def check_artifact_path(path: str) -> str:
     """Return a path read from a manifest if it names an artifact inside the store, else refuse it."""
     parsed = parse_attempt_key(path)
     if parsed is None or any(part in ("", ".", "..") for part in parsed[1].split("/")) or "\\" in path:
-        raise FormatError(
-            f"a manifest names {path[:200]!r}, which is not an artifact of its store", hint=DAMAGED
-        )
+        raise FormatError(f"a manifest names {path[:200]!r}, which is not an artifact of its store")
     if _CONTROL_CHARACTER.search(path):
-        raise FormatError(f"a manifest names a path with a control character: {path[:200]!r}", hint=DAMAGED)
+        raise FormatError(f"a manifest names a path with a control character: {path[:200]!r}")
     return path
 
 
@@ -236,11 +241,11 @@ def check_name(name: str, what: str) -> str:
 def pad(number: int) -> str:
     """A checkpoint number as it stands in names."""
     if not 0 <= number <= MAX_NUMBER:
-        raise FormatError(f"not a checkpoint number: {number}", hint=DAMAGED)
+        raise FormatError(f"not a checkpoint number: {number}")
     return f"{number:010d}"
 
 
 def _index(value: int) -> str:
     if not 0 <= value <= 99_999_999:
-        raise FormatError(f"not a partition or pack number: {value}", hint=DAMAGED)
+        raise FormatError(f"not a partition or pack number: {value}")
     return f"{value:05d}"

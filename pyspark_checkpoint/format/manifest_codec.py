@@ -10,7 +10,6 @@ from pyspark_checkpoint.errors import FormatError, RefusedError
 from pyspark_checkpoint.format.artifact import Tables, decode_artifact, encode_artifact
 from pyspark_checkpoint.format.envelope import Mac, check_version, decode_sealed, encode_sealed, plain_only
 from pyspark_checkpoint.format.fields import (
-    DAMAGED,
     bad_field,
     items,
     mapping,
@@ -166,9 +165,9 @@ def decode_manifest(data: bytes, name: str, *, mac: Mac | None = None) -> Checkp
     try:
         return _from_fields(fields)
     except FormatError as error:
-        raise FormatError(f"{name}: {error.message}", hint=error.hint) from None
+        raise FormatError(f"{name}: {error.message}", hint=error.own_hint) from None
     except (KeyError, TypeError, ValueError, AttributeError):
-        raise FormatError(f"{name} lacks a field, or has one of another type", hint=DAMAGED) from None
+        raise FormatError(f"{name} lacks a field, or has one of another type") from None
 
 
 def _from_fields(fields: dict[str, Any]) -> CheckpointManifest:
@@ -204,7 +203,7 @@ def _from_fields(fields: dict[str, Any]) -> CheckpointManifest:
         ),
     )
     if fields["total_size_bytes"] != manifest.total_size_bytes:
-        raise FormatError("total_size_bytes is not the sum of its artifacts", hint=DAMAGED)
+        raise FormatError("total_size_bytes is not the sum of its artifacts")
     return manifest
 
 

@@ -34,7 +34,6 @@ from pyspark_checkpoint.format.artifact import (
     verify_integrity,
 )
 from pyspark_checkpoint.format.envelope import FORMAT_VERSION, check_version, decode_sealed, encode_sealed
-from pyspark_checkpoint.format.fields import DAMAGED
 
 MAX_INLINE_BYTES = 512
 """Artifacts up to this size may travel inside the manifest."""
@@ -117,7 +116,7 @@ def _plan_inline(sizes: Sequence[int], budget_bytes: int, bounds: PackBounds) ->
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """An artifact that has bytes (``ref.inline``) and waits for a place.
+    """An artifact that waits for a place, with its bytes (``ref.inline``), or that has one in a pack.
 
     ``operator`` is empty for a file that belongs to no operator.
     """
@@ -130,17 +129,8 @@ class Part:
     def data(self) -> bytes:
         """The bytes to store."""
         if self.ref.inline is None:
-            raise FormatError("a part without bytes cannot be packed", hint=DAMAGED)
+            raise FormatError("a part without bytes cannot be packed")
         return self.ref.inline
-
-
-@dataclass(frozen=True, slots=True)
-class PackEntry:
-    """What a pack's index says of one part."""
-
-    operator: str
-    partition: int
-    ref: ArtifactRef
 
 
 @dataclass(frozen=True, slots=True)
@@ -165,7 +155,7 @@ def build_pack(path: str, parts: Sequence[Part]) -> Pack:
     return Pack(path, data, tuple(refs))
 
 
-def read_pack(path: str, data: bytes) -> tuple[PackEntry, ...]:
+def read_pack(path: str, data: bytes) -> tuple[Part, ...]:
     """Return what is in a pack after checking each of its bytes. ``IntegrityError`` names the damage."""
     entries = read_pack_index(path, data[: len(PACK_HEADER)], data)
     view = memoryview(data)
@@ -177,7 +167,7 @@ def read_pack(path: str, data: bytes) -> tuple[PackEntry, ...]:
 
 def read_pack_index(
     path: str, head: bytes, tail: bytes, *, object_size_bytes: int | None = None
-) -> tuple[PackEntry, ...]:
+) -> tuple[Part, ...]:
     """Return what a pack's index says, from the object's first 8 bytes and enough of its end.
 
     ``tail`` must hold the index (``pack_tail_bytes`` says how much); the whole object will do. With
@@ -192,39 +182,36 @@ def read_pack_index(
     offset = len(PACK_HEADER)
     for entry in entries:
         if entry.ref.offset != offset:
-            raise FormatError(f"{path}: the parts are not back to back", hint=DAMAGED)
+            raise FormatError(f"{path}: the parts are not back to back")
         offset += entry.ref.size_bytes
     if offset + len(index) + _FOOTER.size != size_bytes:
-        raise FormatError(f"{path} has bytes that its index does not know", hint=DAMAGED)
+        raise FormatError(f"{path} has bytes that its index does not know")
     return entries
 
 
 def pack_tail_bytes(path: str, footer: bytes) -> int:
     """How many bytes from the end of a pack hold index and footer, by the last 8 bytes of the pack."""
     if len(footer) < _FOOTER.size:
-        raise FormatError(f"{path} is torn: it is shorter than a pack's end", hint=DAMAGED)
+        raise FormatError(f"{path} is torn: it is shorter than a pack's end")
     index_bytes, magic = _FOOTER.unpack(footer[-_FOOTER.size :])
     if magic != PACK_END_MAGIC:
-        raise FormatError(f"{path} is torn or damaged: it does not end as a pack does", hint=DAMAGED)
+        raise FormatError(f"{path} is torn or damaged: it does not end as a pack does")
     return int(index_bytes) + _FOOTER.size
 
 
 def _check_header(path: str, head: bytes) -> None:
     if head[:4] != PACK_MAGIC or len(head) < len(PACK_HEADER):
-        raise FormatError(f"{path} is not a pack", hint=DAMAGED)
+        raise FormatError(f"{path} is not a pack")
     if head[4] != PACK_VERSION:
-        raise UnknownVersion(
-            f"{path} has pack version {head[4]}, this package reads {PACK_VERSION}",
-            hint="upgrade pyspark-checkpoint on the machine that reads",
-        )
+        raise UnknownVersion(f"{path} has pack version {head[4]}, this package reads {PACK_VERSION}")
     if head[: len(PACK_HEADER)] != PACK_HEADER:
-        raise FormatError(f"{path} has a damaged header", hint=DAMAGED)
+        raise FormatError(f"{path} has a damaged header")
 
 
 def _cut_index(path: str, tail: bytes) -> bytes:
     tail_bytes = pack_tail_bytes(path, tail)
     if tail_bytes > len(tail):
-        raise FormatError(f"{path} is torn or damaged: its index is longer than itself", hint=DAMAGED)
+        raise FormatError(f"{path} is torn or damaged: its index is longer than itself")
     return tail[len(tail) - tail_bytes : len(tail) - _FOOTER.size]
 
 
@@ -244,19 +231,17 @@ def _encode_index(parts: Sequence[Part], refs: Sequence[ArtifactRef]) -> bytes:
     )
 
 
-def _decode_index(path: str, fields: dict[str, Any]) -> tuple[PackEntry, ...]:
-    entries: list[PackEntry] = []
+def _decode_index(path: str, fields: dict[str, Any]) -> tuple[Part, ...]:
+    entries: list[Part] = []
     try:
         operators, data_keys = list(fields["operators"]), list(fields["data_keys"])
         for operator, partition, *row in fields["parts"]:
             ref = decode_artifact([0, *row], [path], data_keys)
             if type(operator) is not int or type(partition) is not int or operator < 0:
-                raise FormatError("a row is damaged", hint=DAMAGED)
-            entries.append(PackEntry(str(operators[operator]), partition, ref))
+                raise FormatError("a row is damaged")
+            entries.append(Part(str(operators[operator]), partition, ref))
     except FormatError as error:
-        raise FormatError(f"{path}: {error.message}", hint=error.hint) from None
+        raise FormatError(f"{path}: {error.message}", hint=error.own_hint) from None
     except (KeyError, TypeError, ValueError, IndexError):
-        raise FormatError(
-            f"{path}: its index lacks a field, or has one of another type", hint=DAMAGED
-        ) from None
+        raise FormatError(f"{path}: its index lacks a field, or has one of another type") from None
     return tuple(entries)

@@ -7,7 +7,6 @@ from dataclasses import dataclass
 
 from pyspark_checkpoint.errors import FormatError
 from pyspark_checkpoint.format.artifact import ArtifactRef, verify_integrity
-from pyspark_checkpoint.format.fields import DAMAGED
 
 MAX_GAP_BYTES = 256 * 1024
 """Unwanted bytes up to this many are cheaper than one more request."""
@@ -66,8 +65,7 @@ def cut_range(read: ReadRange, data: bytes) -> Iterator[tuple[ArtifactRef, bytes
     """Yield each artifact of a range that was read, after checking its size and its digest."""
     if len(data) != read.end - read.start:
         raise FormatError(
-            f"{read.path} is shorter than recorded: bytes {read.start} to {read.end} are not all there",
-            hint=DAMAGED,
+            f"{read.path} is shorter than recorded: bytes {read.start} to {read.end} are not all there"
         )
     for ref in read.refs:
         begin = ref.offset - read.start

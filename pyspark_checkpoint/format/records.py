@@ -10,7 +10,7 @@ from typing import Any
 
 from pyspark_checkpoint.errors import FormatError
 from pyspark_checkpoint.format.envelope import Mac, decode_record, encode_record, mac_of_kind
-from pyspark_checkpoint.format.fields import DAMAGED, items, mapping, short_text, text, text_map, whole
+from pyspark_checkpoint.format.fields import items, mapping, short_text, text, text_map, whole
 
 _SEAL, _STATUS = "seal 1", "status 1"
 """What the MACs of these records begin with."""
@@ -108,7 +108,7 @@ def decode_latest(data: bytes) -> int:
     fields = decode_record(data, "_latest")
     number = fields.get("checkpoint_id")
     if type(number) is not int or number < 1:
-        raise FormatError("_latest has no checkpoint number", hint=DAMAGED)
+        raise FormatError("_latest has no checkpoint number")
     return number
 
 
@@ -199,4 +199,4 @@ def decode_status(data: bytes, name: str, *, mac: Mac | None = None) -> SinkStat
 def _damaged(name: str, error: Exception) -> FormatError:
     """The error of a record that is not what it must be, with what is wrong as far as that is known."""
     told = error.message if isinstance(error, FormatError) else "lacks a field, or has one of another type"
-    return FormatError(f"{name}: {told}", hint=DAMAGED)
+    return FormatError(f"{name}: {told}")

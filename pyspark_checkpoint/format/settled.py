@@ -34,12 +34,11 @@ from pyspark_checkpoint.format.envelope import (
     encode_sealed,
     sha256_hex,
 )
-from pyspark_checkpoint.format.fields import DAMAGED
 from pyspark_checkpoint.format.keys import (
     CheckpointId,
     CheckpointPaths,
     check_artifact_path,
-    parse_attempt_key,
+    number_of,
 )
 
 LIST_PARTS = 512
@@ -93,7 +92,7 @@ class SettledPart:
     def path(self) -> str:
         """Its object. A part inside a manifest is never settled."""
         if self.ref.path is None:
-            raise FormatError("a part that has no object cannot be in a list", hint=DAMAGED)
+            raise FormatError("a part that has no object cannot be in a list")
         return self.ref.path
 
 
@@ -152,18 +151,16 @@ def read_list_bytes(ref: ListRef, data: bytes) -> SettledList:
         lists = [decode_list_ref(row, objects) for row in fields["lists"]]
         level = fields["level"]
     except FormatError as error:
-        raise FormatError(f"{ref.path}: {error.message}", hint=error.hint) from None
+        raise FormatError(f"{ref.path}: {error.message}", hint=error.own_hint) from None
     except (KeyError, TypeError, ValueError, AttributeError):
-        raise FormatError(f"{ref.path} lacks a field, or has one of another type", hint=DAMAGED) from None
+        raise FormatError(f"{ref.path} lacks a field, or has one of another type") from None
     content = SettledList(tuple(parts), tuple(lists))
     if any(child.level != ref.level - 1 for child in lists) or (ref.level > 0) == bool(parts):
-        raise FormatError(
-            f"{ref.path} has something else in it than a list of level {ref.level}", hint=DAMAGED
-        )
+        raise FormatError(f"{ref.path} has something else in it than a list of level {ref.level}")
     if len({child.path for child in lists}) != len(lists):
-        raise FormatError(f"{ref.path} names a list twice", hint=DAMAGED)
+        raise FormatError(f"{ref.path} names a list twice")
     if level != ref.level or _summary(ref.path, data, digest, ref.level, content) != ref:
-        raise FormatError(f"{ref.path} holds something else than is recorded of it", hint=DAMAGED)
+        raise FormatError(f"{ref.path} holds something else than is recorded of it")
     return content
 
 
@@ -187,22 +184,22 @@ def encode_list_ref(ref: ListRef, tables: Tables) -> list[Any]:
 def decode_list_ref(row: Any, objects: Sequence[str]) -> ListRef:
     """Read the row of a list; refuses what ``encode_list_ref`` cannot have written."""
     if type(row) is not list or len(row) != 9:
-        raise FormatError("the row of a list is damaged", hint=DAMAGED)
+        raise FormatError("the row of a list is damaged")
     where, size_bytes, digest, *numbers = row
     if any(type(number) is not int or number < 0 for number in (where, size_bytes, *numbers)):
-        raise FormatError("the row of a list is damaged", hint=DAMAGED)
+        raise FormatError("the row of a list is damaged")
     level, part_count, below_bytes, oldest, newest, epoch = numbers
     if where >= len(objects) or level > MAX_LEVEL or size_bytes > MAX_LIST_BYTES:
-        raise FormatError("the row of a list is damaged", hint=DAMAGED)
+        raise FormatError("the row of a list is damaged")
     path, sha256 = objects[where], decode_digest(digest)
     if not path.endswith(f"/list-{sha256}.json"):
-        raise FormatError("a list does not have the name of its digest", hint=DAMAGED)
+        raise FormatError("a list does not have the name of its digest")
     return ListRef(path, size_bytes, sha256, level, part_count, below_bytes, oldest, newest, epoch)
 
 
 def _decode_part(row: Any, objects: list[str], data_keys: list[str]) -> SettledPart:
     if type(row) is not list or len(row) < 2 or type(row[0]) is not int or row[0] < 0:
-        raise FormatError("the row of a part is damaged", hint=DAMAGED)
+        raise FormatError("the row of a part is damaged")
     part = SettledPart(row[0], decode_artifact(row[1:], objects, data_keys))
     _ = part.path
     return part
@@ -210,7 +207,7 @@ def _decode_part(row: Any, objects: list[str], data_keys: list[str]) -> SettledP
 
 def _summary(path: str, data: bytes, digest: str, level: int, content: SettledList) -> ListRef:
     parts, lists = content.parts, content.lists
-    made = [_number(path) for path in content.paths()]
+    made = [number_of(path) for path in content.paths()]
     return ListRef(
         path=path,
         size_bytes=len(data),
@@ -222,13 +219,6 @@ def _summary(path: str, data: bytes, digest: str, level: int, content: SettledLi
         newest=max([*made, *(ref.newest for ref in lists)], default=0),
         epoch=max([part.ref.epoch for part in parts] + [ref.epoch for ref in lists], default=0),
     )
-
-
-def _number(path: str) -> int:
-    parsed = parse_attempt_key(path)
-    if parsed is None:
-        raise FormatError(f"{path[:200]!r} is not an artifact of a store", hint=DAMAGED)
-    return parsed[0].number
 
 
 def may_hold(ref: ListRef, numbers: Sequence[int]) -> bool:

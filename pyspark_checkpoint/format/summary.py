@@ -11,7 +11,7 @@ from typing import Any
 
 from pyspark_checkpoint.errors import FormatError
 from pyspark_checkpoint.format.envelope import check_version, decode_sealed
-from pyspark_checkpoint.format.fields import DAMAGED, optional, short_text, text_list, whole
+from pyspark_checkpoint.format.fields import optional, short_text, text_list, whole
 from pyspark_checkpoint.format.keys import check_artifact_path, parse_attempt_key
 from pyspark_checkpoint.format.manifest import CheckpointManifest, ManifestKind
 from pyspark_checkpoint.format.manifest_parts import Lineage, decode_lineage
@@ -95,9 +95,9 @@ def decode_summary(data: bytes, name: str) -> ManifestSummary:
             lineage=_lineage(fields["table"]),
         )
     except FormatError as error:
-        raise FormatError(f"{name}: {error.message}", hint=error.hint) from None
+        raise FormatError(f"{name}: {error.message}", hint=error.own_hint) from None
     except (KeyError, TypeError, ValueError, AttributeError):
-        raise FormatError(f"{name} lacks a field, or has one of another type", hint=DAMAGED) from None
+        raise FormatError(f"{name} lacks a field, or has one of another type") from None
 
 
 def _lineage(table: Mapping[str, Any] | None) -> Lineage | None:

@@ -21,7 +21,7 @@ from pyspark_checkpoint.format.cipher import Cipher
 from pyspark_checkpoint.format.envelope import sha256_hex
 from pyspark_checkpoint.format.manifest import SIDECAR_NAME, CheckpointManifest
 from pyspark_checkpoint.format.ranges import ReadRange, coalesce_ranges, cut_range
-from pyspark_checkpoint.history.manifest_reader import DAMAGE_HINT, missing_object
+from pyspark_checkpoint.history.manifest_reader import missing_object
 from pyspark_checkpoint.history.settle import unfolded
 from pyspark_checkpoint.history.staging import NO_PARTITION, artifact_context
 from pyspark_checkpoint.store.base import CHUNK_BYTES, ObjectStore
@@ -152,7 +152,7 @@ def _get_range(store: ObjectStore, path: str, start: int, end: int) -> bytes:
     except Invalid:
         data = b""
     if len(data) != end - start:
-        raise FormatError(f"{path} is shorter than recorded", hint=DAMAGE_HINT)
+        raise FormatError(f"{path} is shorter than recorded")
     return data
 
 
@@ -177,7 +177,7 @@ def stream_stored(
         digest.update(chunk)
         yield chunk
     if digest.hexdigest() != ref.sha256:
-        raise IntegrityError(path, ref.sha256, digest.hexdigest(), hint=DAMAGE_HINT)
+        raise IntegrityError(path, ref.sha256, digest.hexdigest())
 
 
 def _place(ref: ArtifactRef) -> _Place:

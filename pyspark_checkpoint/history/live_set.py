@@ -17,7 +17,7 @@ from pyspark_checkpoint.format.records import Control
 from pyspark_checkpoint.format.settled import ListRef
 from pyspark_checkpoint.format.summary import ManifestSummary, decode_summary
 from pyspark_checkpoint.history.control import has_changed_since, read_control
-from pyspark_checkpoint.history.manifest_reader import DAMAGE_HINT, find_record
+from pyspark_checkpoint.history.manifest_reader import find_record
 from pyspark_checkpoint.store.base import ObjectStore
 
 SummaryCache = MutableMapping[int, ManifestSummary]
@@ -116,10 +116,7 @@ def floor_is_ours(store: ObjectStore, control: Control) -> bool:
 
 def missing_manifest(number: int) -> MissingFromLiveSet:
     """The error for a manifest that must exist and does not; nothing may be deleted then."""
-    return MissingFromLiveSet(
-        f"{manifest_key(number)} should be there and is missing; nothing was deleted",
-        hint=DAMAGE_HINT,
-    )
+    return MissingFromLiveSet(f"{manifest_key(number)} should be there and is missing; nothing was deleted")
 
 
 def _cached(store: ObjectStore, number: int, cache: SummaryCache | None) -> ManifestSummary | None:
@@ -138,8 +135,7 @@ def _read_pinned(store: ObjectStore, name: str, number: int, sha256: str) -> Man
         raise missing_manifest(number)
     if sha256_hex(data) != sha256:
         raise FormatError(
-            f"{manifest_key(number)} is not the manifest that {name!r} pins; nothing was deleted",
-            hint=DAMAGE_HINT,
+            f"{manifest_key(number)} is not the manifest that {name!r} pins; nothing was deleted"
         )
     return _decode(data, number)
 
@@ -147,7 +143,5 @@ def _read_pinned(store: ObjectStore, name: str, number: int, sha256: str) -> Man
 def _decode(data: bytes, number: int) -> ManifestSummary:
     summary = decode_summary(data, manifest_key(number))
     if summary.number != number:
-        raise FormatError(
-            f"{manifest_key(number)} is the manifest of checkpoint {summary.number}", hint=DAMAGE_HINT
-        )
+        raise FormatError(f"{manifest_key(number)} is the manifest of checkpoint {summary.number}")
     return summary

@@ -18,7 +18,6 @@ from pyspark_checkpoint.format.summary import ManifestSummary, decode_summary
 from pyspark_checkpoint.history.control import find_control_or_new, read_control, savepoints
 from pyspark_checkpoint.history.head import HeadLocation, locate_head
 from pyspark_checkpoint.history.manifest_reader import (
-    DAMAGE_HINT,
     LoadedManifest,
     find_record,
     load_manifest_bytes,
@@ -39,7 +38,7 @@ def is_visible(control: Control, number: int, sha256: str) -> bool:
         return True
     for pin in control.pins.values():
         if pin.number == number:
-            raise IntegrityError(manifest_key(number), pin.sha256, sha256, hint=DAMAGE_HINT)
+            raise IntegrityError(manifest_key(number), pin.sha256, sha256)
     return False
 
 

@@ -26,7 +26,6 @@ from pyspark_checkpoint.store.body import rewind_body
 _CREATE_ATTEMPTS = 10
 _FIRST_DELAY_SECONDS = 0.01
 _MAX_DELAY_SECONDS = 0.5
-DAMAGE_HINT = "run ckpt verify; restore the object from a copy, or go back with ckpt rollback"
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +58,7 @@ def exists(store: ObjectStore, key: str) -> bool:
 
 def missing_object(path: str) -> FormatError:
     """The error for an object that a checkpoint names and the store lacks."""
-    return FormatError(f"{path} is missing, though a checkpoint names it", hint=DAMAGE_HINT)
+    return FormatError(f"{path} is missing, though a checkpoint names it")
 
 
 def max_bytes_of(key: str) -> int:
@@ -97,7 +96,7 @@ def load_manifest_bytes(data: bytes, number: int, *, mac: Mac | None = None) -> 
     key = manifest_key(number)
     manifest = decode_manifest(data, key, mac=mac)
     if manifest.checkpoint_id != number:
-        raise FormatError(f"{key} is the manifest of checkpoint {manifest.checkpoint_id}", hint=DAMAGE_HINT)
+        raise FormatError(f"{key} is the manifest of checkpoint {manifest.checkpoint_id}")
     return LoadedManifest(manifest, sha256_hex(data), data)
 
 

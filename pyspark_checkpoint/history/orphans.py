@@ -33,7 +33,7 @@ from pyspark_checkpoint.format.keys import (
 )
 from pyspark_checkpoint.history.control import find_control_or_new, has_changed_since
 from pyspark_checkpoint.history.live_set import LiveSet, MissingFromLiveSet, settle_live_set
-from pyspark_checkpoint.history.manifest_reader import DAMAGE_HINT, find_record
+from pyspark_checkpoint.history.manifest_reader import find_record
 from pyspark_checkpoint.history.settle import paths_below
 from pyspark_checkpoint.history.staging import put_artifact
 from pyspark_checkpoint.store.base import ObjectInfo, ObjectStore
@@ -217,8 +217,8 @@ def _decode(data: bytes, key: str, number: int) -> frozenset[str]:
     fields = decode_record(data, key)
     paths = fields.get("paths")
     if fields.get("checkpoint_id") != number or not isinstance(paths, list):
-        raise FormatError(f"{key} lacks a field, or has one of another type", hint=DAMAGE_HINT)
+        raise FormatError(f"{key} lacks a field, or has one of another type")
     found = frozenset(check_artifact_path(path) for path in paths if isinstance(path, str))
     if any(parsed[0].number != number for path in found if (parsed := parse_attempt_key(path)) is not None):
-        raise FormatError(f"{key} names objects of another number", hint=DAMAGE_HINT)
+        raise FormatError(f"{key} names objects of another number")
     return found

@@ -26,7 +26,7 @@ from pyspark_checkpoint.format.summary import new_bytes_in
 from pyspark_checkpoint.history.control import savepoints
 from pyspark_checkpoint.history.head import HeadLocation, locate_head, lost_problem
 from pyspark_checkpoint.history.lookup import is_visible, visible_numbers, was_removed_since
-from pyspark_checkpoint.history.manifest_reader import DAMAGE_HINT, find_record
+from pyspark_checkpoint.history.manifest_reader import find_record
 from pyspark_checkpoint.store.base import ObjectStore
 from pyspark_checkpoint.store.parallel import DEFAULT_CONCURRENCY, iter_bounded
 
@@ -193,9 +193,9 @@ def decode_entry(data: bytes, number: int, names: Sequence[str] = (), *, mac: Ma
     try:
         entry = entry_from_fields(fields, names)
     except (KeyError, TypeError, ValueError, AttributeError, IndexError):
-        raise FormatError(f"{key} lacks a field, or has one of another type", hint=DAMAGE_HINT) from None
+        raise FormatError(f"{key} lacks a field, or has one of another type") from None
     if entry.number != number:
-        raise FormatError(f"{key} is the manifest of checkpoint {entry.number}", hint=DAMAGE_HINT)
+        raise FormatError(f"{key} is the manifest of checkpoint {entry.number}")
     return entry
 
 

@@ -25,7 +25,7 @@ from pyspark_checkpoint.format.manifest import CheckpointManifest, QueryInfo
 from pyspark_checkpoint.history.control import read_control, rollback_pin_name
 from pyspark_checkpoint.history.deletion import remove_lost_records, tombstone_of
 from pyspark_checkpoint.history.head import Head, HeadLocation, locate_head
-from pyspark_checkpoint.history.manifest_reader import DAMAGE_HINT, LoadedManifest, find_manifest
+from pyspark_checkpoint.history.manifest_reader import LoadedManifest, find_manifest
 from pyspark_checkpoint.history.publish import who_leads
 from pyspark_checkpoint.history.rules import fenced_by, lost_number
 from pyspark_checkpoint.history.run import CLAIM_ROUNDS, Run
@@ -104,7 +104,7 @@ def read_pinned_target(
         return loaded
     if name not in read_control(store).control.pins:
         raise lost_number(number, fenced_by(number, who_leads(store)))
-    raise FormatError(f"{manifest_key(target)} is pinned, and missing", hint=DAMAGE_HINT)
+    raise FormatError(f"{manifest_key(target)} is pinned, and missing")
 
 
 def _find_parent(run: Run) -> Head | None:

@@ -14,7 +14,7 @@ from pyspark_checkpoint.history.control import ControlState, may_pin, read_contr
 from pyspark_checkpoint.history.deletion import Removal, remove_dead
 from pyspark_checkpoint.history.head import find_head
 from pyspark_checkpoint.history.live_set import LiveSetChanged, settle_live_set
-from pyspark_checkpoint.history.manifest_reader import DAMAGE_HINT, LoadedManifest, find_manifest
+from pyspark_checkpoint.history.manifest_reader import LoadedManifest, find_manifest
 from pyspark_checkpoint.store.base import ObjectStore
 
 LATEST_NAME = "latest"
@@ -112,7 +112,9 @@ def _read_pinnable(store: ObjectStore, control: Control, number: int) -> LoadedM
     if loaded is None or loaded.manifest.kind is ManifestKind.TOMBSTONE:
         raise NoCheckpoint(f"there is no checkpoint {number}", hint=_LIST_HINT)
     if number < control.floor and not control.pinned(number, loaded.sha256):
-        raise NoCheckpoint(f"checkpoint {number} is not the one that was pinned", hint=DAMAGE_HINT)
+        raise NoCheckpoint(
+            f"checkpoint {number} is not the one that was pinned", hint="ckpt verify shows what is there"
+        )
     return loaded
 
 

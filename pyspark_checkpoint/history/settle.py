@@ -16,9 +16,9 @@ from collections.abc import Iterable, Iterator, Sequence, Set
 from dataclasses import dataclass, replace
 
 from pyspark_checkpoint.clock import Clock
-from pyspark_checkpoint.errors import FormatError, NotFound
+from pyspark_checkpoint.errors import NotFound
 from pyspark_checkpoint.format.artifact import ArtifactRef
-from pyspark_checkpoint.format.keys import CheckpointId, parse_attempt_key
+from pyspark_checkpoint.format.keys import CheckpointId, number_of
 from pyspark_checkpoint.format.manifest import (
     CheckpointManifest,
     OperatorSnapshotEntry,
@@ -36,7 +36,7 @@ from pyspark_checkpoint.format.settled import (
     may_hold,
     read_list_bytes,
 )
-from pyspark_checkpoint.history.manifest_reader import DAMAGE_HINT, missing_object
+from pyspark_checkpoint.history.manifest_reader import missing_object
 from pyspark_checkpoint.history.staging import put_artifact
 from pyspark_checkpoint.store.base import ObjectStore
 from pyspark_checkpoint.store.parallel import DEFAULT_CONCURRENCY, iter_bounded
@@ -224,11 +224,3 @@ def kept_below(store: ObjectStore, refs: Iterable[ListRef], paths: Set[str]) -> 
     for _, content in walk_lists(store, refs, numbers=numbers):
         found |= content.paths() & paths
     return frozenset(found)
-
-
-def number_of(path: str) -> int:
-    """The number of the checkpoint that an artifact was staged for."""
-    parsed = parse_attempt_key(path)
-    if parsed is None:
-        raise FormatError(f"{path[:200]!r} is not an artifact of a store", hint=DAMAGE_HINT)
-    return parsed[0].number

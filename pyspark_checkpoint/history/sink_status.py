@@ -29,7 +29,7 @@ from pyspark_checkpoint.format.records import (
     encode_status,
 )
 from pyspark_checkpoint.history.lookup import find_checkpoint
-from pyspark_checkpoint.history.manifest_reader import DAMAGE_HINT, create_object, find_record
+from pyspark_checkpoint.history.manifest_reader import create_object, find_record
 from pyspark_checkpoint.spark_files.names import commits_file
 from pyspark_checkpoint.store.base import ObjectStore
 
@@ -93,9 +93,7 @@ def _create(store: ObjectStore, key: str, record: SinkStatusRecord, clock: Clock
         return True
     other = decode_status(found, key, mac=mac)
     if other.commit_nonce != record.commit_nonce:
-        raise FormatError(
-            f"{key} is the record of another manifest than the one in the store", hint=DAMAGE_HINT
-        )
+        raise FormatError(f"{key} is the record of another manifest than the one in the store")
     return False
 
 
@@ -238,7 +236,7 @@ def _has_record(
     if not belongs(record.commit_nonce, manifest):
         return False
     if (record.checkpoint_id, record.sink, record.status) != (manifest.checkpoint_id, sink, status):
-        raise FormatError(f"{key} is the record of something else than its name says", hint=DAMAGE_HINT)
+        raise FormatError(f"{key} is the record of something else than its name says")
     return True
 
 

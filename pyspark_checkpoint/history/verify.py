@@ -32,7 +32,7 @@ from pyspark_checkpoint.format.pack import (
     FOOTER_BYTES,
     PACK_HEADER,
     PACK_SUFFIX,
-    PackEntry,
+    Part,
     pack_tail_bytes,
     read_pack,
     read_pack_index,
@@ -560,7 +560,7 @@ def _check_large_pack(store: ObjectStore, entry: NeededObject, size_bytes: int) 
     yield from _check_index(entry, entries)
 
 
-def _check_index(entry: NeededObject, entries: Iterable[PackEntry]) -> Iterator[Finding]:
+def _check_index(entry: NeededObject, entries: Iterable[Part]) -> Iterator[Finding]:
     known = {(part.ref.offset, part.ref.size_bytes, part.ref.sha256) for part in entries}
     for offset, size_bytes, sha256 in entry.refs:
         if (offset, size_bytes, sha256) not in known:

@@ -11,7 +11,6 @@ from typing import NamedTuple
 
 from pyspark_checkpoint.errors import FormatError
 from pyspark_checkpoint.format.artifact import ArtifactRef
-from pyspark_checkpoint.format.fields import DAMAGED
 from pyspark_checkpoint.format.manifest import CheckpointManifest
 from pyspark_checkpoint.spark_files.names import state_directory
 
@@ -37,9 +36,7 @@ def parse_operator_key(key: str) -> int:
     """The number of an operator of Spark, from its name in a manifest."""
     number, dash, _ = key.partition("-")
     if not dash or not number.isdigit():
-        raise FormatError(
-            f"operator {key!r} is not one that a capture of Spark's state writes", hint=DAMAGED
-        )
+        raise FormatError(f"operator {key!r} is not one that a capture of Spark's state writes")
     return int(number)
 
 
@@ -76,7 +73,6 @@ def check_location_path(path: str, ref: ArtifactRef) -> str:
     parts = path.split("/")
     if not ref.name or any(part in ("", ".", "..") for part in parts) or "\\" in path:
         raise FormatError(
-            f"a manifest names the file {path[:200]!r}, which is not below a checkpoint location",
-            hint=DAMAGED,
+            f"a manifest names the file {path[:200]!r}, which is not below a checkpoint location"
         )
     return path

@@ -19,7 +19,6 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from pyspark_checkpoint.errors import FormatError, SettingsError
-from pyspark_checkpoint.format.fields import DAMAGED
 from pyspark_checkpoint.table.ipc import batch_bytes
 
 CODECS = ("zstd", "lz4", "none")
@@ -172,8 +171,8 @@ def decode_rows(data: bytes, name: str, decoded_bytes: int) -> pa.Table:
         if data[: len(_PARQUET_MAGIC)] == _PARQUET_MAGIC:
             return _decode_parquet(pa.py_buffer(data), name, limit)
     except (pa.ArrowException, OSError) as error:
-        raise FormatError(f"{name} is damaged: {type(error).__name__}", hint=DAMAGED) from None
-    raise FormatError(f"{name} is neither a delta (Arrow) nor a snapshot (Parquet)", hint=DAMAGED)
+        raise FormatError(f"{name} is damaged: {type(error).__name__}") from None
+    raise FormatError(f"{name} is neither a delta (Arrow) nor a snapshot (Parquet)")
 
 
 def _decode_arrow(data: pa.Buffer, name: str, limit: int) -> pa.Table:
@@ -196,9 +195,7 @@ def _batch_sizes(stream: pa.Buffer, name: str) -> Iterator[int]:
         if message.type == "schema":
             continue
         if message.type != "record batch":
-            raise FormatError(
-                f"{name} has a message of kind {message.type}, which no delta has", hint=DAMAGED
-            )
+            raise FormatError(f"{name} has a message of kind {message.type}, which no delta has")
         yield batch_bytes(message.metadata, message.body)
 
 

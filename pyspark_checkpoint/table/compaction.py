@@ -25,7 +25,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from pyspark_checkpoint.errors import FormatError
-from pyspark_checkpoint.format.fields import DAMAGED
 
 DEFAULT_MAX_DELTAS = 10
 SETTLED_BYTES = 256 * 1024 * 1024
@@ -66,7 +65,7 @@ def parse_level(name: str) -> int:
         return 0
     number = name.removeprefix(_LEVEL_PREFIX)
     if number == name or not number.isdigit():
-        raise FormatError(f"a table's artifact has the name {name[:80]!r}", hint=DAMAGED)
+        raise FormatError(f"a table's artifact has the name {name[:80]!r}")
     return int(number)
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import pyarrow as pa
 
 from pyspark_checkpoint.errors import FormatError
-from pyspark_checkpoint.format.fields import DAMAGED
 
 
 def conform(rows: pa.Table, schema: pa.Schema) -> pa.Table:
@@ -30,6 +29,4 @@ def _column(rows: pa.Table, field: pa.Field) -> pa.ChunkedArray:
     try:
         return column.cast(field.type)
     except (pa.ArrowInvalid, pa.ArrowNotImplementedError, pa.ArrowTypeError):
-        raise FormatError(
-            f"column {field.name} is {column.type} where {field.type} belongs", hint=DAMAGED
-        ) from None
+        raise FormatError(f"column {field.name} is {column.type} where {field.type} belongs") from None

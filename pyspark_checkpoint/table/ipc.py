@@ -14,7 +14,6 @@ from collections.abc import Iterator
 import pyarrow as pa
 
 from pyspark_checkpoint.errors import FormatError
-from pyspark_checkpoint.format.fields import DAMAGED
 
 _MESSAGE_HEADER = 2
 _BATCH_LENGTH, _BATCH_BUFFERS, _BATCH_COMPRESSION = 0, 2, 3
@@ -39,7 +38,7 @@ def batch_bytes(metadata: pa.Buffer, body: pa.Buffer) -> int:
     except struct.error:
         sizes, rows = [-1], 0
     if rows < 0 or any(size < 0 for size in sizes):
-        raise FormatError("a record batch says nothing sensible of its buffers", hint=DAMAGED)
+        raise FormatError("a record batch says nothing sensible of its buffers")
     return sum(sizes) + rows
 
 

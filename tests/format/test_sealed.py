@@ -102,7 +102,7 @@ def test_a_huge_object_is_refused_before_it_is_hashed() -> None:
 def test_an_unknown_version_is_refused_with_the_cure() -> None:
     """Whatever else is in the object."""
     for version in (0, 2, "1", None, 1.5):
-        with pytest.raises(UnknownVersion, match="upgrade pyspark-checkpoint"):
+        with pytest.raises(UnknownVersion, match="install the version of pyspark-checkpoint"):
             check_version({"version": version}, "x")
 
 
