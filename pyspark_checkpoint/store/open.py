@@ -10,6 +10,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from pyspark_checkpoint.clock import SYSTEM_CLOCK, Clock
 from pyspark_checkpoint.errors import MissingExtra, SettingsError
@@ -108,12 +109,29 @@ def _backend_settings(where: StoreUrl, choices: Choices) -> BackendSettings:
     if where.scheme == "s3":
         return _s3_settings(where, choices)
     if where.scheme == "gs":
-        return _gcs_settings(where, choices)
+        return GcsSettings(
+            **_every_cloud(where, choices),
+            project=choices.text("project"),
+            credentials_file=choices.text("credentialsFile"),
+        )
     if where.scheme == "az":
         return _azure_settings(where, choices)
     if where.scheme == "memory":
         return MemorySettings(where.bucket, where.path)
     return LocalSettings(Path(where.path))
+
+
+def _every_cloud(where: StoreUrl, choices: Choices) -> dict[str, Any]:
+    """The fields of ``CloudSettings``."""
+    return {
+        "bucket": where.bucket,
+        "prefix": where.path,
+        "endpoint": choices.endpoint(),
+        "anonymous": choices.flag("anonymous") or False,
+        "timeout_seconds": choices.timeout_seconds,
+        "part_size_bytes": choices.part_size_bytes,
+        "max_concurrency": choices.max_concurrency,
+    }
 
 
 def _s3_settings(where: StoreUrl, choices: Choices) -> S3Settings:
@@ -124,9 +142,7 @@ def _s3_settings(where: StoreUrl, choices: Choices) -> S3Settings:
             hint="give both, or neither: then the usual chain of AWS credentials is asked",
         )
     return S3Settings(
-        bucket=where.bucket,
-        prefix=where.path,
-        endpoint=choices.endpoint(),
+        **_every_cloud(where, choices),
         region=choices.text("region"),
         access_key=access_key,
         secret_key=secret_key,
@@ -135,10 +151,6 @@ def _s3_settings(where: StoreUrl, choices: Choices) -> S3Settings:
         access_point=_access_point(choices),
         requester_pays=choices.flag("requesterPays") or False,
         server_encryption=_server_encryption(choices),
-        anonymous=choices.flag("anonymous") or False,
-        timeout_seconds=choices.timeout_seconds,
-        part_size_bytes=choices.part_size_bytes,
-        max_concurrency=choices.max_concurrency,
     )
 
 
@@ -206,20 +218,6 @@ def _context(text: str) -> tuple[tuple[str, str], ...]:
     return tuple((name.strip(), value.strip()) for name, _, value in pairs)
 
 
-def _gcs_settings(where: StoreUrl, choices: Choices) -> GcsSettings:
-    return GcsSettings(
-        bucket=where.bucket,
-        prefix=where.path,
-        endpoint=choices.endpoint(),
-        project=choices.text("project"),
-        credentials_file=choices.text("credentialsFile"),
-        anonymous=choices.flag("anonymous") or False,
-        timeout_seconds=choices.timeout_seconds,
-        part_size_bytes=choices.part_size_bytes,
-        max_concurrency=choices.max_concurrency,
-    )
-
-
 def _azure_settings(where: StoreUrl, choices: Choices) -> AzureSettings:
     connection = choices.text("connectionString")
     account = where.account or connection_account(connection) or choices.text("accountName")
@@ -237,17 +235,11 @@ def _azure_settings(where: StoreUrl, choices: Choices) -> AzureSettings:
         )
     key, sas = choices.text("accountKey"), choices.text("sasToken")
     return AzureSettings(
-        container=where.bucket,
-        prefix=where.path,
+        **_every_cloud(where, choices) | {"endpoint": endpoint},
         account_name=account,
         account_key=None if connection else key,
         sas_token=None if connection or key else sas,
         connection_string=connection,
-        endpoint=endpoint,
-        anonymous=choices.flag("anonymous") or False,
-        timeout_seconds=choices.timeout_seconds,
-        part_size_bytes=choices.part_size_bytes,
-        max_concurrency=choices.max_concurrency,
     )
 
 

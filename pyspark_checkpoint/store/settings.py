@@ -6,7 +6,7 @@ leading and no trailing slash, and is empty for a whole bucket.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import KW_ONLY, dataclass, field
 from pathlib import Path
 
 MIB = 1024 * 1024
@@ -60,7 +60,21 @@ class ServerEncryption:
 
 
 @dataclass(frozen=True, slots=True)
-class S3Settings:
+class CloudSettings:
+    """A bucket or container, and what every cloud's requests have. ``endpoint`` None is the usual one."""
+
+    bucket: str
+    prefix: str = ""
+    endpoint: str | None = None
+    _: KW_ONLY
+    anonymous: bool = False
+    timeout_seconds: float = DEFAULT_TIMEOUT_SECONDS
+    part_size_bytes: int = DEFAULT_PART_SIZE_BYTES
+    max_concurrency: int = DEFAULT_MAX_CONCURRENCY
+
+
+@dataclass(frozen=True, slots=True)
+class S3Settings(CloudSettings):
     """An S3 bucket, or one of a server that speaks S3.
 
     ``path_style`` None means: by path if there is an ``endpoint``, else as the SDK decides.
@@ -68,9 +82,6 @@ class S3Settings:
     None leaves it to the bucket's own settings.
     """
 
-    bucket: str
-    prefix: str = ""
-    endpoint: str | None = None
     region: str | None = None
     access_key: str | None = field(default=None, repr=False)
     secret_key: str | None = field(default=None, repr=False)
@@ -79,46 +90,28 @@ class S3Settings:
     access_point: str | None = None
     requester_pays: bool = False
     server_encryption: ServerEncryption | None = None
-    anonymous: bool = False
-    timeout_seconds: float = DEFAULT_TIMEOUT_SECONDS
-    part_size_bytes: int = DEFAULT_PART_SIZE_BYTES
-    max_concurrency: int = DEFAULT_MAX_CONCURRENCY
 
 
 @dataclass(frozen=True, slots=True)
-class GcsSettings:
+class GcsSettings(CloudSettings):
     """A Google Cloud Storage bucket."""
 
-    bucket: str
-    prefix: str = ""
-    endpoint: str | None = None
     project: str | None = None
     credentials_file: str | None = None
-    anonymous: bool = False
-    timeout_seconds: float = DEFAULT_TIMEOUT_SECONDS
-    part_size_bytes: int = DEFAULT_PART_SIZE_BYTES
-    max_concurrency: int = DEFAULT_MAX_CONCURRENCY
 
 
 @dataclass(frozen=True, slots=True)
-class AzureSettings:
-    """An Azure Blob Storage container.
+class AzureSettings(CloudSettings):
+    """An Azure Blob Storage container, as ``bucket``.
 
-    ``endpoint`` is the account's whole blob URL where it is not the usual one. At most one of
-    ``account_key``, ``sas_token`` and ``connection_string`` is set.
+    ``endpoint`` is the account's whole blob URL. At most one of ``account_key``, ``sas_token`` and
+    ``connection_string`` is set.
     """
 
-    container: str
-    prefix: str = ""
     account_name: str | None = None
     account_key: str | None = field(default=None, repr=False)
     sas_token: str | None = field(default=None, repr=False)
     connection_string: str | None = field(default=None, repr=False)
-    endpoint: str | None = None
-    anonymous: bool = False
-    timeout_seconds: float = DEFAULT_TIMEOUT_SECONDS
-    part_size_bytes: int = DEFAULT_PART_SIZE_BYTES
-    max_concurrency: int = DEFAULT_MAX_CONCURRENCY
 
 
 BackendSettings = MemorySettings | LocalSettings | S3Settings | GcsSettings | AzureSettings

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from pyspark_checkpoint.errors import Invalid
-from pyspark_checkpoint.store.azure.azure_transfer import plan_blocks
+from pyspark_checkpoint.store.azure.azure_transfer import block_ranges
 from pyspark_checkpoint.store.body import UploadBody
 from pyspark_checkpoint.store.gcs.gcs_transfer import part_step
 
@@ -104,7 +104,7 @@ def test_parts_are_whole_multiples_and_few(size_bytes: int, part_bytes: int, ste
 )
 def test_blocks_cover_the_body_and_are_not_too_many(size_bytes: int, part_bytes: int, blocks: int) -> None:
     """Every byte once, in order, in at most 50,000 blocks."""
-    ranges = plan_blocks(size_bytes, part_bytes).ranges()
+    ranges = block_ranges(size_bytes, part_bytes)
     assert len(ranges) <= 50_000
     assert len(ranges) == blocks
     assert ranges[0][0] == 0 and ranges[-1][1] == size_bytes

@@ -55,7 +55,7 @@ class AzureContainer:
     @property
     def address(self) -> str:
         """The container's URL, without the signature that may be part of it."""
-        with self.asking(Call(f"az://{self._settings.container}", "open")) as container:
+        with self.asking(Call(f"az://{self._settings.bucket}", "open")) as container:
             return str(container.url).partition("?")[0]
 
     def copy_source(self, name: str, call: Call) -> tuple[str, dict[str, Any]]:
@@ -74,7 +74,7 @@ class AzureContainer:
                 return blob.url, {}
             signed = generate_blob_sas(
                 container.account_name,
-                self._settings.container,
+                self._settings.bucket,
                 name,
                 account_key=key,
                 permission=BlobSasPermissions(read=True),
@@ -99,7 +99,7 @@ class AzureContainer:
         try:
             connection = _open(settings, session, transport)
         except ValueError as error:
-            raise Call(f"az://{settings.container}", "open").invalid(
+            raise Call(f"az://{settings.bucket}", "open").invalid(
                 f"these settings make no client ({type(error).__name__})",
                 "check accountName, endpoint, connectionString and the credential",
             ) from None
@@ -116,7 +116,7 @@ def _open(
         "max_single_put_size": _SINGLE_PUT_BYTES,
         "max_single_get_size": _SINGLE_GET_BYTES,
     }
-    name = settings.container
+    name = settings.bucket
     if settings.connection_string is not None:
         made = ContainerClient.from_connection_string(settings.connection_string, name, **options)
         return AzureConnection(made, session)

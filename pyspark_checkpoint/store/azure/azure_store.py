@@ -19,7 +19,6 @@ from pyspark_checkpoint.store.azure.azure_transfer import (
     SINGLE_PUT_BYTES,
     AzureReader,
     AzureUpload,
-    RemoteBody,
     blob_info,
     conditions_for,
     in_key_order,
@@ -63,7 +62,7 @@ class AzureStore(RangedStore):
         self._single_put_bytes = single_put_bytes
         self._sync_copy_bytes = sync_copy_bytes
         self._container = AzureContainer(settings, clock)
-        super().__init__("az", settings.container, settings.prefix, AzureReader(self._container))
+        super().__init__("az", settings.bucket, settings.prefix, AzureReader(self._container))
 
     def put(
         self,
@@ -78,8 +77,9 @@ class AzureStore(RangedStore):
         if if_match is not None and not _ETAG.fullmatch(if_match.token):
             raise call.lost_race()
         etag = None if if_match is None else f'"{if_match.token}"'
+        body = UploadBody(data)
         return self._upload(
-            call, AzureUpload(name, UploadBody(data), nonce, conditions_for(if_absent, etag))
+            call, AzureUpload(name, body.size_bytes, body.read, nonce, conditions_for(if_absent, etag))
         )
 
     def list(self, prefix: str = "", *, start_after: str | None = None) -> Iterator[ObjectInfo]:
@@ -129,7 +129,7 @@ class AzureStore(RangedStore):
         self._container.close()
 
     def _upload(self, call: Call, wanted: AzureUpload) -> Version:
-        if wanted.body.size_bytes <= self._single_put_bytes:
+        if wanted.size_bytes <= self._single_put_bytes:
             return upload_single(self._container, call, wanted)
         return upload_blocks(
             self._container,
@@ -142,8 +142,12 @@ class AzureStore(RangedStore):
 
     def _copy_through(self, call: Call, source: ObjectInfo, target: str) -> Version:
         reading, name = self._call("copy", source.key), self._name(source.key)
-        body = RemoteBody(self._reader, reading, name, source.version.token, source.size_bytes)
-        return self._upload(call, AzureUpload(target, body, None, conditions_for(call.if_absent, None)))
+
+        def read(start: int, end: int) -> bytes:
+            return self._reader.pinned(reading, name, start, end, source.version.token)
+
+        conditions = conditions_for(call.if_absent, None)
+        return self._upload(call, AzureUpload(target, source.size_bytes, read, None, conditions))
 
     def _delete_one(self, wanted: tuple[str, str]) -> None:
         key, name = wanted

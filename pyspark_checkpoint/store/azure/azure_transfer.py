@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
-from typing import Any, Protocol
+from typing import Any
 
 from azure.core import MatchConditions
 from azure.core.exceptions import HttpResponseError
@@ -28,23 +28,14 @@ SINGLE_PUT_BYTES = 32 * 1024 * 1024
 _MAX_BLOCKS = 50_000
 
 
-class Readable(Protocol):
-    """Bytes of known size that can be read from any offset, by many threads."""
-
-    @property
-    def size_bytes(self) -> int:
-        """How many there are."""
-
-    def read(self, start: int, end: int) -> bytes:
-        """Return exactly the bytes ``[start, end)``."""
-
-
 @dataclass(frozen=True, slots=True)
 class AzureUpload:
     """What is to be stored: where, which bytes, under which condition."""
 
     name: str
-    body: Readable
+    size_bytes: int
+    read: Callable[[int, int], bytes]
+    """Gives exactly the bytes from here to there, to many threads."""
     nonce: str | None
     conditions: dict[str, Any]
 
@@ -54,22 +45,10 @@ class AzureUpload:
         return {} if self.nonce is None else {NONCE_FIELD: self.nonce}
 
 
-@dataclass(frozen=True, slots=True)
-class BlockPlan:
-    """How a body is cut: every block but the last has ``block_bytes``."""
-
-    size_bytes: int
-    block_bytes: int
-
-    def ranges(self) -> list[tuple[int, int]]:
-        """The half-open range of each block, in order."""
-        starts = range(0, self.size_bytes, self.block_bytes)
-        return [(start, min(start + self.block_bytes, self.size_bytes)) for start in starts]
-
-
-def plan_blocks(size_bytes: int, part_bytes: int) -> BlockPlan:
+def block_ranges(size_bytes: int, part_bytes: int) -> list[tuple[int, int]]:
     """Cut a body into blocks of ``part_bytes``, larger ones only where Azure's 50,000 would not do."""
-    return BlockPlan(size_bytes, max(part_bytes, -(-size_bytes // _MAX_BLOCKS)))
+    step = max(part_bytes, -(-size_bytes // _MAX_BLOCKS))
+    return [(start, min(start + step, size_bytes)) for start in range(0, size_bytes, step)]
 
 
 def version_of(etag: object) -> Version:
@@ -93,7 +72,7 @@ def conditions_for(if_absent: bool, etag: str | None) -> dict[str, Any]:
 
 def upload_single(container: AzureContainer, call: Call, wanted: AzureUpload) -> Version:
     """Store the body by one request and return its version."""
-    data = wanted.body.read(0, wanted.body.size_bytes)
+    data = wanted.read(0, wanted.size_bytes)
     with container.asking(call) as client:
         answer = client.get_blob_client(wanted.name).upload_blob(
             data,
@@ -122,13 +101,13 @@ def upload_blocks(
     another put of the key succeeds.
     """
     attempt = clock.nonce()
-    ranges = plan_blocks(wanted.body.size_bytes, part_bytes).ranges()
+    ranges = block_ranges(wanted.size_bytes, part_bytes)
     blocks = [f"{attempt}-{index:05}" for index in range(len(ranges))]
     staging = replace(call, writes=False, if_absent=False, if_match=False)
 
     def stage(block_range: tuple[str, tuple[int, int]]) -> None:
         block, (start, end) = block_range
-        data = wanted.body.read(start, end)
+        data = wanted.read(start, end)
         with container.asking(staging) as client:
             client.get_blob_client(wanted.name).stage_block(
                 block, data, length=len(data), validate_content=True
@@ -216,21 +195,6 @@ class AzureReader(RangeReader):
             raise call.unavailable(f"{len(data)} bytes arrived, which is not the range asked for")
         md5 = found.content_settings.content_md5
         return RangeFound(data, total, etag, None if md5 is None else _Md5Check(bytes(md5)))
-
-
-@dataclass(frozen=True, slots=True)
-class RemoteBody:
-    """A blob of one version as the body of an upload, read when it is needed."""
-
-    reader: RangeReader
-    call: Call
-    name: str
-    version: str
-    size_bytes: int
-
-    def read(self, start: int, end: int) -> bytes:
-        """Return exactly the bytes ``[start, end)``."""
-        return self.reader.pinned(self.call, self.name, start, end, self.version)
 
 
 def is_folder(properties: Any) -> bool:

@@ -20,23 +20,19 @@ from pyspark_checkpoint.store.base import ObjectInfo, Version
 from pyspark_checkpoint.store.body import UploadBody
 from pyspark_checkpoint.store.gcs.gcs_api import GcsApi, read_body
 from pyspark_checkpoint.store.gcs.gcs_errors import missing_bucket
-from pyspark_checkpoint.store.ranged import PieceCheck, RangeFound, RangeReader, range_header, range_total
+from pyspark_checkpoint.store.ranged import RangeFound, RangeReader, range_header, range_total
 from pyspark_checkpoint.store.remote import Call
 
 
-@dataclass(frozen=True, slots=True)
-class GcsChecksum:
-    """A checksum of the whole object, under the name that the API has for it."""
+class Checksum:
+    """Adds up the pieces of an object: crc32c in C where available (over 10 GB/s), else MD5.
 
-    field: str
-    value: str
+    ``field`` is the name that the API has for it, ``expected`` what the pieces must come to.
+    """
 
-
-class Checker:
-    """Adds up the pieces of an object: crc32c in C where available (over 10 GB/s), else MD5."""
-
-    def __init__(self, field: str) -> None:
+    def __init__(self, field: str, expected: str = "") -> None:
         self.field = field
+        self._expected = expected
         self._crc = 0
         self._md5 = hashlib.md5(usedforsecurity=False)
 
@@ -47,10 +43,15 @@ class Checker:
         else:
             self._md5.update(piece)
 
-    def result(self) -> GcsChecksum:
+    @property
+    def value(self) -> str:
         """The checksum of all pieces so far."""
         digest = self._crc.to_bytes(4, "big") if self.field == "crc32c" else self._md5.digest()
-        return GcsChecksum(self.field, base64.b64encode(digest).decode())
+        return base64.b64encode(digest).decode()
+
+    def is_right(self) -> bool:
+        """Whether the pieces so far are the whole object."""
+        return self.value == self._expected
 
 
 def fast_checksum() -> str:
@@ -58,26 +59,14 @@ def fast_checksum() -> str:
     return "crc32c" if google_crc32c.implementation == "c" else "md5Hash"
 
 
-class _Expected(Checker):
-    """Adds up what arrives, and compares it with what the answer named."""
-
-    def __init__(self, field: str, value: str) -> None:
-        super().__init__(field)
-        self._value = value
-
-    def is_right(self) -> bool:
-        """Whether the pieces so far are the whole object."""
-        return self.result().value == self._value
-
-
-def expected_in(headers: Mapping[str, str]) -> PieceCheck | None:
+def expected_in(headers: Mapping[str, str]) -> Checksum | None:
     """What a download must come to, if the answer names a checksum that costs little here."""
     found = dict(
         part.strip().split("=", 1) for part in headers.get("x-goog-hash", "").split(",") if "=" in part
     )
     for header, field in (("crc32c", "crc32c"), ("md5", "md5Hash")):
         if header in found and field in ("md5Hash", fast_checksum()):
-            return _Expected(field, found[header])
+            return Checksum(field, found[header])
     return None
 
 
@@ -219,14 +208,11 @@ def upload(api: GcsApi, call: Call, wanted: GcsUpload, *, single_bytes: int, par
     return generation
 
 
-def _checksum(body: UploadBody) -> GcsChecksum:
-    checker = Checker(fast_checksum())
-    if body.whole is not None:
-        checker.add(body.whole)
-    else:
-        for piece in body.pieces(0, body.size_bytes):
-            checker.add(bytes(piece))
-    return checker.result()
+def _checksum(body: UploadBody) -> Checksum:
+    checksum = Checksum(fast_checksum())
+    for piece in (body.whole,) if body.whole is not None else body.pieces(0, body.size_bytes):
+        checksum.add(bytes(piece))
+    return checksum
 
 
 def _take_back(api: GcsApi, call: Call, name: str, generation: str) -> StoreError:
@@ -247,7 +233,7 @@ def _take_back(api: GcsApi, call: Call, name: str, generation: str) -> StoreErro
     return call.damaged(detail)
 
 
-def _metadata(wanted: GcsUpload, checksum: GcsChecksum) -> bytes:
+def _metadata(wanted: GcsUpload, checksum: Checksum) -> bytes:
     resource: dict[str, object] = {
         "name": wanted.name,
         "contentType": _MEDIA_TYPE,
@@ -282,7 +268,7 @@ class _Related:
         yield self._tail
 
 
-def _upload_single(api: GcsApi, call: Call, wanted: GcsUpload, checksum: GcsChecksum) -> dict[str, object]:
+def _upload_single(api: GcsApi, call: Call, wanted: GcsUpload, checksum: Checksum) -> dict[str, object]:
     related = _Related(_metadata(wanted, checksum), wanted.body, wanted.boundary)
     data = b"".join(related) if len(related) <= _JOIN_BYTES else related
     with api.send(
@@ -297,7 +283,7 @@ def _upload_single(api: GcsApi, call: Call, wanted: GcsUpload, checksum: GcsChec
 
 
 def _upload_parts(
-    api: GcsApi, call: Call, wanted: GcsUpload, checksum: GcsChecksum, part_bytes: int
+    api: GcsApi, call: Call, wanted: GcsUpload, checksum: Checksum, part_bytes: int
 ) -> dict[str, object]:
     """Send the body through a resumable session; cancel the session whatever goes wrong."""
     session_url = _begin(api, call, wanted, checksum)
@@ -335,7 +321,7 @@ def part_step(size_bytes: int, part_bytes: int) -> int:
     return max(1, -(-least // _PART_MULTIPLE)) * _PART_MULTIPLE
 
 
-def _begin(api: GcsApi, call: Call, wanted: GcsUpload, checksum: GcsChecksum) -> str:
+def _begin(api: GcsApi, call: Call, wanted: GcsUpload, checksum: Checksum) -> str:
     with api.send(
         replace(call, writes=False),
         "POST",
