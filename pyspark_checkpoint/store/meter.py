@@ -5,7 +5,6 @@ Put around a backend it counts attempts; put around a ``RetryingStore`` it count
 
 from __future__ import annotations
 
-import io
 import threading
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
@@ -13,7 +12,9 @@ from types import MappingProxyType
 from typing import TypeVar
 
 from pyspark_checkpoint.clock import SYSTEM_CLOCK, Clock
+from pyspark_checkpoint.errors import Invalid
 from pyspark_checkpoint.store.base import Body, ObjectStore, Stored, Version, WrappedStore
+from pyspark_checkpoint.store.body import UploadBody
 
 T = TypeVar("T")
 
@@ -126,13 +127,8 @@ def _bytes_in(result: object) -> int:
 
 
 def _size(data: Body) -> int:
-    """The bytes that a put sends; a file that cannot say is refused by the store itself."""
-    if isinstance(data, bytes | bytearray | memoryview):
-        return memoryview(data).nbytes
+    """The bytes that a put sends; a body that cannot say is refused by the store itself."""
     try:
-        position = data.tell()
-        size_bytes = data.seek(0, io.SEEK_END) - position
-        data.seek(position)
-    except (OSError, AttributeError, ValueError):
+        return UploadBody(data).size_bytes
+    except Invalid:
         return 0
-    return size_bytes
