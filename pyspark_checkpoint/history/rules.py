@@ -232,7 +232,6 @@ def stamp(
     """Give a draft its place in the history; everything else of it stays."""
     repeats = kind in (ManifestKind.CLAIM, ManifestKind.ROLLBACK)
     staged = RequestCount() if repeats else draft.requests  # what the parent cost is not paid again
-    requests = RequestCount(staged.puts + 1, staged.gets, staged.bytes)
     return replace(
         draft,
         kind=kind,
@@ -246,7 +245,7 @@ def stamp(
         rollbacks=next_rollbacks(draft, attempt.number, head, kind),
         commit_nonce=nonce,
         timestamp_ms=next_timestamp_ms(head, now_ms),
-        requests=requests,
+        requests=staged + RequestCount(puts=1),
         deleted_sha256=None,
     )
 

@@ -119,12 +119,11 @@ def settle_parts(
         return draft
     for new in plan.lists:
         put_artifact(store, new.ref.path, new.data, clock)
-    cost = draft.requests
-    size_bytes = cost.bytes + sum(new.ref.size_bytes for new in plan.lists)
+    cost = RequestCount(len(plan.lists), 0, sum(new.ref.size_bytes for new in plan.lists))
     return replace(
         draft,
         operators={**draft.operators, operator: plan.entry},
-        requests=RequestCount(cost.puts + len(plan.lists), cost.gets, size_bytes),
+        requests=draft.requests + cost,
     )
 
 

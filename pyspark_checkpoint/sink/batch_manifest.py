@@ -87,7 +87,7 @@ def prepare_table(batch: Batch, head: Head | None, *, is_split: bool = False) ->
             keep_bounds(_partitions(batch, manifest)), TABLE_KIND, _base_settled(batch, manifest)
         ),
         record=replace(plan.table, replaces=plan.replaces).record(_lineage(batch, manifest)),
-        requests=_requests(batch.parts),
+        requests=sum((part.requests for part in batch.parts), RequestCount()),
     )
 
 
@@ -227,11 +227,3 @@ def _sources(batch: Batch, manifest: CheckpointManifest | None) -> tuple[SourceP
         return SourcePositions(), None
     log = decode_offset_log(batch.facts.offsets.encode("utf-8"), offsets_file(batch.batch_id))
     return SourcePositions.of_log(log), log.watermark_ms
-
-
-def _requests(parts: Sequence[StagedPartition]) -> RequestCount:
-    return RequestCount(
-        puts=sum(part.requests.puts for part in parts),
-        gets=sum(part.requests.gets for part in parts),
-        bytes=sum(part.requests.bytes for part in parts),
-    )

@@ -28,7 +28,7 @@ from pyspark_checkpoint.sink.location_check import (
     refuse_other_offsets,
 )
 from pyspark_checkpoint.sink.state_driver import StateReading, read_state
-from pyspark_checkpoint.sink.state_task import StatePlan, add_requests, plan_state
+from pyspark_checkpoint.sink.state_task import StatePlan, plan_state
 from pyspark_checkpoint.sink.worker_cache import CACHE, LastCommit, open_location
 from pyspark_checkpoint.spark_files.listing import pinned_conf
 from pyspark_checkpoint.spark_files.location import CheckpointLocation, FileGone
@@ -115,7 +115,7 @@ def _upload(
     refs = dict(uploads.reused)
     for answer in answers:
         refs |= dict(answer.refs)
-    return refs, add_requests(answer.requests for answer in answers)
+    return refs, sum((answer.requests for answer in answers), RequestCount())
 
 
 def _upload_state(

@@ -320,15 +320,5 @@ def _read(
     return CollectedState(
         tuple(CoveredFile(path, facts[path], ref) for path, ref in refs.items()),
         group,
-        add_requests(answer.requests for answer in large),
-    )
-
-
-def add_requests(counts: Iterable[RequestCount]) -> RequestCount:
-    """What several uploads cost together."""
-    every = list(counts)
-    return RequestCount(
-        sum(count.puts for count in every),
-        sum(count.gets for count in every),
-        sum(count.bytes for count in every),
+        sum((answer.requests for answer in large), RequestCount()),
     )

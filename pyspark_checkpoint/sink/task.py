@@ -31,7 +31,6 @@ from pyspark_checkpoint.sink.query import TaskFacts, WriterFacts, facts_from_fie
 from pyspark_checkpoint.sink.state_task import (
     CollectedState,
     CoveredFile,
-    add_requests,
     collect_state,
 )
 from pyspark_checkpoint.store.base import ObjectStore
@@ -165,7 +164,7 @@ class SinkTask:
         count = len(encoded.items)
         return replace(
             self.message(encoded, staged.refs[:count]),
-            requests=add_requests([state.requests, staged.requests]),
+            requests=state.requests + staged.requests,
             plan=self._plan.returned() if self._task.partition == 0 else None,
             state=state.all_covered(staged.refs[count:]),
         )
