@@ -51,7 +51,7 @@ from pyspark_checkpoint.history.store_cipher import StoreCipher, choose_cipher, 
 from pyspark_checkpoint.history.vnode_share import check_others, check_share, check_vnodes, select_share
 from pyspark_checkpoint.store.base import ObjectStore
 from pyspark_checkpoint.store.open import open_object_store, parse_store_settings
-from pyspark_checkpoint.store.parallel import DEFAULT_CONCURRENCY
+from pyspark_checkpoint.store.parallel import DEFAULT_CONCURRENCY, Progress
 from pyspark_checkpoint.store.probe import require_conditional_writes
 
 _LOG = logging.getLogger(__name__)
@@ -570,7 +570,7 @@ class CheckpointStore:
         )
 
     def verify(
-        self, *, read_artifacts: bool = True, progress: verify.VerifyProgress | None = None
+        self, *, read_artifacts: bool = True, progress: Progress | None = None
     ) -> Iterator[verify.Finding]:
         """Everything that is not as it should be, as it is found.
 

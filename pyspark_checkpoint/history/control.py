@@ -123,14 +123,12 @@ def find_control_or_new(store: ObjectStore) -> ControlState | None:
     return read_control(store)
 
 
-def ensure_control(store: ObjectStore, clock: Clock, *, store_id: str | None = None) -> ControlState:
+def ensure_control(store: ObjectStore, clock: Clock) -> ControlState:
     """The control record; made, with a fresh store id, if nothing was ever committed here."""
     for _ in range(MAX_SWAPS):
-        state = find_control(store, store_id=store_id) if store_id else find_control_or_new(store)
+        state = find_control_or_new(store)
         if state is not None:
             return state
-        if store_id is not None:
-            raise lost_control(store)
         made = Control(store_id=clock.uuid7())
         data = encode_control(made)
         try:

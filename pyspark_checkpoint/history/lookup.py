@@ -156,25 +156,21 @@ def choose_number(
     *,
     epoch: int | None = None,
     timestamp_ms: int | None = None,
-    savepoint: str | None = None,
 ) -> int:
     """The number of the checkpoint that somebody means; ``NoCheckpoint`` if there is none.
 
     ``at`` is a number, a savepoint's name, ``epoch=N`` or ``latest``: the newest, damaged or not. ``epoch``
-    chooses the newest checkpoint of that epoch instead, ``timestamp_ms`` the newest that was made by then,
-    ``savepoint`` that savepoint, also if its name looks like something else. Whether a number that was
-    given exists is found out by reading it.
+    chooses the newest checkpoint of that epoch instead, ``timestamp_ms`` the newest that was made by then.
+    Whether a number that was given exists is found out by reading it.
     """
     text = str(at).strip()
     by_epoch = text.removeprefix("epoch=")
-    if epoch is None and savepoint is None and by_epoch != text and by_epoch.isdigit():
+    if epoch is None and by_epoch != text and by_epoch.isdigit():
         epoch = int(by_epoch)
     if epoch is not None:
         found, wanted = find_number_by_epoch(store, epoch), f"epoch {epoch}"
     elif timestamp_ms is not None:
         found, wanted = find_number_by_time(store, timestamp_ms), "checkpoint of that time or before"
-    elif savepoint is not None:
-        found, wanted = find_number_by_savepoint(store, savepoint), f"savepoint {savepoint!r}"
     elif text == LATEST:
         where = locate_head(store)
         numbers = [] if where is None else visible_numbers(where.control, where.number)

@@ -106,16 +106,14 @@ def find_manifest(store: ObjectStore, number: int, *, mac: Mac | None = None) ->
     return None if data is None else load_manifest_bytes(data, number, mac=mac)
 
 
-def create_object(
-    store: ObjectStore, key: str, data: Body, clock: Clock, *, attempts: int = _CREATE_ATTEMPTS
-) -> bool:
+def create_object(store: ObjectStore, key: str, data: Body, clock: Clock) -> bool:
     """Create an object; False if there is one under this key, ours or another's.
 
     An answer that was lost is asked for again, with the same nonce. ``OutcomeUnknown`` if the store has
-    not answered ``attempts`` times: then the object may be there, now or later.
+    not answered ten times: then the object may be there, now or later.
     """
     nonce, delay = clock.nonce(), _FIRST_DELAY_SECONDS
-    for left in reversed(range(attempts)):
+    for left in reversed(range(_CREATE_ATTEMPTS)):
         rewind_body(data, 0)
         try:
             store.put(key, data, if_absent=True, nonce=nonce)

@@ -62,7 +62,6 @@ class RecoveryReport:
     manifest: CheckpointManifest | None = None
     """The chosen checkpoint with its sinks' statuses; None only for a store that is new."""
     skipped: tuple[ValidationResult, ...] = ()
-    examined: int = 0
     warnings: tuple[str, ...] = ()
     pending_sinks: tuple[str, ...] = ()
     failed_sinks: tuple[str, ...] = ()
@@ -204,7 +203,6 @@ def _report(
     report = RecoveryReport(
         manifest=manifest.with_statuses(statuses),
         skipped=skipped,
-        examined=len(skipped) + 1,
         warnings=tuple(changes_since(manifest, expected or Expected())),
         pending_sinks=_with(statuses, SinkCommitStatus.PENDING),
         failed_sinks=_with(statuses, SinkCommitStatus.FAILED),

@@ -86,7 +86,7 @@ from pyspark_checkpoint.history.manifest_reader import (
 from pyspark_checkpoint.history.publish import move_latest
 from pyspark_checkpoint.history.settle import walk_lists
 from pyspark_checkpoint.store.base import ObjectStore
-from pyspark_checkpoint.store.parallel import DEFAULT_CONCURRENCY, iter_bounded
+from pyspark_checkpoint.store.parallel import DEFAULT_CONCURRENCY, Progress, iter_bounded
 
 _MAX_ROUNDS = 5
 _SOURCE_HINT = "the source is damaged: run ckpt verify on it"
@@ -101,7 +101,7 @@ def copy_store(
     numbers: Iterable[int] = (),
     savepoint_names: Iterable[str] = (),
     concurrency: int = DEFAULT_CONCURRENCY,
-    progress: OnCopyProgress | None = None,
+    progress: Progress | None = None,
     dry_run: bool = False,
     mac: Mac | None = None,
     clock: Clock = SYSTEM_CLOCK,
@@ -257,20 +257,6 @@ def _collect_refs(refs: Iterable[ArtifactRef], ranges: dict[str, set[ObjectRange
 # --- the steps --------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
-class CopyProgress:
-    """How far a copy is: objects and bytes of artifacts, out of those planned."""
-
-    objects_done: int
-    objects_total: int
-    bytes_done: int
-    bytes_total: int
-    key: str
-
-
-OnCopyProgress = Callable[[CopyProgress], None]
-
-
 class SourceMoved(Exception):
     """The source was pruned while it was read; the plan is to be made again."""
 
@@ -292,7 +278,7 @@ def execute_copy(
     plan: CopyPlan,
     *,
     concurrency: int = DEFAULT_CONCURRENCY,
-    progress: OnCopyProgress | None = None,
+    progress: Progress | None = None,
     clock: Clock = SYSTEM_CLOCK,
 ) -> None:
     """Do what ``plan_copy`` decided: control record, keys, artifacts, manifests, pins, hint."""
@@ -393,11 +379,11 @@ class _Copy:
                 raise source_lacks(self.source, self.view.control, key)
             create_record(self.target, key, data, self.clock)
 
-    def copy_objects(self, concurrency: int, progress: OnCopyProgress | None, *, look_first: bool) -> None:
+    def copy_objects(self, concurrency: int, progress: Progress | None, *, look_first: bool) -> None:
         """Bring the artifacts, several at a time, each proved."""
         ranges = self.view.ranges
         sizes = {path: sum(piece.size_bytes for piece in ranges[path]) for path in self.plan.objects}
-        total, done = sum(sizes.values()), [0, 0]
+        total, done = sum(sizes.values()), 0
 
         def move(path: str) -> str:
             if not (look_first and has_object(self.source, self.target, path)):
@@ -406,10 +392,9 @@ class _Copy:
 
         try:
             for path in iter_bounded(move, self.plan.objects, concurrency):
-                done[0] += 1
-                done[1] += sizes[path]
+                done += sizes[path]
                 if progress is not None:
-                    progress(CopyProgress(done[0], len(sizes), done[1], total, path))
+                    progress(done, total)
         except NotFound as error:
             raise source_lacks(self.source, self.view.control, error.key or "an object") from None
 

@@ -89,11 +89,6 @@ class Run:
         return self._store_id
 
     @property
-    def fence(self) -> FencedError | None:
-        """Why this run must stop; None while it may go on."""
-        return self._fence
-
-    @property
     def mac(self) -> Mac | None:
         """What authenticates manifests in an encrypted store."""
         return None if self.cipher is None else self.cipher.mac

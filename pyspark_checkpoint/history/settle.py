@@ -142,7 +142,6 @@ def walk_lists(
     *,
     known: set[str] | None = None,
     numbers: Sequence[int] | None = None,
-    max_concurrent_reads: int = DEFAULT_CONCURRENCY,
 ) -> Iterator[tuple[ListRef, SettledList]]:
     """Read these lists and all below, each once, the higher levels first.
 
@@ -159,7 +158,7 @@ def walk_lists(
         seen.update(wanted)
         waiting = []
         level = list(wanted.values())
-        read = iter_bounded(lambda ref: read_list(store, ref), level, max_concurrent_reads)
+        read = iter_bounded(lambda ref: read_list(store, ref), level, DEFAULT_CONCURRENCY)
         for ref, content in zip(level, read, strict=True):
             waiting += content.lists
             yield ref, content

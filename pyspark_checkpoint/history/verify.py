@@ -8,7 +8,7 @@ authenticity is proved as well. Each object is read once, with bounded memory. G
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from pyspark_checkpoint.crypto.aead import MANIFEST_KEY_ID
@@ -58,7 +58,7 @@ from pyspark_checkpoint.history.settle import read_list
 from pyspark_checkpoint.history.store_cipher import check_wrapped_key
 from pyspark_checkpoint.spark_files.consistency import check_fit
 from pyspark_checkpoint.store.base import ObjectStore
-from pyspark_checkpoint.store.parallel import DEFAULT_CONCURRENCY, iter_bounded
+from pyspark_checkpoint.store.parallel import DEFAULT_CONCURRENCY, Progress, iter_bounded
 from pyspark_checkpoint.store.probe import PROBE_PREFIX
 
 # --- what can be seen without bytes: pure -----------------------------------------------------------
@@ -164,7 +164,7 @@ def verify_store(
     mac: Mac | None = None,
     read_artifacts: bool = True,
     max_concurrent_reads: int = DEFAULT_CONCURRENCY,
-    progress: VerifyProgress | None = None,
+    progress: Progress | None = None,
 ) -> Iterator[Finding]:
     """Yield everything that is not as it should be, as it is found. An unreachable store is an error.
 
@@ -206,7 +206,7 @@ def _find_all(
     mac: Mac | None,
     read_artifacts: bool,
     max_concurrent_reads: int,
-    progress: VerifyProgress | None,
+    progress: Progress | None,
 ) -> Iterator[Finding]:
     seen = _Seen()
     yield from _check_manifests(store, where, keys, mac, seen)
@@ -232,7 +232,6 @@ def verify_checkpoint(
     manifest: CheckpointManifest,
     *,
     max_concurrent_reads: int = DEFAULT_CONCURRENCY,
-    progress: VerifyProgress | None = None,
 ) -> list[Finding]:
     """What is wrong with one checkpoint: its manifest's content and every byte that it needs."""
     findings = [*check_manifest(manifest), *check_inline(manifest)]
@@ -240,9 +239,7 @@ def verify_checkpoint(
     keys = dict.fromkeys(data_keys_of(manifest), manifest.checkpoint_id)
     findings.extend(collect_settled(store, manifest, needed, set(), keys))
     objects = list(needed.values())
-    findings.extend(
-        check_objects(store, objects, max_concurrent_reads=max_concurrent_reads, progress=progress)
-    )
+    findings.extend(check_objects(store, objects, max_concurrent_reads=max_concurrent_reads))
     findings.extend(check_data_keys(store, keys))
     return findings
 
@@ -393,10 +390,6 @@ def _stray(checkpoint_id: int, nonce: str, number: int, nonces: Mapping[int, str
 _WHOLE_BYTES = 32 * 1024 * 1024
 
 
-VerifyProgress = Callable[[int, int], None]
-"""Told after each object: bytes done, bytes in all."""
-
-
 @dataclass(slots=True)
 class NeededObject:
     """An object that checkpoints need: its artifacts, each once, and the newest checkpoint naming it."""
@@ -469,7 +462,7 @@ def check_objects(
     needed: Sequence[NeededObject],
     *,
     max_concurrent_reads: int = DEFAULT_CONCURRENCY,
-    progress: VerifyProgress | None = None,
+    progress: Progress | None = None,
 ) -> Iterator[Finding]:
     """Read every needed object and report what is not right. A store that fails to answer is an error."""
     done, total = 0, sum(entry.size_bytes for entry in needed)

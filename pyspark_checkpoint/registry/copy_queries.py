@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from pyspark_checkpoint.errors import CheckpointError, NoCheckpoint
 from pyspark_checkpoint.history.checkpoint_store import CheckpointStore
 from pyspark_checkpoint.history.copy_plan import CopyPlan
-from pyspark_checkpoint.history.replication import OnCopyProgress, copy_store
+from pyspark_checkpoint.history.replication import copy_store
 from pyspark_checkpoint.registry.queries import (
     NO_CHECKPOINTS_HINT,
     Options,
@@ -24,6 +24,7 @@ from pyspark_checkpoint.registry.queries import (
     root_url,
 )
 from pyspark_checkpoint.store.open import open_object_store
+from pyspark_checkpoint.store.parallel import Progress
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,7 +92,7 @@ def copy_histories(
     *,
     options: Options | None = None,
     target_options: Options | None = None,
-    progress: OnCopyProgress | None = None,
+    progress: Progress | None = None,
     dry_run: bool = False,
 ) -> Iterator[tuple[HistoryCopy, CopyPlan | CheckpointError]]:
     """Copy them, one after the other, and yield what was done. See ``history.replicate``.
@@ -117,7 +118,7 @@ def _copy(
     request: CopyRequest,
     options: Options | None,
     there: Options,
-    progress: OnCopyProgress | None,
+    progress: Progress | None,
     *,
     dry_run: bool,
 ) -> CopyPlan:

@@ -11,6 +11,8 @@ T = TypeVar("T")
 R = TypeVar("R")
 
 DEFAULT_CONCURRENCY = 8
+Progress = Callable[[int, int], None]
+"""Told after each object of many: bytes done, bytes in all."""
 
 
 def group_by_size(

@@ -11,14 +11,13 @@ from pyspark_checkpoint.history.lookup import choose_number
 
 
 def test_a_checkpoint_is_chosen_in_every_way_that_people_have() -> None:
-    """A word that is a number is one; only ``savepoint`` takes every word for a savepoint's name."""
+    """A word that is a number is one, and ``epoch=N`` an epoch, whatever savepoints are called."""
     history = CheckpointStore.open("memory://chosen")
     with pytest.raises(NoCheckpoint, match="has no checkpoint"):
         choose_number(history.store)
     made = [history.save(CheckpointManifest.new(0, epoch)) for epoch in (5, 6, 7)]
     for name, checkpoint_id in (("good", 2), ("epoch=7", 1)):
         history.savepoint(name, checkpoint_id)
-        assert choose_number(history.store, savepoint=name) == checkpoint_id
     assert choose_number(history.store) == choose_number(history.store, "latest") == 3
     assert choose_number(history.store, 2) == choose_number(history.store, " 2 ") == 2
     assert choose_number(history.store, "good") == 2
@@ -38,7 +37,6 @@ def test_what_is_not_there_is_named() -> None:
         ({"at": "epoch=9"}, "no epoch 9"),
         ({"epoch": 9}, "no epoch 9"),
         ({"timestamp_ms": 1}, "no checkpoint of that time or before"),
-        ({"savepoint": "1"}, "no savepoint '1'"),
     ):
         with pytest.raises(NoCheckpoint, match=said) as refused:
             choose_number(history.store, **choice)

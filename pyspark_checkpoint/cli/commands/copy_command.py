@@ -18,7 +18,6 @@ from pyspark_checkpoint.cli.console import Console, error_line
 from pyspark_checkpoint.cli.histories import problem_record
 from pyspark_checkpoint.errors import CheckpointError, SettingsError
 from pyspark_checkpoint.history.copy_plan import CopyPlan
-from pyspark_checkpoint.history.replication import CopyProgress
 from pyspark_checkpoint.registry.copy_queries import CopyRequest, HistoryCopy, copy_histories
 
 ABOUT = """Copy a history, or the histories of all queries below SOURCE, to another store on any
@@ -53,16 +52,11 @@ def run(args: argparse.Namespace, console: Console) -> bool:
     )
     done: list[tuple[HistoryCopy, CopyPlan | CheckpointError]] = []
     with console.bar("copy") as bar:
-
-        def show(progress: CopyProgress) -> None:
-            if bar is not None:
-                bar(progress.bytes_done, progress.bytes_total)
-
         for item, plan in copy_histories(
             request,
             options=address.options,
             target_options=parse_options(args.target_option) or address.options,
-            progress=show,
+            progress=bar,
             dry_run=args.dry_run,
         ):
             done.append((item, plan))
