@@ -14,7 +14,6 @@ from tools.walks import PACKAGE, WALKS, count
 
 ALLOWED_TWICE = {
     "run": "every command has one: cli.main.Command",
-    "Translated": "the guard of a backend's errors: the disk's and S3's",
     "missing_bucket": "an error of a backend, in its own errors module",
     "translate": "each backend's translator of its SDK's exceptions, in its own errors module",
     "translate_answer": "the same for an HTTP answer",

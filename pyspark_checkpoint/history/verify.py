@@ -185,40 +185,23 @@ def verify_store(
     if pointer is not None and pointer > where.number:
         problem = f"names checkpoint {pointer}, but the newest one is {where.number}"
         yield Finding(LATEST_KEY, problem, pointer)
-    for finding in _find_all(
-        store,
-        where,
-        keys,
-        mac=mac,
-        read_artifacts=read_artifacts,
-        max_concurrent_reads=max_concurrent_reads,
-        progress=progress,
-    ):
-        if _still_stands(store, where, finding):
-            yield finding
-
-
-def _find_all(
-    store: ObjectStore,
-    where: HeadLocation,
-    keys: Mapping[str, int],
-    *,
-    mac: Mac | None,
-    read_artifacts: bool,
-    max_concurrent_reads: int,
-    progress: Progress | None,
-) -> Iterator[Finding]:
     seen = _Seen()
-    yield from _check_manifests(store, where, keys, mac, seen)
-    yield from check_object_names(keys, where.control, where.number)
-    yield from _check_records(store, keys, seen.nonces, where.control.store_id, mac)
-    unlisted = {name: number for name, number in seen.data_keys.items() if data_key_key(name) not in keys}
-    yield from check_data_keys(store, unlisted)
-    if read_artifacts:
-        objects = list(seen.needed.values())
-        yield from check_objects(
-            store, objects, max_concurrent_reads=max_concurrent_reads, progress=progress
-        )
+
+    def find_all() -> Iterator[Finding]:
+        yield from _check_manifests(store, where, keys, mac, seen)
+        yield from check_object_names(keys, where.control, where.number)
+        yield from _check_records(store, keys, seen.nonces, where.control.store_id, mac)
+        unlisted = {
+            name: number for name, number in seen.data_keys.items() if data_key_key(name) not in keys
+        }
+        yield from check_data_keys(store, unlisted)
+        if read_artifacts:
+            needed = list(seen.needed.values())
+            yield from check_objects(
+                store, needed, max_concurrent_reads=max_concurrent_reads, progress=progress
+            )
+
+    yield from (finding for finding in find_all() if _still_stands(store, where, finding))
 
 
 def _still_stands(store: ObjectStore, where: HeadLocation, finding: Finding) -> bool:

@@ -23,7 +23,7 @@ from pyspark_checkpoint.errors import (
     Unavailable,
 )
 from pyspark_checkpoint.store.remote import Call
-from pyspark_checkpoint.store.s3.s3_errors import FOREIGN, Translated, translate
+from pyspark_checkpoint.store.s3.s3_errors import FOREIGN, translate, translated
 
 SECRET = "AKIAsecret/Signature=topsecret"
 GET = Call("s3://bucket", "get", "k")
@@ -216,7 +216,7 @@ def test_no_exception_of_boto_leaves(kind: type[Exception]) -> None:
     else:
         error = kind.__new__(kind)
         error.args = (SECRET,)
-    with pytest.raises(StoreError) as caught, Translated(PUT):
+    with pytest.raises(StoreError) as caught, translated(PUT):
         raise error
     assert "topsecret" not in str(caught.value)
     assert caught.value.__cause__ is None

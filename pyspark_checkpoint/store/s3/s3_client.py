@@ -18,7 +18,7 @@ from pyspark_checkpoint.clock import Clock
 from pyspark_checkpoint.errors import Denied, Invalid, NotFound
 from pyspark_checkpoint.store.base import ObjectInfo, Version
 from pyspark_checkpoint.store.remote import Call
-from pyspark_checkpoint.store.s3.s3_errors import Translated, missing_bucket
+from pyspark_checkpoint.store.s3.s3_errors import missing_bucket, translated
 from pyspark_checkpoint.store.settings import S3Settings
 
 _CONNECTIONS = 32
@@ -151,7 +151,7 @@ class S3Bucket:
         """Return what is known of the call's key, or raise ``NotFound``: two requests for the first one."""
         call = Call(call.where, "head", call.key)
         try:
-            with Translated(call):
+            with translated(call):
                 answer = self.client.head_object(**self.asked(name))
         except NotFound:
             self._prove_bucket(call)
@@ -173,7 +173,7 @@ class S3Bucket:
         if self._is_there:
             return
         try:
-            with Translated(call):
+            with translated(call):
                 self.client.head_bucket(Bucket=self.bucket_name)
         except NotFound:
             raise missing_bucket(call) from None

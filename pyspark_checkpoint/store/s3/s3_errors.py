@@ -7,7 +7,8 @@ its HTTP status. A write that may have been carried out is ``OutcomeUnknown``: 5
 from __future__ import annotations
 
 import http.client
-from types import TracebackType
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import botocore.exceptions as boto
@@ -95,26 +96,17 @@ _ACCESS_HINT = (
 )
 
 
-class Translated:
+@contextmanager
+def translated(call: Call) -> Iterator[None]:
     """A block in which boto is called: what it raises leaves as one of our errors.
 
     The text of the foreign exception is not passed on, and neither is the exception itself, because
     both may hold headers.
     """
-
-    __slots__ = ("_call",)
-
-    def __init__(self, call: Call) -> None:
-        self._call = call
-
-    def __enter__(self) -> None:
-        return None
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        if isinstance(error, FOREIGN):
-            raise translate(error, self._call) from None
+    try:
+        yield
+    except FOREIGN as error:
+        raise translate(error, call) from None
 
 
 def translate(error: Exception, call: Call) -> StoreError:

@@ -21,7 +21,7 @@ from pyspark_checkpoint.store.body import UploadBody
 from pyspark_checkpoint.store.ranged import RangedStore
 from pyspark_checkpoint.store.remote import Call
 from pyspark_checkpoint.store.s3.s3_client import S3Bucket, checked_etag, close_client
-from pyspark_checkpoint.store.s3.s3_errors import Translated, translate_code
+from pyspark_checkpoint.store.s3.s3_errors import translate_code, translated
 from pyspark_checkpoint.store.s3.s3_transfer import S3Copier, S3Reader, put_parts, put_single, put_target
 from pyspark_checkpoint.store.settings import S3Settings
 
@@ -82,7 +82,7 @@ class S3Lister:
             page = self._page(call, {**request, "ContinuationToken": page["NextContinuationToken"]})
 
     def _page(self, call: Call, request: dict[str, str]) -> dict[str, Any]:
-        with Translated(call):
+        with translated(call):
             page: dict[str, Any] = self._bucket.client.list_objects_v2(**request)
         if "IsTruncated" not in page:
             raise call.unanswered("the answer was cut short")
@@ -126,7 +126,7 @@ def delete_names(bucket: S3Bucket, call: Call, names: Mapping[str, str]) -> None
         batch = dict(every[start : start + BATCH_KEYS])
         if len(batch) == 1:
             ((name, key),) = batch.items()
-            with Translated(replace(call, key=key)):
+            with translated(replace(call, key=key)):
                 bucket.client.delete_object(**bucket.address(name), **bucket.parameters.every)
         else:
             _delete_batch(bucket, call, batch)
@@ -134,7 +134,7 @@ def delete_names(bucket: S3Bucket, call: Call, names: Mapping[str, str]) -> None
 
 def _delete_batch(bucket: S3Bucket, call: Call, batch: Mapping[str, str]) -> None:
     """Remove up to a thousand. An answer that leaves a key out is no success for that key."""
-    with Translated(call):
+    with translated(call):
         answer = bucket.client.delete_objects(
             Bucket=bucket.bucket_name,
             Delete={"Objects": [{"Key": name} for name in batch], "Quiet": False},

@@ -26,7 +26,7 @@ from pyspark_checkpoint.store.parallel import run_bounded
 from pyspark_checkpoint.store.ranged import RangeFound, RangeReader, range_header, range_total
 from pyspark_checkpoint.store.remote import Call
 from pyspark_checkpoint.store.s3.s3_client import NONCE_FIELD, S3Bucket, checked_etag
-from pyspark_checkpoint.store.s3.s3_errors import Translated
+from pyspark_checkpoint.store.s3.s3_errors import translated
 
 
 def crc32_header(data: bytes) -> str:
@@ -76,7 +76,7 @@ class S3Reader(RangeReader):
         """Read a range, or everything, which boto checks against the checksum of the server, if any."""
         asked = {} if start is None else {"Range": range_header(start, end)}
         asked |= {} if version is None else {"IfMatch": version}
-        with Translated(call):
+        with translated(call):
             try:
                 answer = self._bucket.client.get_object(**self._bucket.asked(name), **asked)
             except botocore.exceptions.ClientError as error:
@@ -157,7 +157,7 @@ def put_target(
 
 def put_single(target: Target, data: bytes) -> Version:
     """Store ``data`` by one request, which is carried out as a whole or not at all."""
-    with Translated(target.call):
+    with translated(target.call):
         answer = target.bucket.client.put_object(
             **target.bucket.begun(target.name),
             Body=data,
@@ -229,7 +229,7 @@ def _make_of_parts(
 ) -> Version:
     """Send the parts, which nobody sees, and make them an object; whatever goes wrong, give them up."""
     bucket, invisible = target.bucket, replace(target.call, writes=False)
-    with Translated(invisible):
+    with translated(invisible):
         answer = bucket.client.create_multipart_upload(
             **bucket.begun(target.name), Metadata=dict(target.metadata), **begin
         )
@@ -238,7 +238,7 @@ def _make_of_parts(
         raise invisible.unanswered("the answer names no upload")
 
     def send_once(part_range: PartRange) -> Part:
-        with Translated(invisible):
+        with translated(invisible):
             part = send(upload_id, part_range)
         if not part.get("ETag"):
             raise invisible.unanswered("the answer to a part has no ETag")
@@ -257,7 +257,7 @@ def _make_of_parts(
 
 def _complete(target: Target, upload_id: str, parts: list[Part]) -> Version:
     """Make the parts an object: the one request that decides the condition and has an effect."""
-    with Translated(target.call):
+    with translated(target.call):
         answer = target.bucket.client.complete_multipart_upload(
             **target.bucket.asked(target.name),
             UploadId=upload_id,
@@ -274,7 +274,7 @@ def _abort(target: Target, upload_id: str) -> None:
     bucket, call = target.bucket, Call(target.call.where, "abort", target.call.key)
     for attempt in range(_ABORT_ATTEMPTS):
         try:
-            with Translated(call):
+            with translated(call):
                 bucket.client.abort_multipart_upload(
                     **bucket.address(target.name), **bucket.parameters.every, UploadId=upload_id
                 )
@@ -312,7 +312,7 @@ class S3Copier:
 
     def _copy_whole(self, source_name: str, source: ObjectInfo, target: Target) -> Version:
         try:
-            with Translated(target.call):
+            with translated(target.call):
                 answer = self._bucket.client.copy_object(
                     **self._bucket.begun(target.name),
                     **self._bucket.parameters.source_key,
