@@ -7,7 +7,7 @@ import threading
 from collections.abc import Iterator
 
 from pyspark_checkpoint.errors import Invalid
-from pyspark_checkpoint.store.base import Body
+from pyspark_checkpoint.store.base import CHUNK_BYTES, Body
 
 
 def body_position(data: Body) -> int | None:
@@ -26,6 +26,12 @@ def rewind_body(data: Body, position: int | None) -> None:
     """Bring a file body back to where it stood, so that it can be sent again."""
     if position is not None and not isinstance(data, bytes | bytearray | memoryview):
         data.seek(position)
+
+
+def body_chunks(data: Body, chunk_bytes: int = CHUNK_BYTES) -> Iterator[bytes | memoryview]:
+    """Yield a body in order. Memory is bounded by one chunk; bytes are not copied at all."""
+    body = UploadBody(data)
+    return body.pieces(0, body.size_bytes, chunk_bytes)
 
 
 def body_bytes(data: Body) -> bytes:

@@ -33,7 +33,7 @@ from pyspark_checkpoint.store.base import (
     check_prefix,
     check_range,
 )
-from pyspark_checkpoint.store.body import UploadBody
+from pyspark_checkpoint.store.body import body_chunks
 from pyspark_checkpoint.store.local.local_errors import Translated, beside
 from pyspark_checkpoint.store.local.local_files import (
     RESERVED,
@@ -136,11 +136,10 @@ class LocalStore(ObjectStore):
     ) -> Version:
         path = self._path(key)
         check_conditions(if_absent, if_match)
-        body = UploadBody(data)
 
         def write(fd: int) -> None:
-            for piece in body.pieces(0, body.size_bytes, CHUNK_BYTES):
-                _write_all(fd, piece)
+            for chunk in body_chunks(data):
+                _write_all(fd, chunk)
 
         return self._put(key, path, write, if_absent, if_match)
 
