@@ -129,7 +129,7 @@ def build_manifest(
                 hint="choose another name with the option operator, or set the option state to off",
             )
         operators |= location.operators
-        cost += location.requests
+        cost = RequestCount.total([cost, location.requests])
         where = query.checkpoint_location or location.location
         query = replace(query, conf=dict(location.conf), checkpoint_location=where)
     return CheckpointManifest(

@@ -114,7 +114,7 @@ def upload_group(
     new = upload_bytes(
         target, read.items, read.staged, clock=clock, bounds=bounds, inline_used_bytes=inline_used_bytes
     )
-    requests = new.requests + cost + RequestCount(len(copied), len(copied))
+    requests = RequestCount.total([new.requests, cost, RequestCount(len(copied), len(copied))])
     return UploadedGroup((*copied.items(), *sent.items(), *read.reused, *new.refs), requests)
 
 

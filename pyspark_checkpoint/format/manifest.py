@@ -7,7 +7,7 @@ object is needed to interpret it. ``manifest_json`` writes it down.
 from __future__ import annotations
 
 import enum
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from pyspark_checkpoint.format.artifact import ArtifactRef
@@ -107,8 +107,14 @@ class RequestCount:
     gets: int = 0
     bytes: int = 0
 
-    def __add__(self, other: RequestCount) -> RequestCount:
-        return RequestCount(self.puts + other.puts, self.gets + other.gets, self.bytes + other.bytes)
+    @staticmethod
+    def total(counts: Sequence[RequestCount]) -> RequestCount:
+        """What several things cost together."""
+        return RequestCount(
+            sum(one.puts for one in counts),
+            sum(one.gets for one in counts),
+            sum(one.bytes for one in counts),
+        )
 
 
 @dataclass(frozen=True, slots=True)

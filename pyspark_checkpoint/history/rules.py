@@ -245,7 +245,7 @@ def stamp(
         rollbacks=next_rollbacks(draft, attempt.number, head, kind),
         commit_nonce=nonce,
         timestamp_ms=next_timestamp_ms(head, now_ms),
-        requests=staged + RequestCount(puts=1),
+        requests=replace(staged, puts=staged.puts + 1),
         deleted_sha256=None,
     )
 

@@ -123,7 +123,7 @@ def settle_parts(
     return replace(
         draft,
         operators={**draft.operators, operator: plan.entry},
-        requests=draft.requests + cost,
+        requests=RequestCount.total([draft.requests, cost]),
     )
 
 

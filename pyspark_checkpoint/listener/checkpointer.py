@@ -295,7 +295,7 @@ class QueryCapture:
                 f"{len(missing)} files were not uploaded, {sorted(missing)[0]} among them",
                 hint="the next capture uploads them; if this repeats, look at the executors' logs",
             )
-        return refs, sum((answer.requests for answer in answers), RequestCount())
+        return refs, RequestCount.total([answer.requests for answer in answers])
 
     def _upload_groups(self, uploads: UploadPlan, attempt: CheckpointId) -> Iterator[UploadedGroup]:
         """Upload group by group, here or on the executors; each is in the store when it is yielded."""

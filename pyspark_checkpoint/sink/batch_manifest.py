@@ -87,7 +87,7 @@ def prepare_table(batch: Batch, head: Head | None, *, is_split: bool = False) ->
             keep_bounds(_partitions(batch, manifest)), TABLE_KIND, _base_settled(batch, manifest)
         ),
         record=replace(plan.table, replaces=plan.replaces).record(_lineage(batch, manifest)),
-        requests=sum((part.requests for part in batch.parts), RequestCount()),
+        requests=RequestCount.total([part.requests for part in batch.parts]),
     )
 
 

@@ -115,7 +115,7 @@ def _upload(
     refs = dict(uploads.reused)
     for answer in answers:
         refs |= dict(answer.refs)
-    return refs, sum((answer.requests for answer in answers), RequestCount())
+    return refs, RequestCount.total([answer.requests for answer in answers])
 
 
 def _upload_state(

@@ -320,5 +320,5 @@ def _read(
     return CollectedState(
         tuple(CoveredFile(path, facts[path], ref) for path, ref in refs.items()),
         group,
-        sum((answer.requests for answer in large), RequestCount()),
+        RequestCount.total([answer.requests for answer in large]),
     )

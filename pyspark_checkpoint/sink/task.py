@@ -164,7 +164,7 @@ class SinkTask:
         count = len(encoded.items)
         return replace(
             self.message(encoded, staged.refs[:count]),
-            requests=state.requests + staged.requests,
+            requests=RequestCount.total([state.requests, staged.requests]),
             plan=self._plan.returned() if self._task.partition == 0 else None,
             state=state.all_covered(staged.refs[count:]),
         )
