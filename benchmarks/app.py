@@ -53,10 +53,13 @@ class EmptySink(DataSource):
 
 
 def rows_of(session: SparkSession, spec: QuerySpec) -> DataFrame:
-    """A text key of 16 letters and a number: new keys for appends, the same ones again for the others."""
+    """A text key of 16 letters and a number: new keys for appends, the same ones again for the others.
+
+    Batches that begin before the query is stopped have no rows: a table has those of ``spec.batches``.
+    """
     source = session.readStream.format("rate-micro-batch").option("rowsPerBatch", spec.rows)
     number = F.col("value") if spec.kind in ("append", "shuffled") else F.col("value") % spec.rows
-    frame = source.option("numPartitions", 2).load()
+    frame = source.option("numPartitions", 2).load().where(F.col("value") < spec.batches * spec.rows)
     frame = frame.select(F.format_string("key-%012d", number).alias("key"), F.col("value"))
     if "totals" in spec.kind:
         return frame.groupBy("key").agg(F.sum("value").alias("value"))

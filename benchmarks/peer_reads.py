@@ -1,6 +1,6 @@
 """What it takes to read tables of ckpt-sink, Iceberg and Delta Lake back: whole, one key, a range.
 
-Every table is written by four batches of a stream, the same rows in each; one that has more or fewer is an
+Every table is written by four batches of a stream, the same rows in each; another number of rows is an
 error. Every read is done once before it is timed; then the sides are read in turns.
 """
 
@@ -18,13 +18,11 @@ from benchmarks.peers import (
     MERGE_ON_READ,
     OURS,
     Case,
-    contender,
     open_peers,
+    spec_of,
 )
 
 BATCHES = 4
-INTERVAL_MS = 3000
-"""So that the query is stopped before it begins a fifth one."""
 SIDES = {
     "append": (OURS, ICEBERG, DELTA_IN_2),
     "upsert": (OURS, COPY_ON_WRITE, MERGE_ON_READ, DELTA_IN_2),
@@ -54,9 +52,8 @@ def measure_all(settings: Settings) -> Iterator[Side]:
         specs = {}
         lab.delay(0)
         for side in SIDES[case.kind]:
-            name = f"read_{''.join(filter(str.isalnum, side))}"
-            spec = contender(lab, driver, case, side, batches=BATCHES).spec(name)
-            specs[side] = replace(spec, interval_ms=INTERVAL_MS)
+            name = f"read_{case.kind}_{case.partitions}_{''.join(filter(str.isalnum, side))}"
+            specs[side] = spec_of(lab, case, side, name, BATCHES)
             driver.run(specs[side], timeout_seconds=600)
         lab.delay(settings.number("delay"))
         for what, (condition, rows) in reads_of(case).items():

@@ -93,11 +93,9 @@ def spec_of(lab: Lab, case: Case, side: str, name: str, batches: int = FOREVER) 
     return QuerySpec(name, kind, location, results, batches, conf, case.rows, 0, sink, options)
 
 
-def contender(
-    lab: Lab, driver: Driver, case: Case, side: str, pace: Pace = PACE, batches: int = FOREVER
-) -> Contender:
+def contender(lab: Lab, driver: Driver, case: Case, side: str, pace: Pace = PACE) -> Contender:
     """A side of a case."""
-    return Contender(side, driver, lambda name: spec_of(lab, case, side, name, batches), pace)
+    return Contender(side, driver, lambda name: spec_of(lab, case, side, name), pace)
 
 
 @contextlib.contextmanager

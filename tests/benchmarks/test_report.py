@@ -302,7 +302,6 @@ def test_costs_are_of_one_situation_of_one_run() -> None:
     assert "| (a) stock | 2.0 | 100.00 MB | $0.0865 | $0.0865 | $0.0865 |" in lines
 
 
-@pytest.mark.spark
 @pytest.mark.parametrize("name", MODULES)
 def test_every_part_is_found_by_its_name(name: str) -> None:
     assert load_part(name).name == name
