@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 import pytest
+from hypothesis import settings
 
 from pyspark_checkpoint import open_object_store
 from pyspark_checkpoint.clock import SYSTEM_CLOCK
@@ -26,6 +27,8 @@ from tests.support.servers.launch import (
 
 pytest_plugins = ["tests.support.markers", "tests.support.progress"]
 set_environment()
+settings.register_profile("untimed", settings.default, deadline=None)  # a busy machine is no failure
+settings.load_profile("untimed")
 
 CLOUDS = ("s3", "gs", "az")
 SCHEMES = ("memory", "file", *CLOUDS)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from pyspark_checkpoint.format.artifact import ArtifactRef
@@ -128,7 +128,6 @@ def test_files_settings_and_runs_are_compared_too() -> None:
     assert found.facts == (Move("run", "r1", "r2"), Move("watermark", "5", None))
 
 
-@settings(deadline=None)
 @given(st.integers(1, 5), st.integers(1, 5))
 def test_a_checkpoint_is_the_same_as_itself_and_differences_mirror(first: int, second: int) -> None:
     """Nothing changed from a checkpoint to itself; the way back has added and dropped exchanged."""

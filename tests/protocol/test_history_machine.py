@@ -289,7 +289,6 @@ class HistoryMachine(RuleBasedStateMachine):
 HistoryMachine.TestCase.settings = settings(
     max_examples=50,
     stateful_step_count=30,
-    deadline=None,
     derandomize=True,
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.filter_too_much],
 )

@@ -11,7 +11,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from pyspark.sql.datasource import (
     EqualNullSafe,
@@ -109,7 +109,6 @@ def cases(draw: st.DrawFn) -> tuple[str, list[Any], Filter]:
     return kind, rows, make(("c",), end)
 
 
-@settings(deadline=None)
 @given(cases(), st.integers(0, 8))
 def test_rows_that_a_filter_wants_are_never_left_out(case: tuple[str, list[Any], Filter], cut: int) -> None:
     """Whatever the type, with nulls, NaN and infinities, and if the rows came in two parts."""

@@ -268,7 +268,7 @@ def _key_ring() -> str:
     return json.dumps({"active": "one", "keys": {"one": secret}})
 
 
-@settings(deadline=None, max_examples=25)
+@settings(max_examples=25)
 @given(
     st.lists(
         st.tuples(

@@ -117,8 +117,8 @@ def check_different(lives: list[Life], kind: str, seed: int) -> None:
 KINDS, SEEDS = st.sampled_from(["v1", "v2", "zips"]), st.integers(0, 1000)
 DAILY = int(os.environ.get("SEEDS", "0")) >= 10_000
 """Whether all of them are tried, as ``make test-integration`` does."""
-few = settings(max_examples=12 if DAILY else 5, deadline=None, suppress_health_check=list(HealthCheck))
-many = settings(max_examples=300, deadline=None, suppress_health_check=list(HealthCheck))
+few = settings(max_examples=12 if DAILY else 5, suppress_health_check=list(HealthCheck))
+many = settings(max_examples=300, suppress_health_check=list(HealthCheck))
 
 
 SNAPSHOT_TWICE: list[Life] = [(1, "offsets", "stay", True, False), (0, "published", "stay", True, False)]

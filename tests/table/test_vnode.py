@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pyarrow as pa
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from pyspark_checkpoint.errors import SettingsError
@@ -27,7 +27,6 @@ def test_known_values_of_sparks_hash() -> None:
     assert spark_hash([pa.array([None], pa.string())]).view(np.int32).tolist() == [42]
 
 
-@settings(deadline=None)
 @given(st.lists(st.binary(max_size=9), min_size=1), st.integers(0, 9))
 def test_texts_of_one_length_hash_as_they_do_among_others(texts: list[bytes], length: int) -> None:
     """There is a faster way for columns of equal lengths, and it must not be another hash."""
@@ -37,7 +36,6 @@ def test_texts_of_one_length_hash_as_they_do_among_others(texts: list[bytes], le
     assert alone == mixed
 
 
-@settings(deadline=None)
 @given(st.integers(1, 400))
 def test_default_vnodes_is_the_smallest_multiple_from_256_on(partitions: int) -> None:
     """A table can always be split by its default number of vnodes."""
@@ -47,7 +45,6 @@ def test_default_vnodes_is_the_smallest_multiple_from_256_on(partitions: int) ->
     assert vnodes - partitions < 256
 
 
-@settings(deadline=None)
 @given(st.sampled_from([1, 2, 4, 8, 16]), st.sampled_from([1, 2, 4, 8, 16]), st.lists(st.integers()))
 def test_split_anew_finds_each_row_in_the_partitions_it_reads(
     old: int, new: int, values: list[int]

@@ -38,7 +38,7 @@ def newest(frame: DataFrame) -> DataFrame:
     return ranked.where("rank = 1 and lower(op) != 'd'").drop("rank", "op")
 
 
-@settings(deadline=None, max_examples=3, suppress_health_check=list(HealthCheck))
+@settings(max_examples=3, suppress_health_check=list(HealthCheck))
 @given(batches)
 def test_any_batches_in_any_mode_give_what_spark_gives(
     spark: SparkSession, tmp_path_factory: pytest.TempPathFactory, made: list[list[dict[str, Any]]]
