@@ -26,7 +26,9 @@ def batch_bytes(metadata: pa.Buffer, body: pa.Buffer) -> int:
     """Bytes of all buffers of a record batch once they are decompressed, and one byte a row."""
     try:
         header = memoryview(metadata)
-        batch = _table_at(header, _field(header, _root(header), _MESSAGE_HEADER))
+        root = _uint32(header, 0)
+        field = _field(header, root, _MESSAGE_HEADER)
+        batch = field + _uint32(header, field)
         length = _field(header, batch, _BATCH_LENGTH)
         rows = _int64(header, length) if length else 0
         is_compressed = _field(header, batch, _BATCH_COMPRESSION) != 0
@@ -60,10 +62,6 @@ def _decompressed(body: memoryview, start: int, size: int) -> int:
     return size - _LENGTH_BYTES if length == _STORED else length
 
 
-def _root(header: memoryview) -> int:
-    return _uint32(header, 0)
-
-
 def _field(header: memoryview, table: int, number: int) -> int:
     """Where a field of a table is; 0 if it has none."""
     (back,) = struct.unpack_from("<i", header, table)
@@ -74,10 +72,6 @@ def _field(header: memoryview, table: int, number: int) -> int:
         return 0
     (offset,) = _checked("<H", header, fields + at)
     return table + offset if offset else 0
-
-
-def _table_at(header: memoryview, field: int) -> int:
-    return field + _uint32(header, field)
 
 
 def _uint32(data: memoryview, at: int) -> int:

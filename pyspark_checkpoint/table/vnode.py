@@ -47,8 +47,7 @@ def check_layout(partitions: int, vnodes: int) -> None:
 
 def vnodes_of(columns: Sequence[pa.Array | pa.ChunkedArray], vnodes: int) -> npt.NDArray[np.int64]:
     """Return the vnode of each row: ``pmod(hash(keys), vnodes)`` with Spark's hash."""
-    signed = spark_hash(columns).view(np.int32).astype(np.int64)
-    return np.mod(signed, vnodes)
+    return owners_of(spark_hash(columns), vnodes)
 
 
 def owners_of(hashes: Hashes, partitions: int) -> npt.NDArray[np.int64]:
