@@ -120,10 +120,7 @@ class Conflict(StoreError):
     """A compare-and-swap found another version than the one expected. Our write is not in the store."""
 
     code = "CKPT-STORE-CONFLICT"
-    default_hint = (
-        "another writer was first, and nothing of this call is stored; see that one driver writes "
-        "there, then repeat"
-    )
+    default_hint = AlreadyExists.default_hint
 
 
 class Unavailable(StoreError):

@@ -8,11 +8,11 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
+from pyspark_checkpoint.crypto.keyring import KEY_FILE_OPTION
 from pyspark_checkpoint.errors import SettingsError
 
 _SPAN = re.compile(r"(\d+(?:\.\d+)?)\s*(ms|s|m|h|d|w)?")
 _MILLISECONDS = {"ms": 1, "s": 1000, "m": 60_000, "h": 3_600_000, "d": 86_400_000, "w": 604_800_000}
-KEY_FILE_OPTION = "encryptionKeyFile"
 Argument = Callable[[argparse._ActionsContainer], object]
 """Adds an argument, or several that belong together, to a parser."""
 

@@ -89,6 +89,11 @@ def _chapter(chapter: Chapter, now_ms: int) -> Iterator[str]:
     yield from _checkpoints(entries, now_ms)
 
 
+def _section(title: str, heads: Sequence[str], rows: Iterable[Sequence[Cell]], note: str = "") -> str:
+    told = f'<p class="soft">{escape(note)}</p>' if note else ""
+    return f"<h2>{title}</h2>{told}{html_table(heads, rows)}"
+
+
 def _about(chapter: Chapter) -> str:
     newest = chapter.overview.newest
     if newest is None:
@@ -157,7 +162,7 @@ def _damage(entries: Sequence[Entry]) -> Iterator[str]:
     damaged = [entry for entry in entries if entry.problem is not None]
     if damaged:
         rows = [(f"#{entry.number}", entry.problem or "") for entry in damaged]
-        yield "<h2>Damaged</h2>" + html_table((">checkpoint", "problem"), rows)
+        yield _section("Damaged", (">checkpoint", "problem"), rows)
 
 
 def _sources(chapter: Chapter) -> Iterator[str]:
@@ -168,15 +173,14 @@ def _sources(chapter: Chapter) -> Iterator[str]:
         watermark_ms = newest.next_watermark_ms or newest.batch_watermark_ms
         if watermark_ms:
             note += f" Watermark {text.moment(watermark_ms)}."
-        heads = ("source", "offset", ">at")
-        yield f'<h2>Sources</h2><p class="soft">{escape(note)}</p>' + html_table(heads, rows)
+        yield _section("Sources", ("source", "offset", ">at"), rows, note)
 
 
 def _outputs(chapter: Chapter) -> Iterator[str]:
     newest = chapter.overview.newest
     rows = output_rows(() if newest is None else newest.sinks)
     if rows:
-        yield "<h2>Outputs</h2>" + html_table(OUTPUT_HEADS, rows)
+        yield _section("Outputs", OUTPUT_HEADS, rows)
     if chapter.window is not None:
         lines = (f"<p>{escape(line)}</p>" for line in window_lines(chapter.window))
         yield f"<h2>Recovery window</h2>{''.join(lines)}"
@@ -191,7 +195,7 @@ def _savepoints(known: Sequence[Entry], now_ms: int) -> Iterator[str]:
     ]
     if rows:
         heads = ("savepoint", ">checkpoint", ">epoch", "made", ">age", ">size")
-        yield "<h2>Savepoints</h2>" + html_table(heads, rows)
+        yield _section("Savepoints", heads, rows)
 
 
 def _gaps(overview: Overview) -> Iterator[str]:
@@ -204,9 +208,8 @@ def _gaps(overview: Overview) -> Iterator[str]:
         for gap in reversed(find_gaps(overview))
     ]
     if rows:
-        limit = text.span(gap_limit_ms(overview.entries))
-        note = f'<p class="soft">Pauses over {limit}, and numbers that are gone.</p>'
-        yield f"<h2>Gaps</h2>{note}" + html_table(("between", ">apart", "why"), rows)
+        note = f"Pauses over {text.span(gap_limit_ms(overview.entries))}, and numbers that are gone."
+        yield _section("Gaps", ("between", ">apart", "why"), rows, note)
 
 
 def _spans(known: Sequence[Entry]) -> Iterator[str]:
@@ -222,16 +225,14 @@ def _spans(known: Sequence[Entry]) -> Iterator[str]:
         for span in reversed(find_run_spans(known))
     ]
     heads = (">generation", "run", "checkpoints", ">count", "first", "last")
-    yield "<h2>Generations</h2>" + html_table(heads, rows)
+    yield _section("Generations", heads, rows)
 
 
 def _checkpoints(entries: Sequence[Entry], now_ms: int) -> Iterator[str]:
     shown = list(reversed(entries))[:_ROWS]
-    note = (
-        "" if len(shown) == len(entries) else f'<p class="soft">The newest {_ROWS} of {len(entries)}.</p>'
-    )
+    note = "" if len(shown) == len(entries) else f"The newest {_ROWS} of {len(entries)}."
     heads = (">id", ">epoch", "what", "made", ">age", ">size", ">new", ">took", ">requests", ">gen")
-    yield f"<h2>Checkpoints</h2>{note}" + html_table(heads, [_row(entry, now_ms) for entry in shown])
+    yield _section("Checkpoints", heads, [_row(entry, now_ms) for entry in shown], note)
 
 
 def _row(entry: Entry, now_ms: int) -> tuple[Cell, ...]:

@@ -18,11 +18,11 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from pyspark_checkpoint.clock import SYSTEM_CLOCK, Clock
-from pyspark_checkpoint.crypto.keyring import KEY_FILE_OPTION
 from pyspark_checkpoint.errors import RefusedError, SettingsError
 from pyspark_checkpoint.format.keys import check_name
 from pyspark_checkpoint.format.manifest import DEFAULT_VNODE_COUNT, MAX_VNODE_COUNT
 from pyspark_checkpoint.history.checkpoint_store import CheckpointStore
+from pyspark_checkpoint.registry.queries import plain_options
 from pyspark_checkpoint.store.base import ObjectStore
 from pyspark_checkpoint.store.memory import MemoryStore
 from pyspark_checkpoint.store.open import open_object_store
@@ -184,8 +184,7 @@ class StateBackendConfig:
         """Open the object store alone, to keep other things beside the state; None in process."""
         if self.store_url is None:
             return None
-        options = {name: value for name, value in self.options.items() if name != KEY_FILE_OPTION}
-        return open_object_store(self.store_url, options)
+        return open_object_store(self.store_url, plain_options(self.options))
 
     def build(
         self, *, run_id: str | None = None, max_retained: int | None = None, clock: Clock = SYSTEM_CLOCK

@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol, runtime_checkable
 
+from pyspark_checkpoint.capture.sink_description import CKPT_SINK
 from pyspark_checkpoint.errors import (
     CheckpointError,
     Diverged,
@@ -58,7 +59,7 @@ _WHERE_HINT = (
 )
 _ROUNDS = 5
 _MAX_NAMED = 5
-_SILENT = ("ckpt-sink", "noop")
+_SILENT = (CKPT_SINK, "noop")
 """Asked elsewhere, or without anything that could come twice."""
 
 

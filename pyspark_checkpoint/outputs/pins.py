@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from pyspark_checkpoint.capture.sink_description import CKPT_SINK
 from pyspark_checkpoint.errors import CheckpointError
 from pyspark_checkpoint.format.envelope import sha256_hex
 from pyspark_checkpoint.format.keys import MAX_NAME_BYTES
@@ -17,8 +18,6 @@ from pyspark_checkpoint.outputs.ask import OutputQuestion, can_be_asked
 from pyspark_checkpoint.outputs.ckpt_sink import CkptSinkOutput
 from pyspark_checkpoint.outputs.output import Output
 from pyspark_checkpoint.registry.queries import check_named_table
-
-CKPT_SINK = "ckpt-sink"
 
 
 @dataclass(frozen=True, slots=True)

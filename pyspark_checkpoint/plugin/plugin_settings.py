@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 
 from pyspark_checkpoint.capture.location_status import STALE_CHOICES
+from pyspark_checkpoint.crypto.keyring import KEY_FILE_OPTION
 from pyspark_checkpoint.errors import SettingsError
 from pyspark_checkpoint.listener.worker import INTERVAL_SECONDS
 from pyspark_checkpoint.outputs.decide import FAIL, OUTPUT_CHOICES
@@ -24,7 +25,6 @@ SECRET_PREFIX = f"{PREFIX}secret."
 NEVER = "never"
 MISSING = "missing"
 ASYNC, BATCH = DURABILITY_CHOICES = ("async", "batch")
-HISTORY_OPTION = "encryptionKeyFile"
 _HADOOP = ("spark.hadoop.fs.", "spark.hadoop.google.")
 _FLAGS = {"true": True, "false": False}
 _SECRETS = {name.lower(): name for name in HIDDEN if name not in ("credentialsFile", "anonymous")}
@@ -175,7 +175,7 @@ def parse_plugin_settings(confs: Mapping[str, str], app: str) -> PluginSettings:
 def unknown_settings(confs: Mapping[str, str]) -> list[str]:
     """A sentence for each setting that nobody knows, with the nearest that somebody does."""
     known = [f"{PREFIX}{setting.name}" for setting in SETTINGS]
-    options = [f"{OPTION_PREFIX}{name}" for name in (*KNOWN, HISTORY_OPTION)]
+    options = [f"{OPTION_PREFIX}{name}" for name in (*KNOWN, KEY_FILE_OPTION)]
     by_lower = {name.lower(): name for name in (*known, *options)}
     sentences = []
     for name in sorted(confs):
@@ -189,11 +189,11 @@ def unknown_settings(confs: Mapping[str, str]) -> list[str]:
 
 def option_conf(name: str, value: str) -> tuple[str, str]:
     """The conf for a store's option: what may be a credential gets a name that Spark hides everywhere."""
-    if name != HISTORY_OPTION and not is_store_option(name):
+    if name != KEY_FILE_OPTION and not is_store_option(name):
         raise SettingsError(f"unknown store option {name}", hint=f"known: {', '.join(KNOWN)}")
     if name.startswith("spark."):
         return name, value
-    is_hadoop = name.lower() not in {known.lower() for known in (*KNOWN, HISTORY_OPTION)}
+    is_hadoop = name.lower() not in {known.lower() for known in (*KNOWN, KEY_FILE_OPTION)}
     hidden = is_hadoop or name.lower() in {credential.lower() for credential in HIDDEN}
     return f"{SECRET_PREFIX if hidden else OPTION_PREFIX}{name}", value
 
@@ -202,7 +202,7 @@ def _is_option(name: str) -> bool:
     for prefix in (OPTION_PREFIX, SECRET_PREFIX):
         if name.startswith(prefix):
             option = name.removeprefix(prefix)
-            return option == HISTORY_OPTION or is_store_option(option)
+            return option == KEY_FILE_OPTION or is_store_option(option)
     return False
 
 

@@ -19,6 +19,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from urllib.parse import unquote
 
+from pyspark_checkpoint.crypto.keyring import KEY_FILE_OPTION
 from pyspark_checkpoint.errors import (
     AlreadyExists,
     Busy,
@@ -43,7 +44,6 @@ from pyspark_checkpoint.store.url import AZURE_SUFFIXES, parse_store_url
 Options = Mapping[str, str]
 NAMES_PREFIX = "names/"
 APPS_PREFIX = "apps/"
-HISTORY_OPTIONS = ("encryptionKeyFile",)
 _UUID = re.compile(r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}\Z")
 DAMAGED_HINT = (
     "the history itself is at {URL}/{query id}, and can be given by that URL; the next start of the query "
@@ -91,7 +91,7 @@ class QueryNames:
 
 def plain_options(options: Options | None) -> dict[str, str]:
     """The options of the store itself, without those of the history in it."""
-    return {name: value for name, value in (options or {}).items() if name not in HISTORY_OPTIONS}
+    return {name: value for name, value in (options or {}).items() if name != KEY_FILE_OPTION}
 
 
 def root_url(url: str, query_id: str) -> str:

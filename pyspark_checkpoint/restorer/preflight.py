@@ -13,8 +13,8 @@ from pyspark_checkpoint.restorer.plan import RESTORE_MARKER
 from pyspark_checkpoint.spark_files.listing import CheckpointListing, pinned_conf
 from pyspark_checkpoint.spark_files.location import CheckpointLocation, LocationSpec
 from pyspark_checkpoint.spark_files.log_reader import LocationLogs
-from pyspark_checkpoint.spark_files.logs import decode_offset_log, decode_query_id
-from pyspark_checkpoint.spark_files.names import METADATA, offsets_file
+from pyspark_checkpoint.spark_files.logs import decode_query_id
+from pyspark_checkpoint.spark_files.names import METADATA
 from pyspark_checkpoint.spark_files.requirements import (
     Offered,
     PreflightFinding,
@@ -139,9 +139,8 @@ def recorded_in_location(location: CheckpointLocation, listing: CheckpointListin
             "the location has no offset log: no query has run there",
             hint="check the path; a query that begins anew needs no preflight",
         )
-    name = offsets_file(max(listing.offsets))
-    offsets = decode_offset_log(location.read(name), name)
-    declared = LocationLogs(location).declared_operators(listing, max(listing.offsets))
+    logs, newest = LocationLogs(location), max(listing.offsets)
+    offsets, declared = logs.offsets(newest), logs.declared_operators(listing, newest)
     names = {number: info.name for number, info in declared.items()}
     return Recorded(pinned_conf(offsets.conf, listing.facts), len(offsets.offsets), _in_order(names))
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 import argparse
 
 from pyspark_checkpoint.cli import text
-from pyspark_checkpoint.cli.arguments import DRY_RUN, HISTORY, KEY_FILE_OPTION, address_of
+from pyspark_checkpoint.cli.arguments import DRY_RUN, HISTORY, address_of
 from pyspark_checkpoint.cli.console import Console
-from pyspark_checkpoint.crypto.keyring import find_key_ring
+from pyspark_checkpoint.crypto.keyring import KEY_FILE_OPTION, find_key_ring
 from pyspark_checkpoint.errors import SettingsError, Unsupported
 from pyspark_checkpoint.history.control import read_control
 from pyspark_checkpoint.history.rekey import rekey
