@@ -67,7 +67,8 @@ def _commit_state(run: Run, batch: Batch, head: StatePlan, reading: StateReading
     refs, requests = _upload(uploads, run, batch, location)
     refuse_divergence(run, batch, head, reading, refs)
     files = {file.path: KnownFile(file.facts, refs[file.path]) for file in captured.files}
-    CACHE.last_commits.put(_key(run, location), LastCommit(batch.batch_id, reading.newest, files))
+    done = LastCommit(batch.batch_id, reading.newest, files, captured.operators)
+    CACHE.last_commits.put(_key(run, location), done)
     return LocationPart(
         operators=operator_entries(captured.operators, refs),
         files=tuple(refs[file.path] for file in captured.files),

@@ -4,13 +4,23 @@ Before the tasks it is decided whether the state is committed with the rows. Aft
 what belongs to the batch. The location is listed as a whole: always when a run begins, and whenever
 something that a task saw may have changed since. Or what the tasks saw is combined: each has listed its
 own partitions, so that a commit costs the driver no listing that grows with the state.
+
+A partition whose task ran no Python is looked at by the driver. Spark keeps some hundred files there, of
+which a batch adds one or two. So where the location is a directory, only the newest versions are listed:
+
+1. What is older was chosen by the commit of the batch before, if this process has done it. It does not
+   change while a run goes on, and its bytes are in the store, whatever becomes of the files.
+2. The versions before and after the batch are listed: a file that is missing, or written again, is seen.
+3. A snapshot that maintenance makes of an older version is found when its partition is listed as a whole:
+   once in ``WHOLE_EVERY`` batches, each partition in another one. So is a partition with a new snapshot of
+   RocksDB, which needs other files beside it.
 """
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable, Mapping, Sequence, Set
-from dataclasses import dataclass
+from collections.abc import Callable, Container, Iterable, Mapping, Sequence, Set
+from dataclasses import dataclass, replace
 
 from pyspark_checkpoint.capture.commit_log import seal_head
 from pyspark_checkpoint.capture.upload_plan import KnownFile
@@ -36,7 +46,11 @@ from pyspark_checkpoint.sink.worker_cache import (
     location_key,
     open_location,
 )
-from pyspark_checkpoint.spark_files.inventory import CapturePlan, plan_small_files
+from pyspark_checkpoint.spark_files.inventory import (
+    CapturePlan,
+    OperatorFiles,
+    plan_small_files,
+)
 from pyspark_checkpoint.spark_files.listing import CheckpointListing, sort_listing
 from pyspark_checkpoint.spark_files.location import (
     CheckpointLocation,
@@ -44,6 +58,7 @@ from pyspark_checkpoint.spark_files.location import (
     LocationSpec,
     RememberingLocation,
 )
+from pyspark_checkpoint.spark_files.log_reader import LocationLogs
 from pyspark_checkpoint.spark_files.logs import (
     CommitLog,
     OffsetLog,
@@ -54,6 +69,7 @@ from pyspark_checkpoint.spark_files.logs import (
 from pyspark_checkpoint.spark_files.names import (
     METADATA,
     SOURCES,
+    PartitionId,
     StateFile,
     StateFileKind,
     StoreId,
@@ -62,11 +78,16 @@ from pyspark_checkpoint.spark_files.names import (
     is_source_schema,
     offsets_file,
     parse_shared_file,
+    place_of,
+    state_directory,
 )
 from pyspark_checkpoint.spark_files.requirements import PARTITIONS
 from pyspark_checkpoint.spark_files.state_record import check_committable, plan_both_points, record_state
 from pyspark_checkpoint.spark_files.versions import FileFacts, StateChain
+from pyspark_checkpoint.store.parallel import run_bounded
 
+WHOLE_EVERY = 16
+_LOOKS_AT_ONCE = 8
 _LOG = logging.getLogger(__name__)
 
 
@@ -278,6 +299,9 @@ def _combine(
     """
     here, number = opened.location, batch.batch_id
     seen = {file.path: file.facts for part in batch.parts for file in part.state}
+    looks = _plan_looks(batch, head, seen, before)
+    if looks is None:
+        return None
     last, this = commits_file(number - 1), offsets_file(number)
     read = {last: here.read(last), this: batch.facts.offsets.encode("utf-8") or here.read(this)}
     earlier = offsets_file(number - 1)
@@ -285,15 +309,17 @@ def _combine(
     lasting = (path for path in before.files if _is_lasting(path))
     facts = {path: known[path].facts for path in (*lasting, earlier)}
     facts |= {path: FileFacts(len(data), 0) for path, data in read.items()}
-    facts |= here.listing(SOURCES).facts
+    facts |= here.facts(SOURCES)
     look = _Look(
         RememberingLocation(here, read),
-        sort_listing(facts | seen),
+        sort_listing({**facts, **seen, **look_at(here, list(looks.values()))}),
         newest=before.newest_version,
         commits={number - 1: decode_commit_log(read[last], last)},
         shared=lambda chains: shared_among(chains, seen),
         known=known,
     )
+    if looks:
+        look = _with_snapshots(look, opened.logs, looks, number)
     try:
         return _read(batch, opened, head, look)
     except RefusedError:
@@ -359,3 +385,101 @@ def _offsets(batch: Batch, location: CheckpointLocation) -> OffsetLog:
     name = offsets_file(batch.batch_id)
     data = batch.facts.offsets.encode("utf-8") or location.read(name)
     return decode_offset_log(data, name)
+
+
+# --- partitions that no task has looked at ---------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionLook:
+    """What is asked of one partition, and what is known of it already."""
+
+    prefixes: tuple[str, ...]
+    whole: str
+    """The prefix of all its files."""
+    known: Mapping[str, FileFacts]
+
+
+def plan_looks(
+    record: StateRecord, last: Sequence[OperatorFiles], seen: Set[PartitionId], batch_id: int, epoch: int
+) -> dict[PartitionId, PartitionLook]:
+    """Decide what to ask of each partition that was not ``seen`` by a task. Pure.
+
+    ``last`` has the files that the commit of the batch before has chosen, of every partition; ``epoch`` is
+    that of this batch.
+    """
+    stores: dict[int, list[str]] = {}
+    for store in record.stores:
+        stores.setdefault(store.operator, []).append(store.name)
+    return {
+        (info.operator, partition): _plan_look(
+            [StoreId(info.operator, partition, store) for store in stores.get(info.operator, ())],
+            state_directory(info.operator, partition),
+            # A file of version V was written by the epoch of batch V - 1: the newest ones are asked for.
+            {file.path: file.facts for file in files if file.epoch < epoch - 1},
+            batch_id,
+        )
+        for info in last
+        for partition, files in info.partitions.items()
+        if (info.operator, partition) not in seen
+    }
+
+
+def _plan_look(
+    stores: Sequence[StoreId], whole: str, known: Mapping[str, FileFacts], batch_id: int
+) -> PartitionLook:
+    if any((store.partition + batch_id) % WHOLE_EVERY == 0 for store in stores):
+        return PartitionLook((whole,), whole, {})
+    newest = (batch_id, batch_id + 1)
+    prefixes = (f"{store.directory}/{version}" for store in stores for version in newest)
+    return PartitionLook(tuple(prefixes), whole, known)
+
+
+def look_at(location: CheckpointLocation, looks: Sequence[PartitionLook]) -> dict[str, FileFacts]:
+    """The state files of these partitions: what is known, and what is there of the rest now."""
+    found: dict[str, FileFacts] = {}
+    for one in run_bounded(lambda one: _look(location, one), looks, _LOOKS_AT_ONCE):
+        found |= one
+    return found
+
+
+def _look(location: CheckpointLocation, one: PartitionLook) -> dict[str, FileFacts]:
+    found = location.facts(*one.prefixes)
+    if one.prefixes == (one.whole,):
+        return found
+    if any(path.endswith(f".{StateFileKind.ZIP.value}") for path in found):
+        return location.facts(one.whole)
+    return {**one.known, **found}
+
+
+def _plan_looks(
+    batch: Batch, head: StatePlan, seen: Iterable[str], before: LastCommit
+) -> dict[PartitionId, PartitionLook] | None:
+    """What the driver must look at because no task did; None if it may as well list the whole location.
+
+    An object store names a thousand files a request, so that one listing of everything asks less.
+    """
+    if head.record is None:
+        return None
+    places = {place_of(path) for path in seen}
+    looks = plan_looks(head.record, before.state, places, batch.batch_id, batch.epoch)
+    is_remembered = before.batch_id == batch.batch_id - 1
+    if looks and not (is_remembered and local_directory(head.location.url) is not None):
+        return None
+    return looks
+
+
+def _with_snapshots(look: _Look, logs: LocationLogs, looks: Container[PartitionId], number: int) -> _Look:
+    """What the snapshots of RocksDB say that no task has looked into."""
+    listing, by_tasks = look.listing, look.shared
+    here = {owner: files for owner, files in listing.state.items() if owner.place in looks}
+
+    def chosen(chains: Sequence[StateChain]) -> list[StateChain]:
+        return [chain for chain in chains if chain.owner in here]
+
+    return replace(
+        look,
+        shared=lambda chains: {**by_tasks(chains), **logs.shared_files(chosen(chains), listing)},
+        digests=lambda chains: logs.opened(chosen(chains), listing),
+        together=logs.written_together(replace(listing, state=here), number + 1),
+    )

@@ -27,6 +27,7 @@ from pyspark_checkpoint.history.run import Run
 from pyspark_checkpoint.history.store_cipher import StoreCipher, choose_cipher, read_with
 from pyspark_checkpoint.sink.query import WriterFacts
 from pyspark_checkpoint.sink.table_options import SharedOptions, WriteOptions
+from pyspark_checkpoint.spark_files.inventory import OperatorFiles
 from pyspark_checkpoint.spark_files.location import CheckpointLocation, LocationSpec
 from pyspark_checkpoint.spark_files.log_reader import LocationLogs
 from pyspark_checkpoint.store.base import ObjectStore
@@ -131,6 +132,8 @@ class LastCommit:
     """The newest version that any state file had when the whole location was listed."""
     files: Mapping[str, KnownFile] = field(default_factory=dict)
     """Spark's small files, by path."""
+    state: tuple[OperatorFiles, ...] = ()
+    """The state files that it has chosen."""
 
 
 class RecentArtifacts:

@@ -166,14 +166,16 @@ class CheckpointLocation:
 
     def listing(self, *prefixes: str) -> CheckpointListing:
         """Everything that is there now, or what begins with one of the prefixes."""
-        return sort_listing(
-            {
-                found.key: FileFacts(found.size_bytes, found.modified_ms, found.version.token)
-                for prefix in prefixes or ("",)
-                for found in self.store.list(prefix)
-                if not found.key.rsplit("/", 1)[-1].startswith(".")
-            }
-        )
+        return sort_listing(self.facts(*prefixes))
+
+    def facts(self, *prefixes: str) -> dict[str, FileFacts]:
+        """The same, not sorted yet."""
+        return {
+            found.key: FileFacts(found.size_bytes, found.modified_ms, found.version.token)
+            for prefix in prefixes or ("",)
+            for found in self.store.list(prefix)
+            if not found.key.rsplit("/", 1)[-1].startswith(".")
+        }
 
     def read(self, path: str, facts: FileFacts | None = None) -> bytes:
         """A file's bytes; with ``facts`` only if it is still of that size."""

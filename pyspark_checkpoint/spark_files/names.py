@@ -61,6 +61,10 @@ class StateFileKind(enum.Enum):
         return self in (StateFileKind.SNAPSHOT, StateFileKind.ZIP)
 
 
+PartitionId = tuple[int, int]
+"""An operator, and a partition of its state."""
+
+
 @dataclass(frozen=True, slots=True, order=True)
 class StoreId:
     """One state store instance: Spark keeps one for each operator, partition and store name."""
@@ -68,6 +72,11 @@ class StoreId:
     operator: int
     partition: int
     store: str = DEFAULT_STORE
+
+    @property
+    def place(self) -> PartitionId:
+        """The partition of the operator, which several stores may share."""
+        return self.operator, self.partition
 
     @property
     def directory(self) -> str:
@@ -113,6 +122,12 @@ def parse_shared_file(path: str) -> StoreId | None:
 def partition_of(path: str) -> int:
     """The partition of a state file, whatever it is: ``state/<operator>/<partition>/...``."""
     return int(path.split("/", 3)[2])
+
+
+def place_of(path: str) -> PartitionId:
+    """The operator and the partition of a state file, whatever it is."""
+    _, operator, partition, _ = path.split("/", 3)
+    return int(operator), int(partition)
 
 
 def is_operator_setup(path: str) -> bool:
