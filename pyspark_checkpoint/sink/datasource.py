@@ -23,8 +23,8 @@ from pyspark_checkpoint.sink.query import FACT_PREFIX
 from pyspark_checkpoint.sink.table_options import parse_read_options, parse_write_options
 from pyspark_checkpoint.sink.table_reader import FilteringTableReader, TableReader, read_table
 from pyspark_checkpoint.sink.worker_cache import SeenHead, look_at_head
-from pyspark_checkpoint.sink.worker_tuning import settle_worker
 from pyspark_checkpoint.sink.writers import BatchWriter, StreamWriter
+from pyspark_checkpoint.spark.worker_tuning import settle_worker
 from pyspark_checkpoint.table.schema import TableSchema
 
 _COMMIT_WORKER = "python_streaming_sink_runner"

@@ -184,8 +184,6 @@ class WorkerCache:
         """What the driver has written or read for tasks without Python, by table."""
         self.last_commits: ProcessCache[LastCommit] = ProcessCache()
         """By run and checkpoint location."""
-        self.settled: ProcessCache[bool] = ProcessCache()
-        """Whether the libraries of this process are frozen."""
         self.warnings: ProcessCache[bool] = ProcessCache()
         """What was logged already, because it is true for every batch."""
 

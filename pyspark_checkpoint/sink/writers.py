@@ -22,7 +22,7 @@ from pyspark_checkpoint.sink.query import TaskFacts, task_facts
 from pyspark_checkpoint.sink.table_options import WriteOptions
 from pyspark_checkpoint.sink.task import SinkTask, StagedPartition
 from pyspark_checkpoint.sink.worker_cache import open_store
-from pyspark_checkpoint.sink.worker_tuning import settle_worker
+from pyspark_checkpoint.spark.worker_tuning import settle_worker
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -11,13 +11,11 @@ from zipimport import zipimporter
 
 import pytest
 
-from pyspark_checkpoint.sink.worker_cache import CACHE
-from pyspark_checkpoint.sink.worker_tuning import settle_worker
+from pyspark_checkpoint.spark.worker_tuning import settle_worker
 
 
 def test_what_was_imported_is_frozen_once() -> None:
     """Spark collects garbage after every task."""
-    CACHE.forget()
     gc.unfreeze()
     settle_worker()
     frozen = gc.get_freeze_count()

@@ -1,4 +1,4 @@
-"""What Spark's Python worker does around every task, made cheap for ours.
+"""What Spark's Python worker does around every task, made cheap.
 
 * After a task it collects garbage, which looks at every object of every library that was imported: they
   are frozen once.
@@ -13,18 +13,12 @@ import gc
 import sys
 from zipimport import zipimporter
 
-from pyspark_checkpoint.sink.worker_cache import CACHE
-
 
 def settle_worker() -> None:
     """Called at the end of what Spark has this process do."""
-    CACHE.settled.get((), _freeze)
+    if not gc.get_freeze_count():
+        gc.collect()
+        gc.freeze()
     for path, finder in list(sys.path_importer_cache.items()):
         if isinstance(finder, zipimporter):
             sys.path_importer_cache.pop(path, None)
-
-
-def _freeze() -> bool:
-    gc.collect()
-    gc.freeze()
-    return True
