@@ -53,7 +53,7 @@ from pyspark_checkpoint.sink.worker_cache import (
     open_newest,
     open_store,
 )
-from pyspark_checkpoint.sink.worker_tuning import settle_worker
+from pyspark_checkpoint.spark.worker_tuning import settle_worker
 from pyspark_checkpoint.table.bounds import Condition, bounded_columns, may_match, stored_value
 from pyspark_checkpoint.table.conform import conform
 from pyspark_checkpoint.table.info import TableInfo

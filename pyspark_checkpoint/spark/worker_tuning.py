@@ -10,15 +10,23 @@
 from __future__ import annotations
 
 import gc
+import os
 import sys
+from functools import cache
 from zipimport import zipimporter
 
 
 def settle_worker() -> None:
     """Called at the end of what Spark has this process do."""
-    if not gc.get_freeze_count():
-        gc.collect()
-        gc.freeze()
+    _freeze(os.getpid())
     for path, finder in list(sys.path_importer_cache.items()):
         if isinstance(finder, zipimporter):
             sys.path_importer_cache.pop(path, None)
+
+
+@cache
+def _freeze(process_id: int) -> int:
+    """Set aside what there is, once a process. To ask the collector what is frozen would count it all."""
+    gc.collect()
+    gc.freeze()
+    return process_id

@@ -11,12 +11,13 @@ from zipimport import zipimporter
 
 import pytest
 
-from pyspark_checkpoint.spark.worker_tuning import settle_worker
+from pyspark_checkpoint.spark.worker_tuning import _freeze, settle_worker
 
 
 def test_what_was_imported_is_frozen_once() -> None:
     """Spark collects garbage after every task."""
     gc.unfreeze()
+    _freeze.cache_clear()
     settle_worker()
     frozen = gc.get_freeze_count()
     assert frozen > 10_000
