@@ -78,7 +78,6 @@ from pyspark_checkpoint.spark_files.names import (
     is_source_schema,
     offsets_file,
     parse_shared_file,
-    place_of,
     state_directory,
 )
 from pyspark_checkpoint.spark_files.requirements import PARTITIONS
@@ -299,7 +298,7 @@ def _combine(
     """
     here, number = opened.location, batch.batch_id
     seen = {file.path: file.facts for part in batch.parts for file in part.state}
-    looks = _plan_looks(batch, head, seen, before)
+    looks = _plan_looks(batch, head, sort_listing(seen).state, before)
     if looks is None:
         return None
     last, this = commits_file(number - 1), offsets_file(number)
@@ -453,7 +452,7 @@ def _look(location: CheckpointLocation, one: PartitionLook) -> dict[str, FileFac
 
 
 def _plan_looks(
-    batch: Batch, head: StatePlan, seen: Iterable[str], before: LastCommit
+    batch: Batch, head: StatePlan, seen: Iterable[StoreId], before: LastCommit
 ) -> dict[PartitionId, PartitionLook] | None:
     """What the driver must look at because no task did; None if it may as well list the whole location.
 
@@ -461,7 +460,7 @@ def _plan_looks(
     """
     if head.record is None:
         return None
-    places = {place_of(path) for path in seen}
+    places = {(owner.operator, owner.partition) for owner in seen}
     looks = plan_looks(head.record, before.state, places, batch.batch_id, batch.epoch)
     is_remembered = before.batch_id == batch.batch_id - 1
     if looks and not (is_remembered and local_directory(head.location.url) is not None):

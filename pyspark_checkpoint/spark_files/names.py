@@ -124,12 +124,6 @@ def partition_of(path: str) -> int:
     return int(path.split("/", 3)[2])
 
 
-def place_of(path: str) -> PartitionId:
-    """The operator and the partition of a state file, whatever it is."""
-    _, operator, partition, _ = path.split("/", 3)
-    return int(operator), int(partition)
-
-
 def is_operator_setup(path: str) -> bool:
     """Whether a file describes an operator (its metadata, its schemas) rather than its state."""
     return _SETUP.match(path) is not None
