@@ -177,6 +177,17 @@ class OutputQuestion:
             hint="stop what else writes to it, and repeat this",
         )
 
+    def begin(self, sinks: Sequence[SinkRecord], done_batch: int) -> None:
+        """Let the target of a clone begin where the clone does, if somebody has said where that is.
+
+        To be called before the clone can start. Killed anywhere, repeating finishes it.
+        """
+        for sink in sinks:
+            if self.place is not None and can_be_asked(sink) and _OUTPUTS[sink.kind].records_every_batch:
+                output = self.open(sink)
+                if output is not None:
+                    output.begin(done_batch)
+
     def _ask(
         self, sinks: Sequence[SinkRecord], resumption: Resumption, twice: str = ""
     ) -> Iterator[tuple[Output | None, RollBackPlan | None, str]]:
@@ -213,6 +224,8 @@ class OutputQuestion:
                 return self._plan_roll_back(output, resumption), ""
             case OutputVerdict.UNKNOWN:
                 return None, f"the {output} no longer says which batches it has of this query"
+        if self._begins(output, position, resumption):
+            return None, f"the {output} begins with empty batches up to batch {resumption.done_batch}"
         if (behind := _behind(output, position, resumption)) is not None:
             if output.records_every_batch and position.batch_id is not None and self.choice != WARN:
                 raise behind
@@ -224,6 +237,10 @@ class OutputQuestion:
             return self._plan_roll_back(output, resumption), ""
         except (Unsupported, Diverged):
             return None, ""
+
+    def _begins(self, output: Output, position: OutputPosition, resumption: Resumption) -> bool:
+        is_new = position.batch_id is None and resumption.done_batch >= 0
+        return resumption.is_clone and self.place is not None and output.records_every_batch and is_new
 
     def _plan_roll_back(self, output: Output, resumption: Resumption) -> RollBackPlan | None:
         plan = output.plan_roll_back(resumption.query_id, resumption.done_batch)
@@ -264,8 +281,8 @@ class OutputQuestion:
             return Diverged(
                 f"the {output} has batch {newest} of query {resumption.query_id}, and a clone would go on "
                 f"{after}: the rows of {lost} would be there twice, or be dropped by number",
-                hint="let the clone write to another target, and say so with sink=warn (--sink warn), or "
-                f"restore a checkpoint of batch {newest}",
+                hint="let the clone write to another target, and give that (sink_location, --sink-location)"
+                f" or say so (sink=warn, --sink warn); or restore a checkpoint of batch {newest}",
             )
         return Diverged(
             f"the {output} has batch {newest} of this query, and the query would go on {after}: the output "

@@ -105,6 +105,20 @@ class FileSinkOutput(Output):
         if (newest := self.position("").batch_id) is not None and newest > back.batch_id:
             raise self._stale()
 
+    def begin(self, batch_id: int) -> None:
+        """Let the log of a new path begin with empty batches: Spark reads them all, from the first.
+
+        A log that has a file, or is further, is left as it is.
+        """
+        log = self._log()
+        if log.newest >= batch_id or any(self.store.get(key) != _VERSION for key in log.entries.values()):
+            return
+        last = (batch_id + 1) // _USUAL_INTERVAL * _USUAL_INTERVAL - 1
+        for number in (last - _USUAL_INTERVAL, last):  # their distance tells Spark the interval
+            if number > 0:
+                self._put_entry(_compaction(number), _VERSION)
+        self._fill(range(last + 1, batch_id + 1))
+
     def pin(self, name: str, query_id: str, batch_id: int) -> OutputPin | None:  # noqa: ARG002
         """Remember how many files there are at the batch, and their digest: what later compactions keep."""
         log = self._log()

@@ -136,6 +136,9 @@ class Output(abc.ABC):
         """
         raise self._cannot_go_back(plan.query_id, plan.batch_id)
 
+    def begin(self, batch_id: int) -> None:  # noqa: B027 - most outputs begin with any batch
+        """Let a new output take the batch after ``batch_id`` as its first. Repeating it changes nothing."""
+
     def pin(self, name: str, query_id: str, batch_id: int) -> OutputPin | None:  # noqa: ARG002
         """Keep the state of a batch for the savepoint ``name``; None if the output cannot.
 

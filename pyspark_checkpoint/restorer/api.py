@@ -213,7 +213,9 @@ def restore(
             their numbers: ``fail``, ``rollback`` (it goes back with the query; a ckpt-sink by a recorded
             rollback) or ``warn``. Kafka, ``foreachBatch`` and others cannot be asked: the report says what
             comes twice.
-        sink_location: Where that output is, if it was moved or is known only by the name of a table.
+        sink_location: Where that output is, if it was moved or is known only by the name of a table; for a
+            clone, where that is to write. The log of a new path of the file sink then begins with empty
+            batches, without which Spark can neither read it nor go on.
         drop_others: Whether an output may go back although somebody else has committed to it since.
         partitions: Repartition the state to so many, by Spark (4.2 or newer, state in RocksDB).
         spark: The session that repartitions (by default the active one), writes large state from its
@@ -312,7 +314,9 @@ def execute_restore(
             writer.write_commits()  # it is a batch of Spark's, which goes on after the checkpoint's
             side.repartition(target, plan.partitions)
             writer.check_lock()
-        if not request.clone:
+        if request.clone:
+            request.output_question().begin(manifest.sinks, plan.done_batch)
+        else:
             prepared.take_over()
             report = replace(report, rolled_back=prepared.roll_back_outputs(writer.check_lock))
         writer.finish()

@@ -165,6 +165,19 @@ def test_a_file_sink_is_ahead_of_a_clone_too(url: str, tmp_path: Path) -> None:
 
 
 @pytest.mark.usefixtures("made")
+def test_a_clone_begins_the_log_of_its_own_path(
+    url: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """With empty batches, as Spark's compactions want it; before the clone can start, and said."""
+    wrote_files(tmp_path / "out", "0", "1", "2", "3")
+    with caplog.at_level(logging.WARNING):
+        restore(url, str(tmp_path / "fresh"), clone=True, sink_location=str(tmp_path / "own"))
+    found = {path.name: path.read_text() for path in (tmp_path / "own" / "_spark_metadata").iterdir()}
+    assert found == {"0": "v1", "1": "v1", "2": "v1"}
+    assert "own begins with empty batches up to batch 2" in caplog.text
+
+
+@pytest.mark.usefixtures("made")
 def test_who_accepts_the_loss_can_say_so(
     url: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import json
 from collections.abc import Callable
@@ -9,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from pyspark_checkpoint.errors import Diverged, FormatError, StaleAttempt
+from pyspark_checkpoint.errors import Diverged, FormatError, NotFound, StaleAttempt
 from pyspark_checkpoint.outputs.file_sink import FileSinkOutput
 from pyspark_checkpoint.outputs.output import RollBackPlan
 from pyspark_checkpoint.store.base import ObjectStore
@@ -197,6 +198,37 @@ def test_killed_at_any_step_repeating_finishes_it(make: Make) -> None:
         if len(store.calls) <= index:
             break
     assert index > 10
+
+
+@pytest.mark.parametrize("batch_id", [0, 8, 9, 12, 19, 25, 29, 41])
+def test_a_new_log_begins_with_empty_batches_so_that_spark_compacts_it(batch_id: int) -> None:
+    """Killed at any step too. Without them Spark's next compaction fails."""
+    for index in itertools.count():
+        log = SparkLog(MemoryStore(prefix="out"))
+        store = FaultyStore(log.store, fault_at(index, FaultKind.CRASH_BEFORE))
+        with contextlib.suppress(SimulatedCrash):
+            output_of(store).begin(batch_id)
+        output_of(log.store).begin(batch_id)
+        assert output_of(log.store).position(QUERY).batch_id == batch_id
+        assert log.files() == []
+        log.run(range(batch_id + 1, batch_id + 25))
+        assert sorted(log.files()) == sorted(log.there())
+        assert len(log.files()) == 2 * sum(n % 4 != 3 for n in range(batch_id + 1, batch_id + 25))
+        if len(store.calls) <= index:
+            break
+    assert index > 1
+    naive = SparkLog(MemoryStore(prefix="out"))
+    with pytest.raises(NotFound):
+        naive.run(range(batch_id + 1, batch_id + 25))
+
+
+def test_a_log_that_names_files_is_never_begun_anew() -> None:
+    """Neither one that is further, nor one that is not."""
+    for newest in (3, 12):
+        log = written(newest)
+        before = {info.key: log.store.get(info.key) for info in log.store.list()}
+        output_of(log.store).begin(7)
+        assert {info.key: log.store.get(info.key) for info in log.store.list()} == before
 
 
 def test_a_log_that_grew_since_the_plan_is_left_alone() -> None:
