@@ -1,4 +1,4 @@
-"""A driver on Spark 4.1.1: runs one pipeline until its input is done, and prints what its output has."""
+"""A driver on Spark 4.1.1: runs pipelines until their input is done, and prints what their outputs have."""
 
 from __future__ import annotations
 
@@ -10,8 +10,6 @@ from typing import Any
 from pyspark.sql import DataFrame, SparkSession
 
 from pyspark_checkpoint import checkpoint
-
-TABLE = "lake.db.numbers"
 
 
 def session(wanted: dict[str, Any]) -> SparkSession:
@@ -33,8 +31,6 @@ def session(wanted: dict[str, Any]) -> SparkSession:
         .config("spark.sql.catalog.lake.type", "hadoop")
         .config("spark.sql.catalog.lake.warehouse", str(Path(wanted["directory"]) / "warehouse"))
     )
-    if "classes" in wanted:
-        builder = builder.config("spark.driver.extraClassPath", wanted["classes"])
     for name, value in wanted["conf"].items():
         builder = builder.config(name, value)
     return builder.getOrCreate()
@@ -43,50 +39,54 @@ def session(wanted: dict[str, Any]) -> SparkSession:
 def read_output(spark: SparkSession, wanted: dict[str, Any]) -> DataFrame:
     """The output as Spark reads it."""
     if wanted["output"] == "iceberg":
-        return spark.table(TABLE)
+        return spark.table(table_of(wanted))
     kind = "parquet" if wanted["output"] == "file" else "delta"
     return spark.read.format(kind).load(str(Path(wanted["directory"]) / "target"))
 
 
-def main() -> None:
-    """Run what the first argument says."""
-    wanted = json.loads(sys.argv[1])
-    directory = Path(wanted["directory"])
-    spark = session(wanted)
-    spark.sparkContext.setLogLevel("ERROR")
-    if "read" in wanted:
-        print(
-            json.dumps(
-                {name: [list(row) for row in spark.table(name).collect()] for name in wanted["read"]}
-            )
-        )
-        return
-    url = wanted.get("checkpoint_url")
+def table_of(wanted: dict[str, Any]) -> str:
+    """The name of a pipeline's Iceberg table."""
+    return f"lake.db.{Path(wanted['directory']).name}"
+
+
+def run(spark: SparkSession, wanted: dict[str, Any]) -> dict[str, Any]:
+    """Let one pipeline process all of its input, and say what its output then has."""
+    directory, url = Path(wanted["directory"]), wanted.get("checkpoint_url")
     listener = checkpoint(spark, url, interval_seconds=0.0) if url else None
     files = wanted.get("files_per_trigger", 1)
     reader = spark.readStream.schema("n LONG").option("maxFilesPerTrigger", files)
     rows = reader.json(str(directory / "input"))
-    if wanted["output"] == "iceberg":
-        spark.sql(f"CREATE TABLE IF NOT EXISTS {TABLE} (n LONG) USING iceberg")
     writer = rows.writeStream.queryName("numbers").trigger(availableNow=True)
     writer = writer.option("checkpointLocation", str(directory / "location"))
     if wanted["output"] == "iceberg":
-        query = writer.format("iceberg").toTable(TABLE)
+        table = table_of(wanted)
+        spark.sql(f"CREATE TABLE IF NOT EXISTS {table} (n LONG) USING iceberg")
+        query = writer.format("iceberg").toTable(table)
     else:
         kind = "parquet" if wanted["output"] == "file" else "delta"
         query = writer.format(kind).start(str(directory / "target"))
     query.awaitTermination()
     progress = json.loads(query.lastProgress.json) if query.lastProgress else {}
-    answer = {
+    if listener is not None:
+        listener.close()
+    return {
         "query_id": str(query.id),
         "numbers": sorted(row[0] for row in read_output(spark, wanted).collect()),
         "batch": progress.get("batchId"),
-        "sink": progress.get("sink", {}).get("description"),
     }
-    if listener is not None:
-        listener.close()
-    print(json.dumps(answer), flush=True)
-    spark.stop()
+
+
+def main() -> None:
+    """Read the tables that the first argument names, or run each pipeline that a line of stdin says."""
+    wanted = json.loads(sys.argv[1])
+    spark = session(wanted)
+    spark.sparkContext.setLogLevel("ERROR")
+    if "read" in wanted:
+        tables = {name: [list(row) for row in spark.table(name).collect()] for name in wanted["read"]}
+        print(json.dumps(tables))
+        return
+    for line in sys.stdin:
+        print(json.dumps(run(spark, json.loads(line))), flush=True)
 
 
 if __name__ == "__main__":

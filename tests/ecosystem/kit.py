@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import re
 import signal
 import subprocess
 import tempfile
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+import threading
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from tests.support.jvms import archive_options
 from tests.support.servers.hadoop import build_jar
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -20,7 +23,11 @@ HOME = ROOT / ".tools" / "ecosystem"
 PYTHON = HOME / "python" / "bin" / "python"
 _JVM_LOG = re.compile(r"\[\d+[.,]\d+s\]|CodeCache:| (?:bounds|total_blobs|compilation:)")
 """How lines begin that the JVM itself writes between those of a driver."""
-RUN_SECONDS = 600
+ARCHIVE = HOME / "spark.jsa"
+RUN_SECONDS = 1500
+"""Until a driver is given up: many times what it takes on an idle machine."""
+FEW_TASKS = {"spark.databricks.delta.snapshotPartitions": "2"}
+"""Delta reads the log of a small table in fifty tasks otherwise."""
 
 
 def set_up() -> None:
@@ -33,11 +40,12 @@ def spark_jars() -> list[Path]:
     return sorted((HOME / "spark-jars").glob("*.jar"))
 
 
-def environment() -> dict[str, str]:
-    """What a driver and its tasks run in: this checkout, with that Python."""
+def environment(classes: str = "") -> dict[str, str]:
+    """What a driver and its tasks run in: this checkout, that Python, and ``classes`` behind Spark's."""
     options = f"{os.environ.get('JDK_JAVA_OPTIONS', '')} -XX:ReservedCodeCacheSize=240m"
     ours = {"PYTHONPATH": str(ROOT), "PYSPARK_PYTHON": str(PYTHON), "PYSPARK_DRIVER_PYTHON": str(PYTHON)}
-    return {**os.environ, **ours, "JDK_JAVA_OPTIONS": options.strip()}
+    java = {"JDK_JAVA_OPTIONS": options.strip(), "SPARK_SUBMIT_OPTS": archive_options(ARCHIVE)}
+    return {**os.environ, **ours, **java, "SPARK_DIST_CLASSPATH": classes}
 
 
 def run_driver(module: str, wanted: Mapping[str, Any]) -> list[str]:
@@ -61,13 +69,14 @@ def kill_driver(module: str, wanted: Mapping[str, Any], until: str) -> list[str]
         driver = subprocess.Popen(
             _command(module, wanted),
             cwd=ROOT,
-            env=environment(),
+            env=environment(wanted.get("classes", "")),
             stdout=subprocess.PIPE,
             stderr=errors,
             text=True,
             start_new_session=True,  # the JVM is in its group: both are killed at once
         )
-        lines = list[str]()
+        lines, hung = list[str](), threading.Timer(RUN_SECONDS, driver.kill)
+        hung.start()
         try:
             assert driver.stdout is not None
             for line in driver.stdout:
@@ -78,6 +87,7 @@ def kill_driver(module: str, wanted: Mapping[str, Any], until: str) -> list[str]
             errors.seek(0)
             raise AssertionError(f"the driver ended by itself: {lines} {errors.read()[-6000:]}")
         finally:
+            hung.cancel()
             os.killpg(driver.pid, signal.SIGKILL)
             driver.communicate()
 
@@ -108,6 +118,51 @@ def driver_jars() -> list[str]:
     return [str(path) for path in (*spark_jars(), build_jar())]
 
 
+@dataclass(frozen=True)
+class Driver:
+    """A driver that does one thing after the other, and answers each with a line."""
+
+    process: subprocess.Popen[str]
+    log: Path
+
+    def ask(self, wanted: Mapping[str, Any]) -> dict[str, Any]:
+        """Let it do something, and return what it says."""
+        assert self.process.stdin is not None
+        assert self.process.stdout is not None
+        self.process.stdin.write(f"{json.dumps(wanted)}\n")
+        self.process.stdin.flush()
+        for line in self.process.stdout:
+            if line.startswith("{"):
+                answer: dict[str, Any] = json.loads(line)
+                return answer
+        raise AssertionError(f"the driver ended: {self.log.read_text(errors='replace')[-6000:]}")
+
+
+@contextlib.contextmanager
+def serving_driver(directory: Path) -> Iterator[Driver]:
+    """One session of Spark 4.1.1 for many pipelines; its catalog is below ``directory``."""
+    log = directory / "driver.log"
+    with log.open("w") as errors:
+        process = subprocess.Popen(
+            _command("tests.ecosystem.app", {"directory": str(directory), "conf": FEW_TASKS}),
+            cwd=ROOT,
+            env=environment(),
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=errors,
+            text=True,
+            start_new_session=True,
+        )
+    hung = threading.Timer(RUN_SECONDS, process.kill)
+    hung.start()
+    try:
+        yield Driver(process, log)
+    finally:
+        hung.cancel()
+        os.killpg(process.pid, signal.SIGKILL)
+        process.communicate()
+
+
 def _command(module: str, wanted: Mapping[str, Any]) -> list[str]:
     return [str(PYTHON), "-m", module, json.dumps({"jars": driver_jars(), "conf": {}, **wanted})]
 
@@ -116,10 +171,9 @@ def _command(module: str, wanted: Mapping[str, Any]) -> list[str]:
 class Pipeline:
     """A query from files of numbers to an output: its input, location and target below one directory."""
 
+    driver: Driver
     directory: Path
     output: str
-    conf: Mapping[str, str] = field(default_factory=dict)
-    is_stateful: bool = False
 
     @property
     def location(self) -> Path:
@@ -130,7 +184,7 @@ class Pipeline:
     def target(self) -> str:
         """Where the rows go; for Iceberg below the warehouse of its catalog."""
         if self.output == "iceberg":
-            return str(self.directory / "warehouse" / "db" / "numbers")
+            return str(self.driver.log.parent / "warehouse" / "db" / self.directory.name)
         return str(self.directory / "target")
 
     def add_input(self, batch: int, rows: int = 10) -> None:
@@ -144,12 +198,4 @@ class Pipeline:
 
     def run(self, **more: Any) -> dict[str, Any]:
         """Process all input that is there, one file a batch, and say what the output then has."""
-        wanted = {
-            "directory": str(self.directory),
-            "output": self.output,
-            "conf": dict(self.conf),
-            "stateful": self.is_stateful,
-            **more,
-        }
-        answer: dict[str, Any] = json.loads(run_driver("tests.ecosystem.app", wanted)[-1])
-        return answer
+        return self.driver.ask({"directory": str(self.directory), "output": self.output, **more})

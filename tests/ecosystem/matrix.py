@@ -16,7 +16,7 @@ import sys
 import time
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -28,6 +28,7 @@ from pyspark_checkpoint import checkpoint, restore
 from pyspark_checkpoint.errors import RefusedError
 from pyspark_checkpoint.history.checkpoint_store import CheckpointStore
 from pyspark_checkpoint.listener.checkpointer import QueryCapture
+from pyspark_checkpoint.spark_files.restore_points import RestorePoint
 from tests.ecosystem.app import session
 
 ROWS = 10
@@ -35,7 +36,7 @@ FIRST_TIME = 1_700_000_000
 FIRST_FILES, FILES = 7, 10
 WINDOW = 30
 SCHEMA = "n LONG, counted LONG, total LONG"
-SECONDS = 180.0
+SECONDS = 600.0
 AT_ONCE = 3
 OUTPUTS = ("ckpt-sink", "file", "delta", "iceberg")
 QUERIES = ("stateless", "aggregation", "join")
@@ -57,6 +58,7 @@ class Case:
         batch: The batch in which that happens.
         is_clone: Whether the restored query has a new id.
         back: How many checkpoints before the newest it goes on from.
+        is_elsewhere: Whether the clone has another target than the query had.
     """
 
     output: str
@@ -66,12 +68,19 @@ class Case:
     batch: int = 4
     is_clone: bool = False
     back: int = 0
+    is_elsewhere: bool = False
 
     @property
     def name(self) -> str:
         """A name that Spark and a table can have."""
-        words = (self.output, self.query, self.state, self.kill, self.batch, int(self.is_clone), self.back)
+        goes_on = ("elsewhere" if self.is_elsewhere else "clone") if self.is_clone else "kept"
+        words = (self.output, self.query, self.state, self.kill, self.batch, goes_on, self.back)
         return "_".join(str(word) for word in words).replace("-", "_")
+
+    @property
+    def written_batch(self) -> int:
+        """The newest batch that the output has when the driver is killed."""
+        return self.batch - 1 if self.kill == "before-sink" else self.batch
 
     @property
     def captured_batch(self) -> int:
@@ -92,14 +101,22 @@ class Case:
         return Path(root) / self.name
 
     def target(self, root: str) -> str:
-        """Where the rows go."""
+        """Where the rows go until the driver is killed."""
         if self.output == "iceberg":
             return str(Path(root) / "warehouse" / "db" / self.name)
         return str(self.directory(root) / "target")
 
+    def second_target(self, root: str) -> str:
+        """Where they go afterwards."""
+        return f"{self.target(root)}_2" if self.is_elsewhere else self.target(root)
+
     def store_url(self, root: str) -> str:
         """Where its checkpoints are: a ckpt-sink commits them with its rows."""
         return self.target(root) if self.output == "ckpt-sink" else str(Path(root) / "checkpoints")
+
+    def expected_after(self, batch_id: int) -> list[list[int]]:
+        """What the output must have after a batch. It learns that a window is over from the one before."""
+        return self.expected(batch_id + (self.query != "aggregation"))
 
     def expected(self, files: int) -> list[list[int]]:
         """What the output must have once so many files were read, from the input alone."""
@@ -124,8 +141,15 @@ CASES = (
     Case("delta", "aggregation", "rocksdb1", "after-commit", is_clone=True),
     Case("iceberg", "stateless", "hdfs", "after-commit", back=2),
     Case("iceberg", "aggregation", "rocksdb1", "after-sink"),
+    Case("iceberg", "join", "rocksdb2", "after-sink"),
+    Case("iceberg", "stateless", "hdfs", "after-capture", is_clone=True),
+    Case("iceberg", "aggregation", "hdfs", "after-commit", is_clone=True, is_elsewhere=True),
+    Case("delta", "join", "rocksdb2", "after-sink", is_clone=True, is_elsewhere=True),
+    Case("file", "aggregation", "rocksdb2", "after-commit", is_clone=True, is_elsewhere=True),
     Case("ckpt-sink", "aggregation", "hdfs", "after-sink"),
     Case("ckpt-sink", "join", "rocksdb2", "before-sink"),
+    Case("ckpt-sink", "stateless", "hdfs", "after-commit", is_clone=True),
+    Case("ckpt-sink", "join", "hdfs", "after-sink", back=1, is_clone=True, is_elsewhere=True),
 )
 """Every output, kind of state and point of a kill at least once, and what is known to be hard."""
 
@@ -136,14 +160,16 @@ def random_cases(seed: int, count: int) -> Sequence[Case]:
     while len(found) < count:
         output, query = chance.choice(OUTPUTS), chance.choice(QUERIES)
         state, kill = chance.choice(STATES), chance.choice(KILLS)
+        is_clone = chance.random() < 0.3
         case = Case(
             output,
             query,
             state,
             kill,
             batch=chance.randrange(2, FIRST_FILES - 2),
-            is_clone=output != "ckpt-sink" and chance.random() < 0.3,
+            is_clone=is_clone,
             back=chance.choice((0, 0, 1, 2)),
+            is_elsewhere=is_clone and chance.random() < 0.5,
         )
         found[case.name] = case
     return tuple(found.values())
@@ -181,7 +207,7 @@ def rows(spark: SparkSession, case: Case, root: str) -> DataFrame:
     return numbers.select("n", f.lit(1).cast("long").alias("counted"), f.col("n").alias("total"))
 
 
-def start(spark: SparkSession, case: Case, root: str) -> StreamingQuery:
+def start(spark: SparkSession, case: Case, root: str, target: str) -> StreamingQuery:
     """Start the query with its kind of state."""
     spark.conf.set(
         "spark.sql.streaming.stateStore.providerClass", _HDFS if case.state == "hdfs" else _ROCKSDB
@@ -191,57 +217,77 @@ def start(spark: SparkSession, case: Case, root: str) -> StreamingQuery:
     writer = rows(spark, case, root).writeStream.queryName(case.name).trigger(availableNow=True)
     writer = writer.option("checkpointLocation", str(case.directory(root) / "location"))
     if case.output == "iceberg":
-        spark.sql(f"CREATE TABLE IF NOT EXISTS lake.db.{case.name} ({SCHEMA}) USING iceberg")
-        return writer.format("iceberg").toTable(f"lake.db.{case.name}")
+        table = f"lake.db.{Path(target).name}"
+        spark.sql(f"CREATE TABLE IF NOT EXISTS {table} ({SCHEMA}) USING iceberg")
+        return writer.format("iceberg").toTable(table)
     kind = "parquet" if case.output == "file" else case.output
-    return writer.format(kind).start(case.target(root))
+    return writer.format(kind).start(target)
 
 
-def read_rows(spark: SparkSession, case: Case, root: str) -> list[list[int]]:
-    """What the output has, as Spark reads it."""
+def read_rows(spark: SparkSession, case: Case, target: str) -> list[list[int]]:
+    """What an output has, as Spark reads it; nothing if it was never written to."""
+    if not Path(target).exists():
+        return []
     if case.output == "iceberg":
-        found = spark.table(f"lake.db.{case.name}")
+        found = spark.table(f"lake.db.{Path(target).name}")
     else:
-        found = spark.read.format("parquet" if case.output == "file" else case.output).load(
-            case.target(root)
-        )
+        found = spark.read.format("parquet" if case.output == "file" else case.output).load(target)
     return sorted([row.n, row.counted, row.total] for row in found.collect())
+
+
+@dataclass
+class Outcome:
+    """How a restore went.
+
+    Attributes:
+        refused: Why it was refused, each time.
+        done_batch: The batch after which the query goes on; None if every choice was refused.
+    """
+
+    refused: list[str] = field(default_factory=list)
+    done_batch: int | None = None
 
 
 def choices(case: Case) -> tuple[str, ...]:
     """What is tried, one after the other. A clone leaves the outputs as they are."""
-    return ("fail",) if case.is_clone else ("fail", "rollback")
+    if case.is_clone:
+        return ("fail", "warn") if case.is_elsewhere else ("fail",)
+    return ("fail", "rollback")
 
 
-def go_back(case: Case, root: str, spark: SparkSession | None = None) -> list[str]:
-    """Lose the location and restore it, by the default first. Returns why it was refused, each time.
+def go_back(case: Case, root: str, spark: SparkSession | None = None) -> Outcome:
+    """Lose the location and restore it, by the default first.
 
     A table of Iceberg's hadoop catalog goes back by a session that has the catalog, and by nothing else.
     """
     location, url = case.directory(root) / "location", case.store_url(root)
+    place = None if spark is None else f"lake.db.{case.name}"
+    if case.is_elsewhere and case.output == "file":
+        place = case.second_target(root)  # its log must begin there
     shutil.rmtree(location)
     query = None if case.output == "ckpt-sink" else case.name
     newest = CheckpointStore.open(url).list()[-1][1] if query is None else case.captured_batch
     chosen: dict[str, Any] = {"epoch": newest - case.back} if case.back else {}
-    refused = []
+    outcome = Outcome()
     for choice in choices(case):
         try:
-            restore(
+            report = restore(
                 url,
                 str(location),
                 query=query,
                 clone=case.is_clone,
                 sink=choice,
-                sink_location=None if spark is None else f"lake.db.{case.name}",
+                sink_location=place,
                 spark=spark,
                 **chosen,
             )
         except RefusedError as error:
-            refused.append(str(error))
+            outcome.refused.append(str(error))
             assert not location.exists(), "a restore that is refused changes nothing"
         else:
+            outcome.done_batch = report.batch_id - (report.point is RestorePoint.BEFORE)
             break
-    return refused
+    return outcome
 
 
 def hold_captures(cases: Sequence[Case], root: str) -> None:
@@ -270,7 +316,7 @@ def first_life(spark: SparkSession, cases: Sequence[Case], root: str) -> Iterato
         (directory / "freeze").write_text(case.freeze)
         own, newest = spark.newSession(), None
         checkpoint(own, str(Path(root) / "checkpoints"), interval_seconds=0.0)
-        query = start(own, case, root)
+        query = start(own, case, root, case.target(root))
         deadline = time.monotonic() + SECONDS
         while time.monotonic() < deadline and query.isActive:
             if (directory / "frozen").exists():
@@ -298,26 +344,31 @@ def second_life(
 
     lost = [] if retain else [case for case in cases if case.output == "iceberg"]
     # here and not in a thread: the JVM's threads of those do not see the classes of spark.jars
-    refused = {case.name: go_back(case, root, spark) for case in lost}
+    outcomes = {case.name: go_back(case, root, spark) for case in lost}
 
     def play(case: Case) -> dict[str, Any]:
         directory, own = case.directory(root), spark.newSession()
         (directory / "freeze").unlink(missing_ok=True)
         answer: dict[str, Any] = {"name": case.name}
-        if case.name in refused:
-            answer["refused"] = refused[case.name]
-            if len(answer["refused"]) == len(choices(case)):
+        if case.name in outcomes:
+            answer["outcome"] = asdict(outcomes[case.name])
+            if outcomes[case.name].done_batch is None:
                 return answer
         write_input(directory, files)
         error, url = "", str(Path(root) / "checkpoints")
         listener = checkpoint(own, url, interval_seconds=0.0, retain=retain) if retain else None
         try:
-            start(own, case, root).awaitTermination()
+            start(own, case, root, case.second_target(root)).awaitTermination()
         except Exception as failed:  # noqa: BLE001 - whatever it is, the test looks at it
             error = str(failed)[:3000]
         if listener is not None:
             listener.close()
-        return {**answer, "error": error, "rows": read_rows(own, case, root)}
+        try:
+            answer["left"] = read_rows(own, case, case.target(root)) if case.is_elsewhere else []
+            answer["rows"] = read_rows(own, case, case.second_target(root))
+        except Exception as failed:  # noqa: BLE001 - the same, and the other cases go on
+            answer["rows"], error = [], error or str(failed)[:3000]
+        return {**answer, "error": error}
 
     with ThreadPoolExecutor(AT_ONCE) as pool:
         yield from pool.map(play, cases)

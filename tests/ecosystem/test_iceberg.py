@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from tests.ecosystem.kit import PYTHON, ROOT, run_driver, set_up, spark_jars
+from tests.ecosystem.kit import PYTHON, ROOT, RUN_SECONDS, run_driver, set_up, spark_jars
 
 pytestmark = pytest.mark.spark
 
@@ -105,7 +105,7 @@ def test_the_command_finds_the_table_by_confs_of_its_own(cases: dict[str, Any]) 
         cwd=ROOT,
         capture_output=True,
         text=True,
-        timeout=120,
+        timeout=RUN_SECONDS,
         check=False,
     )
     assert done.returncode == 0, done.stderr[-3000:]

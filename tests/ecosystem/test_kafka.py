@@ -28,7 +28,7 @@ from tests.support.servers.hdfs import mini_hdfs
 from tests.support.servers.kafka import KafkaServer, kafka
 
 pytestmark = [pytest.mark.spark, pytest.mark.server, pytest.mark.crash]
-SECONDS = 240.0
+SECONDS = 900.0
 FIRST, ALL = 1_200, 1_500
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -14,7 +15,7 @@ from pyspark_checkpoint.outputs.file_sink import FileSinkOutput
 from pyspark_checkpoint.outputs.iceberg_table import IcebergOutput
 from pyspark_checkpoint.outputs.output import Output
 from pyspark_checkpoint.store.open import open_object_store
-from tests.ecosystem.kit import Pipeline, set_up
+from tests.ecosystem.kit import Driver, Pipeline, serving_driver, set_up
 
 pytestmark = pytest.mark.spark
 OUTPUTS: dict[str, type[FileSinkOutput | DeltaOutput | IcebergOutput]] = {
@@ -24,9 +25,12 @@ OUTPUTS: dict[str, type[FileSinkOutput | DeltaOutput | IcebergOutput]] = {
 }
 
 
-@pytest.fixture(scope="module", autouse=True)
-def _parts() -> None:
+@pytest.fixture(scope="module")
+def driver(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Driver]:
+    """One for all pipelines."""
     set_up()
+    with serving_driver(tmp_path_factory.mktemp("positions")) as driver:
+        yield driver
 
 
 def asked(pipeline: Pipeline) -> Output:
@@ -35,9 +39,9 @@ def asked(pipeline: Pipeline) -> Output:
 
 
 @pytest.mark.parametrize("output", sorted(OUTPUTS))
-def test_an_output_says_the_newest_batch_that_it_has(output: str, tmp_path: Path) -> None:
+def test_an_output_says_the_newest_batch_that_it_has(output: str, driver: Driver, tmp_path: Path) -> None:
     """Past a compaction of the file sink's log and a checkpoint of Delta's."""
-    pipeline = Pipeline(tmp_path, output)
+    pipeline = Pipeline(driver, tmp_path, output)
     for batch in range(13):
         pipeline.add_input(batch)
     done = pipeline.run()
@@ -48,9 +52,11 @@ def test_an_output_says_the_newest_batch_that_it_has(output: str, tmp_path: Path
 
 
 @pytest.mark.parametrize("output", sorted(OUTPUTS))
-def test_a_location_that_goes_back_alone_loses_rows_in_silence(output: str, tmp_path: Path) -> None:
+def test_a_location_that_goes_back_alone_loses_rows_in_silence(
+    output: str, driver: Driver, tmp_path: Path
+) -> None:
     """The fault itself, made by hand: every output drops batches by their numbers. So it must be asked."""
-    pipeline = Pipeline(tmp_path, output)
+    pipeline = Pipeline(driver, tmp_path, output)
     for batch in range(6):
         pipeline.add_input(batch)
     done = pipeline.run()
@@ -66,9 +72,11 @@ def test_a_location_that_goes_back_alone_loses_rows_in_silence(output: str, tmp_
 
 
 @pytest.mark.parametrize("output", ["delta", "file"])
-def test_a_restore_is_refused_while_the_output_is_ahead(output: str, tmp_path: Path) -> None:
+def test_a_restore_is_refused_while_the_output_is_ahead(
+    output: str, driver: Driver, tmp_path: Path
+) -> None:
     """Captured by the listener from what Spark says of its sink; refused by the restore from the table."""
-    pipeline, url = Pipeline(tmp_path, output), str(tmp_path / "checkpoints")
+    pipeline, url = Pipeline(driver, tmp_path, output), str(tmp_path / "checkpoints")
     for batch in range(3):
         pipeline.add_input(batch)
     done = pipeline.run(checkpoint_url=url)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import random
 import signal
 import subprocess
@@ -14,11 +15,19 @@ import pytest
 
 from pyspark_checkpoint.history.checkpoint_store import CheckpointStore
 from pyspark_checkpoint.registry.queries import resolve_root
-from tests.ecosystem.kit import PYTHON, ROOT, driver_jars, environment, run_driver, set_up
+from tests.ecosystem.kit import (
+    FEW_TASKS,
+    PYTHON,
+    ROOT,
+    RUN_SECONDS,
+    driver_jars,
+    environment,
+    run_driver,
+    set_up,
+)
 from tests.ecosystem.matrix import Case, encode_cases
 
 pytestmark = [pytest.mark.spark, pytest.mark.crash]
-CONF = {"spark.databricks.delta.snapshotPartitions": "2"}
 MORE = 3
 QUERIES = tuple(
     Case(output, query, state, "rewind")
@@ -35,7 +44,7 @@ ALL_KILLS = tuple(range(1, 400))
 
 def run(directory: Path, first: int, last: int) -> Mapping[str, dict[str, Any]]:
     """Let every query read the files from ``first`` up to ``last``, with a checkpoint of most batches."""
-    wanted = {"directory": str(directory), "conf": CONF, "life": "long", "files": [first, last]}
+    wanted = {"directory": str(directory), "conf": FEW_TASKS, "life": "long", "files": [first, last]}
     lines = run_driver("tests.ecosystem.matrix", {**wanted, "cases": encode_cases(QUERIES)})
     return {answer["name"]: answer for answer in map(json.loads, lines)}
 
@@ -68,7 +77,7 @@ def go_back(case: Case, directory: Path, chance: random.Random, kills: Sequence[
             capture_output=True,
             text=True,
             check=False,
-            timeout=120,
+            timeout=RUN_SECONDS,
         )
         if child.returncode == -signal.SIGKILL:
             killed += 1
@@ -99,5 +108,6 @@ def test_rewound_queries_end_where_undisturbed_ones_do(tmp_path: Path) -> None:
 
 @pytest.mark.soak
 def test_rewinds_of_a_long_run_killed_at_every_step(tmp_path: Path) -> None:
-    """Twenty epochs of sixty batches; each rewind is killed before each of its changes."""
-    play(tmp_path, 60, 5, ALL_KILLS)
+    """``ROUNDS`` epochs of sixty batches; each rewind is killed before each of its changes."""
+    rounds = int(os.environ.get("ROUNDS", "20")) // len(QUERIES)
+    play(tmp_path, 60, max(1, rounds), ALL_KILLS)

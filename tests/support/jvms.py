@@ -23,9 +23,9 @@ OWN_FILE_MANAGER = {
 _QUIET = "-Xlog:cds=off -Xlog:cds+dynamic=off"
 
 
-def archive_options() -> str:
+def archive_options(archive: Path = ARCHIVE) -> str:
     """What a JVM is told of the archive; it goes on without one that is missing or of another Spark."""
-    return f"-XX:SharedArchiveFile={ARCHIVE} {_QUIET}" if ARCHIVE.exists() else ""
+    return f"-XX:SharedArchiveFile={archive} {_QUIET}" if archive.exists() else ""
 
 
 def set_environment() -> None:
