@@ -310,7 +310,8 @@ def _behind(output: Output, position: OutputPosition, resumption: Resumption) ->
             "Spark's log of it must begin at 0, and its next compaction would fail",
         )
     else:
-        return None  # another target, or batches without rows
+        lacks = f"has no batch of this query, which would go on after batch {done}"
+        rows = "it was made anew, or is another target than before; what was written before is not in it"
     return Diverged(
         f"the {output} {lacks}: {rows}",
         hint="restore a checkpoint of a batch that it has, or accept that with sink=warn; a new target "

@@ -24,7 +24,8 @@ from typing import TYPE_CHECKING
 from pyspark_checkpoint.capture.commit_log import find_commit, keep_commit, seal_known
 from pyspark_checkpoint.clock import SYSTEM_CLOCK, Clock
 from pyspark_checkpoint.errors import FormatError, NoCheckpoint, SettingsError, StaleAttempt, UnknownVersion
-from pyspark_checkpoint.format.manifest import CheckpointManifest
+from pyspark_checkpoint.format.manifest import CheckpointManifest, ManifestKind
+from pyspark_checkpoint.format.manifest_parts import SinkRecord
 from pyspark_checkpoint.history.checkpoint_store import CheckpointStore
 from pyspark_checkpoint.history.head import Head
 from pyspark_checkpoint.history.lookup import LATEST, choose_number, no_checkpoint
@@ -50,6 +51,8 @@ if TYPE_CHECKING:
 
 _LOG = logging.getLogger(__name__)
 _LIST = "ckpt list shows what it has"
+_MAX_REPEATS = 8
+"""So many claims and rollbacks are looked behind for what the query wrote to last."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -340,6 +343,8 @@ class PreparedRestore:
     commit: bytes | None
     plan: RestorePlan
     resumption: Resumption
+    sinks: tuple[SinkRecord, ...]
+    """The outputs that are asked, and go back."""
 
     @staticmethod
     def of(
@@ -369,10 +374,12 @@ class PreparedRestore:
             is_clone=request.clone,
             left_at=_left_at(head, manifest),
         )
-        twice = replayed_offsets(manifest, head)
-        outputs = request.output_question().plan(manifest.sinks, resumption, twice)
+        sinks = manifest.sinks
+        if not request.sink_location:
+            sinks = _sinks_since(history, manifest, head or manifest)
+        outputs = request.output_question().plan(sinks, resumption, replayed_offsets(manifest, head))
         plan = replace(files, partitions=partitions, table_target=target, outputs=outputs)
-        return PreparedRestore(request, history, manifest, location, sink, commit, plan, resumption)
+        return PreparedRestore(request, history, manifest, location, sink, commit, plan, resumption, sinks)
 
     def writer(self, spread: Spread | None = None) -> Restore:
         """What writes it."""
@@ -399,7 +406,7 @@ class PreparedRestore:
             target = self.sink.plan(may_roll_back=True)
         if target is not None:
             self.sink.roll_back(target)
-        return self.request.output_question().roll_back(self.manifest.sinks, self.resumption, check)
+        return self.request.output_question().roll_back(self.sinks, self.resumption, check)
 
 
 def find_newest_readable(history: CheckpointStore) -> CheckpointManifest | None:
@@ -419,6 +426,29 @@ def _left_at(head: CheckpointManifest | None, manifest: CheckpointManifest) -> i
     """
     since = () if head is None else head.rollbacks
     return min((batch for number, batch in since if number > manifest.checkpoint_id), default=None)
+
+
+def _sinks_since(
+    history: CheckpointStore, manifest: CheckpointManifest, newest: CheckpointManifest
+) -> tuple[SinkRecord, ...]:
+    """The outputs of a checkpoint, and those that the query has had last, where it writes elsewhere since.
+
+    A claim or a rollback repeats what an earlier checkpoint names, so that its parent is asked too.
+    """
+    sinks, known = list(manifest.sinks), {sink.target or sink.kind for sink in manifest.sinks}
+    head: CheckpointManifest | None = newest
+    for _ in range(_MAX_REPEATS):
+        if head is None:
+            break
+        sinks += [sink for sink in head.sinks if (sink.target or sink.kind) not in known]
+        known |= {sink.target or sink.kind for sink in head.sinks}
+        if head.kind not in (ManifestKind.CLAIM, ManifestKind.ROLLBACK):
+            break
+        try:
+            head = history.load_by_id(head.parent_id)
+        except FormatError:
+            break
+    return tuple(sinks)
 
 
 def choose_checkpoint(history: CheckpointStore, request: RestoreRequest) -> int:

@@ -12,6 +12,7 @@ import pytest
 
 from pyspark_checkpoint import restore
 from pyspark_checkpoint.errors import CheckpointError, Diverged, FormatError, SettingsError
+from pyspark_checkpoint.history.checkpoint_store import CheckpointStore
 from pyspark_checkpoint.outputs.delta_table import DeltaOutput
 from pyspark_checkpoint.outputs.file_sink import FileSinkOutput
 from pyspark_checkpoint.outputs.iceberg_table import EPOCH_ID, QUERY_ID, IcebergOutput
@@ -39,6 +40,45 @@ def wrote_delta(path: Path, *transactions: tuple[str, int]) -> None:
     for version, (query_id, batch_id) in enumerate(transactions):
         lines: list[object] = [{"commitInfo": {}}, {"txn": {"appId": query_id, "version": batch_id}}]
         (log / f"{version:020d}.json").write_text("\n".join(map(json.dumps, lines)))
+
+
+def captured_to(tmp_path: Path, url: str, *targets: str) -> str:
+    """A query whose batch N, and what its history knows of it, went to Delta table N of these; its id."""
+    location = MadeLocation(tmp_path / "location")
+    for batch_id, target in enumerate(targets):
+        location.commit(batch_id)
+        capture(location, url, batch_id, sink=f"DeltaSink[{tmp_path / target}]")
+    return location.query_id
+
+
+def test_the_target_that_the_query_has_had_since_is_asked_too(tmp_path: Path, url: str) -> None:
+    """It was moved, or the query writes elsewhere: that one is ahead, whatever the checkpoint names.
+
+    Also after a rollback of the history, which repeats what the checkpoint names.
+    """
+    query = captured_to(tmp_path, url, "old", "old", "new")
+    wrote_delta(tmp_path / "old", (query, 0))
+    wrote_delta(tmp_path / "new", (query, 0), (query, 1), (query, 2))
+    history = CheckpointStore.open(url)
+    chosen = max(number for number, epoch in history.list() if epoch == 1)
+    for _ in range(2):
+        with pytest.raises(Diverged, match=r"new has batch 2 of this query.*drop batch 2"):
+            restore(url, str(tmp_path / "fresh"), epoch=1)
+        history.rollback(chosen)
+    wrote_delta(tmp_path / "old", (query, 0), (query, 1), (query, 2))
+    with pytest.raises(Diverged, match="old has batch 2"):
+        restore(url, str(tmp_path / "fresh"), epoch=1)
+
+
+def test_a_table_that_knows_nothing_of_the_query_is_said(
+    tmp_path: Path, url: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Somebody has made it anew, or the query wrote elsewhere: the rows before are not in it."""
+    captured_to(tmp_path, url, "table", "table")
+    wrote_delta(tmp_path / "table", (OTHERS, 7))
+    with caplog.at_level(logging.WARNING):
+        restore(url, str(tmp_path / "fresh"), sink="rollback")
+    assert "has no batch of this query, which would go on after batch 1" in caplog.text
 
 
 @pytest.mark.parametrize(
