@@ -10,11 +10,19 @@ import sys
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
-from pyspark_checkpoint.errors import CheckpointError, Diverged, FormatError, UnknownVersion, safe_text
+from pyspark_checkpoint.errors import (
+    CheckpointError,
+    Diverged,
+    FormatError,
+    UnknownVersion,
+    Unsupported,
+    safe_text,
+)
 from pyspark_checkpoint.format.manifest import CheckpointManifest
 from pyspark_checkpoint.history.checkpoint_store import CheckpointStore
 from pyspark_checkpoint.history.lookup import LATEST
 from pyspark_checkpoint.listener.sink_watcher import find_table_checkpoint
+from pyspark_checkpoint.outputs.decide import ROLLBACK
 from pyspark_checkpoint.plugin.plugin_settings import MISSING, PluginSettings
 from pyspark_checkpoint.plugin.process_input import begin_process
 from pyspark_checkpoint.registry.queries import (
@@ -179,17 +187,26 @@ def _is_there(settings: PluginSettings, url: str) -> bool | None:
 def _restore(settings: PluginSettings, found: Candidate) -> RestoreReport:
     at = LATEST if settings.restore == MISSING else settings.restore
     _LOG.info("query %s: restoring %s from %s", found.name, found.location, at)
-    report = execute_restore(
-        RestoreRequest(
-            found.history_url,
-            found.location,
-            at,
-            sink=settings.sink,
-            automatic=True,
-            options=settings.options,
-            location_options=_location_options(settings, found.location),
-        )
+    request = RestoreRequest(
+        found.history_url,
+        found.location,
+        at,
+        sink=settings.sink,
+        automatic=True,
+        options=settings.options,
+        location_options=_location_options(settings, found.location),
     )
+    try:
+        report = execute_restore(request)
+    except Unsupported as error:
+        if settings.sink != ROLLBACK:
+            raise
+        by_hand = f"ckpt restore {found.history_url} --to {found.location} --sink rollback"
+        raise Unsupported(
+            error.message,
+            hint=f"{error.hint}; no session is there yet: run once, with the confs of the table's catalog, "
+            f"{by_hand} --conf NAME=VALUE, and start the application again",
+        ) from None
     _LOG.info(
         "query %s: %s is restored from checkpoint %d, %s batch %d: %d files, %d bytes",
         found.name,

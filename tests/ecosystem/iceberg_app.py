@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
+import subprocess
 import sys
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -232,6 +234,41 @@ def in_a_thread(case: Case) -> dict[str, Any]:
     return case.answer(asked=asked, is_left=is_left)
 
 
+def lost(case: Case) -> dict[str, Any]:
+    """The machine is lost: before an application starts nobody has the catalog. Then the command has it."""
+    url = str(case.home / "checkpoints")
+    with checkpoint(case.spark, url, interval_seconds=0.0) as listener:
+        case.run(2)
+        assert listener.flush(60.0)
+    case.run(2)
+    shutil.rmtree(case.location)
+    given = {"app": "ecosystem", "spark.ckpt.url": url, "spark.ckpt.restore": "missing"}
+    told = subprocess.run(
+        [sys.executable, "-c", "from pyspark_checkpoint.plugin.auto_restore import main; main()"],
+        input=json.dumps({**given, "spark.ckpt.sink": "rollback"}),
+        capture_output=True,
+        text=True,
+        check=False,
+    ).stderr.strip()
+    is_unchanged = case.position == 3 and not case.location.exists()
+    found = re.search(r"ckpt (restore .*) --conf NAME=VALUE", told)
+    assert found is not None, told
+    conf = case.spark.sparkContext.getConf()
+    names = ["spark.jars", *(f"spark.sql.catalog.lake{end}" for end in ("", ".type", ".warehouse"))]
+    said = [part for name in names for part in ("--conf", f"{name}={conf.get(name)}")]
+    done = subprocess.run(
+        [sys.executable, "-m", "pyspark_checkpoint", *found[1].split(), *said],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr[-3000:]
+    case.spark.catalog.refreshTable(case.table)
+    after = case.position
+    case.run(1, per_batch=3)
+    return case.answer(told=told, is_unchanged=is_unchanged, after=after)
+
+
 def main() -> None:
     """All cases, in one session."""
     wanted = json.loads(sys.argv[1])
@@ -247,6 +284,7 @@ def main() -> None:
         "foreign": lambda: foreign(Case(spark, home, "foreign")),
         "from_nothing": lambda: from_nothing(Case(spark, home, "from_nothing")),
         "in_a_thread": lambda: in_a_thread(Case(spark, home, "in_a_thread")),
+        "lost": lambda: lost(Case(spark, home, "lost", is_stateful=True)),
         "rewound": lambda: rewound(Case(spark, home, "rewound", is_stateful=True)),
     }
     answers = {name: work() for name, work in cases.items() if name in wanted.get("cases", cases)}

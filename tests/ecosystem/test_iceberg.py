@@ -114,6 +114,15 @@ def test_the_command_finds_the_table_by_confs_of_its_own(cases: dict[str, Any]) 
     assert [line.partition(":")[0] for line in plan["dropped"]] == ["batch 3", "batch 2", "batch 1"]
 
 
+def test_an_automatic_restore_says_the_command_that_has_the_catalog(cases: dict[str, Any]) -> None:
+    """Before a session is there only the command can take the table back: as it is printed, with confs."""
+    case = cases["lost"]
+    assert "can be changed by its catalog alone" in case["told"]
+    assert case["is_unchanged"]
+    assert case["after"] == 1
+    assert case["found"] == case["wanted"]
+
+
 def test_a_new_thread_finds_the_table_of_a_session(cases: dict[str, Any]) -> None:
     """Spark looks a catalog up in the confs of the thread's active session; a new thread has none."""
     case = cases["in_a_thread"]

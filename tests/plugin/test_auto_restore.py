@@ -13,8 +13,9 @@ from pathlib import Path
 import pytest
 
 from pyspark_checkpoint import savepoint
-from pyspark_checkpoint.errors import FormatError, RefusedError
+from pyspark_checkpoint.errors import FormatError, RefusedError, Unsupported
 from pyspark_checkpoint.history.checkpoint_store import CheckpointStore
+from pyspark_checkpoint.outputs.output import RollBackPlan
 from pyspark_checkpoint.plugin import auto_restore as module
 from pyspark_checkpoint.plugin.auto_restore import auto_restore, main
 from pyspark_checkpoint.plugin.plugin_settings import PluginSettings
@@ -329,6 +330,23 @@ def test_an_output_that_is_ahead_ends_the_start_or_goes_back(
         (report,) = auto_restore(of(url, sink=sink))
         assert [plan.batch_id for plan in report.rolled_back] == [2]
     assert len(output.commits) == left
+
+
+def test_an_output_that_needs_a_session_is_for_the_command(
+    url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """There is none before the application has begun: refused with the command that does it."""
+
+    class OfACatalog(MadeOutput):
+        def plan_roll_back(self, query_id: str, batch_id: int) -> RollBackPlan | None:
+            raise self._cannot_go_back(query_id, batch_id)
+
+    use_output(monkeypatch, OfACatalog(*((QUERY_ID, batch) for batch in range(4))))
+    ran(url, tmp_path / "location")
+    command = rf"ckpt restore \S+{QUERY_ID} --to {tmp_path}/location --sink rollback --conf NAME=VALUE"
+    with pytest.raises(Unsupported, match=command):
+        auto_restore(of(url, sink="rollback"))
+    assert not (tmp_path / "location").exists()
 
 
 @pytest.mark.parametrize(("runs_skipped", "left"), [(True, 4), (False, 3)])
