@@ -42,6 +42,8 @@ from pyspark_checkpoint.store.url import parse_store_url
 
 READ_CONCURRENCY = 8
 NO_INLINE = PackBounds(max_inline_bytes=0)
+LOG_BOUNDS = PackBounds(max_inline_bytes=16 * 1024)
+"""Spark's logs travel inside the manifest, so that they cost no request; the total stays bounded."""
 LARGE_BYTES = 16 * 1024 * 1024
 """From here on a file passes through a temporary one."""
 COPY_BYTES = 8 * 1024 * 1024

@@ -5,12 +5,11 @@ What an earlier checkpoint has, or what this run has staged for the same one bef
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Set
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
 from pyspark_checkpoint.format.artifact import ArtifactRef
-from pyspark_checkpoint.format.keys import parse_attempt_key
-from pyspark_checkpoint.format.manifest import CheckpointManifest
+from pyspark_checkpoint.format.manifest import CheckpointManifest, RequestCount
 from pyspark_checkpoint.spark_files.inventory import CapturedFile, CapturePlan
 from pyspark_checkpoint.spark_files.names import state_directory
 from pyspark_checkpoint.spark_files.state_artifacts import state_refs
@@ -73,8 +72,8 @@ def plan_uploads(
 
     A file is the head's without a look if its name is never used twice, or if this process captured
     it and its size and time have not changed. Any other is read, and its digest decides. ``opened`` has
-    the digests of files that were looked into while it was planned. ``staged`` are files, of names that are
-    never used twice, that are in the store for this very checkpoint.
+    the digests of files that were looked into while it was planned. ``staged`` are those of the files that
+    were staged for this very checkpoint before.
     """
     digests = opened or {}
     reused: dict[str, ArtifactRef] = {}
@@ -83,7 +82,7 @@ def plan_uploads(
         ref = earlier.get(item.file.path)
         if ref is not None and _is_same(item.file, ref, known.get(item.file.path)):
             reused[item.file.path] = ref
-        elif item.file.is_named_once and item.file.path in staged:
+        elif item.file.path in staged:
             reused[item.file.path] = staged[item.file.path]
         else:
             sha256 = digests.get(item.file.path, "")
@@ -115,46 +114,61 @@ def _items(plan: CapturePlan) -> Iterator[UploadItem]:
 class StagedFiles:
     """Files that one run has staged for its next checkpoint, and not published yet. For one thread.
 
-    A large first capture may take longer than Spark keeps the files that it began with. It then starts over
-    with a newer batch. Files whose names are never used twice (RocksDB's tables, files of state format 2)
-    are the same there: they are not uploaded a second time as long as the next ``checkpoint_id`` is the one
-    that they were staged for.
+    A large first capture may take longer than Spark keeps the files that it began with, and starts over
+    with a newer batch; a capture that was prepared finds here what went up before. What is still the same
+    file is not uploaded a second time, as long as the next ``checkpoint_id`` is the one that it was staged
+    for: by its name, if that is never used twice (RocksDB's tables, files of state format 2), else by size
+    and time.
     """
 
     def __init__(self) -> None:
         self._number = 0
-        self._refs: dict[str, ArtifactRef] = {}
+        self._files: dict[str, tuple[CapturedFile, ArtifactRef]] = {}
         self._objects: set[str] = set()
+        self.requests = RequestCount()
+        """What staging for this number has cost so far."""
 
-    def begin(self, number: int, once: Set[str]) -> Mapping[str, ArtifactRef]:
-        """What can be reused for ``number``, by path; ``once`` are the files that it now needs.
+    def begin(self, number: int, files: Iterable[CapturedFile]) -> Mapping[str, ArtifactRef]:
+        """What can be reused for ``number``, by path: of the files that it needs, those that are unchanged.
 
         What was staged for another number is that number's.
         """
         if number != self._number:
-            self._number, self._refs, self._objects = number, {}, set()
-        self._refs = {path: ref for path, ref in self._refs.items() if path in once}
-        return self._refs
+            self._number, self._files, self._objects = number, {}, set()
+            self.requests = RequestCount()
+        before, self._files = self._files, {}
+        for file in files:
+            was, ref = before.get(file.path, (None, None))
+            if was is not None and ref is not None and (file.is_named_once or was.facts == file.facts):
+                self._files[file.path] = file, ref
+        return {path: ref for path, (_, ref) in self._files.items()}
 
-    def add(self, uploaded: Iterable[tuple[str, ArtifactRef]], once: Set[str]) -> None:
-        """These files are in the store now; of ``once`` the names are never used twice.
-
-        What an earlier checkpoint has, or the manifest itself will have, was not staged.
-        """
+    def add(
+        self,
+        uploaded: Iterable[tuple[str, ArtifactRef]],
+        files: Mapping[str, CapturedFile],
+        requests: RequestCount | None = None,
+    ) -> None:
+        """These are in the store now; ``files`` are those of the plan. Of some the head has the bytes."""
+        if requests is not None:
+            self.requests = RequestCount.total([self.requests, requests])
         for path, ref in uploaded:
-            parsed = None if ref.path is None else parse_attempt_key(ref.path)
-            if ref.path is not None and parsed is not None and parsed[0].number == self._number:
+            if ref.path is not None and ref.made_by == self._number:
                 self._objects.add(ref.path)
-                if path in once:
-                    self._refs[path] = ref
+            if path in files:
+                self._files[path] = files[path], ref
 
     def sent(self) -> None:
         """A manifest is on its way that names some of them: it may land, so that nothing is given up."""
         self._objects = set()
 
     def pop_unused(self) -> tuple[int, list[str]]:
-        """The number, and the objects that will not be used. Each is returned once."""
-        used = {ref.path for ref in self._refs.values()}
+        """The number, and the objects that will not be used. Each is returned once.
+
+        Called when a capture has failed: of files that Spark may write again nothing is kept for the next.
+        """
+        self._files = {path: kept for path, kept in self._files.items() if kept[0].is_named_once}
+        used = {ref.path for _, ref in self._files.values()}
         unused = sorted(self._objects - used)
         self._objects &= used
         return self._number, unused

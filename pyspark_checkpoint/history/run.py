@@ -41,6 +41,9 @@ HeadCheck = Callable[[Head], None]
 OnSend = Callable[[], None]
 """Told that a manifest is on its way: from then on it may land, whatever is heard of it."""
 
+OnCommit = Callable[[], None]
+"""Told that a manifest is durable and counts, before the hint to it moves."""
+
 
 class Run:
     """Commits for one run id. Not for two threads at once; a fenced run refuses everything for good."""
@@ -170,7 +173,11 @@ class Run:
         return CheckpointId(rules.next_number(self._head), self.clock.uuid7())
 
     def publish(
-        self, draft: CheckpointManifest, attempt: CheckpointId, on_send: OnSend | None = None
+        self,
+        draft: CheckpointManifest,
+        attempt: CheckpointId,
+        on_send: OnSend | None = None,
+        on_commit: OnCommit | None = None,
     ) -> CheckpointManifest:
         """Commit what was staged for ``attempt`` and return the manifest as it is in the store.
 
@@ -180,7 +187,8 @@ class Run:
         run was faster, and this one has never published.
         ``FencedError``: stop. ``OutcomeUnknown``: it may be committed; publish nothing else before
         ``refresh`` has shown the head. ``on_send`` is called right before the manifest is sent: what is
-        refused without that can never land.
+        refused without that can never land. ``on_commit`` is called as soon as it is known that the
+        manifest is ours and not below the floor (rule 5); what is left is the hint, which nothing needs.
         """
         self._refuse_if_fenced()
         self._know_head()
@@ -192,7 +200,7 @@ class Run:
         kind = rules.choose_kind(draft, head)
         if head is not None and rules.says_the_same(draft, head, self.run_id):
             return self._confirm_head(head)
-        return self._publish(draft, attempt, kind, on_send=on_send)
+        return self._publish(draft, attempt, kind, on_send=on_send, on_commit=on_commit)
 
     def publish_rollback(
         self, target: CheckpointManifest, attempt: CheckpointId, held: Set[str]
@@ -201,15 +209,17 @@ class Run:
         self._refuse_if_fenced()
         self._know_head()
         draft = replace(self._with_identity(target, self._head), rollback_of=target.checkpoint_id)
-        return self._publish(draft, attempt, ManifestKind.ROLLBACK, held)
+        return self._publish(draft, attempt, ManifestKind.ROLLBACK, held=held)
 
     def _publish(
         self,
         draft: CheckpointManifest,
         attempt: CheckpointId,
         kind: ManifestKind,
+        *,
         held: Set[str] = _NOTHING,
         on_send: OnSend | None = None,
+        on_commit: OnCommit | None = None,
     ) -> CheckpointManifest:
         """Send the manifest. Rule 4: whatever becomes of it, nothing that was staged is deleted here.
 
@@ -248,6 +258,8 @@ class Run:
             raise
         self._begun = True
         self._head = Head(manifest, sha256_hex(data), control, data)
+        if on_commit is not None:
+            on_commit()
         publish.move_latest(self.store, attempt.number)
         return manifest
 

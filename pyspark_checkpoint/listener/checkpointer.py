@@ -2,8 +2,11 @@
 
 1. List the checkpoint location, and read the logs of the batch (``_read``): which files belong to it.
 2. Claim the history if another run has it, and begin an attempt (``_begin_attempt``).
-3. Upload the files that neither the head nor this attempt has (``_upload``).
+3. Upload the files that neither the head nor this attempt has (``_stage``).
 4. Publish the manifest that names them all.
+
+``prepare`` does the first three as soon as a batch is committed, where the next one will wait for its
+checkpoint: what is left then is to add the plan of that one, and the fourth.
 
 Nothing here blocks the query, and nothing of the query's is changed. What Spark purges or rewrites
 while it is read is noticed, and the capture starts over from a new listing. What it has uploaded by then
@@ -13,8 +16,8 @@ and cannot change is reused, so that a capture that is slower than Spark's purge
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterator, Mapping, Sequence, Set
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 
 from pyspark_checkpoint.capture.manifest_builder import (
     CapturedLogs,
@@ -23,6 +26,7 @@ from pyspark_checkpoint.capture.manifest_builder import (
     draft_manifest,
 )
 from pyspark_checkpoint.capture.upload import (
+    LOG_BOUNDS,
     ServerCopier,
     UploadedGroup,
     UploadTarget,
@@ -39,13 +43,14 @@ from pyspark_checkpoint.capture.upload_plan import (
 from pyspark_checkpoint.errors import Diverged, RefusedError, StaleAttempt, StepAside, StoreError
 from pyspark_checkpoint.format.artifact import ArtifactRef
 from pyspark_checkpoint.format.keys import CheckpointId
-from pyspark_checkpoint.format.manifest import CheckpointManifest, RequestCount
+from pyspark_checkpoint.format.manifest import CheckpointManifest
 from pyspark_checkpoint.format.manifest_parts import PlannedBatch
-from pyspark_checkpoint.format.pack import DEFAULT_BOUNDS
+from pyspark_checkpoint.format.pack import DEFAULT_BOUNDS, PackBounds
 from pyspark_checkpoint.history.orphans import give_up
 from pyspark_checkpoint.history.rules import fenced_by
-from pyspark_checkpoint.history.run import HeadCheck, Run
+from pyspark_checkpoint.history.run import HeadCheck, OnCommit, Run
 from pyspark_checkpoint.spark_files.inventory import (
+    CapturedFile,
     CapturePlan,
     plan_ahead,
     plan_chains,
@@ -63,7 +68,7 @@ from pyspark_checkpoint.spark_files.location import (
 )
 from pyspark_checkpoint.spark_files.log_reader import LocationLogs
 from pyspark_checkpoint.spark_files.logs import decode_query_id
-from pyspark_checkpoint.spark_files.names import METADATA, offsets_file
+from pyspark_checkpoint.spark_files.names import METADATA, SOURCES, offsets_file
 from pyspark_checkpoint.spark_files.requirements import PARTITIONS
 
 Uploader = Callable[[Sequence[tuple[UploadItem, ...]], UploadTarget], list[UploadedGroup]]
@@ -107,6 +112,8 @@ class QueryCapture:
         self._check = check
         self._known: dict[str, KnownFile] = {}
         self._seen: CheckpointListing | None = None
+        self._ready: _Reading | None = None
+        self._on_durable: OnCommit | None = None
         self._logs = LocationLogs(self.location)
         self._staged = StagedFiles()
         self._overtaken = 0
@@ -138,18 +145,35 @@ class QueryCapture:
         self._overtaken = 0
         return made
 
-    def capture_planned(self, batch: int, offsets: bytes) -> CheckpointManifest | None:
+    def prepare(self) -> None:
+        """Upload what the checkpoint of the newest committed batch needs, so that its manifest is left.
+
+        Nothing is committed by that, and nothing is lost if it fails: the capture does what is missing.
+        """
+        self._ready = None
+        epoch = self.newest_committed()
+        if epoch is None or self._seen is None:
+            return
+        listing, self._seen = self._seen, None
+        reading = self._read(listing, epoch)
+        self._stage(reading, self._begin_attempt(), LOG_BOUNDS)
+        self._ready = reading
+
+    def capture_planned(
+        self, batch: int, offsets: bytes, on_durable: OnCommit | None = None
+    ) -> CheckpointManifest | None:
         """Checkpoint the batch before ``batch``, which Spark is about to plan with these offsets.
 
         Of batch 0 there is nothing but its plan. Refused if the store has another plan of the batch: its
-        output may have seen that one.
+        output may have seen that one. ``on_durable`` is called as soon as the checkpoint is in the store
+        and known to count, unless the store had it already.
         """
         name = offsets_file(batch)
-        self._seen, self.location.ahead = None, {name: offsets}
+        self._seen, self.location.ahead, self._on_durable = None, {name: offsets}, on_durable
         try:
             return self.capture(batch - 1)
         finally:
-            self.location.ahead = {}
+            self.location.ahead, self._on_durable = {}, None
 
     def _try_capture(self, epoch: int | None) -> CheckpointManifest | None:
         gone = False
@@ -190,28 +214,36 @@ class QueryCapture:
             _LOG.info("checkpoint %d: unused staged objects stay for now: %s", number, error)
 
     def _capture(self, epoch: int | None) -> CheckpointManifest | None:
-        listing, self._seen = self._seen or self.location.listing(), None
-        wanted = listing.newest_committed if epoch is None else epoch
-        if wanted is None:
+        reading = self._read_planned(epoch)
+        if reading is None:
             return None
-        reading = self._read(listing, wanted)
         attempt = self._begin_attempt()
-        head = self.run.head
-        earlier = artifacts_by_path(head.manifest) if head is not None else {}
-        planned = head.manifest.planned if head is not None else None
-        once = {file.path for file in reading.plan.all_files() if file.is_named_once}
-        staged = self._staged.begin(attempt.number, once)
-        uploads = plan_uploads(reading.plan, earlier, self._known, reading.opened, staged=staged)
-        refs, requests = self._upload(uploads, attempt, once)
-        if planned is not None and reading.plan.planned is not None:
-            _check_plan(planned, reading.plan.planned, earlier, refs)
-        facts, logs = self.facts, reading.logs
+        refs = self._stage(reading, attempt, LOG_BOUNDS if self.location.ahead else DEFAULT_BOUNDS)
+        head, facts, logs = self.run.head, self.facts, reading.logs
+        if head is not None:
+            _check_plan(head.manifest, reading.plan.planned, refs)
         if head is not None and logs is not None:
             facts = described_by(facts, logs.offsets, head.manifest)
-        draft = draft_manifest(reading.plan, facts, logs, refs, requests)
-        manifest = self.run.publish(draft, attempt, self._staged.sent)
+        draft = draft_manifest(reading.plan, facts, logs, refs, self._staged.requests)
+        manifest = self.run.publish(draft, attempt, self._staged.sent, self._on_durable)
         self._remember(reading.plan, artifacts_by_path(manifest))
         return manifest
+
+    def _read_planned(self, epoch: int | None) -> _Reading | None:
+        """What the checkpoint of a batch needs, the plan of the next one too; None if there is no batch.
+
+        Of a batch that was prepared only the logs of the sources can be new: its query waits.
+        """
+        ready, self._ready = self._ready, None
+        if ready is not None and ready.plan.epoch == epoch and self.location.ahead:
+            reading, listing = ready, self.location.listing(SOURCES)
+        else:
+            listing, self._seen = self._seen or self.location.listing(), None
+            wanted = listing.newest_committed if epoch is None else epoch
+            if wanted is None:
+                return None
+            reading = self._read(listing, wanted)
+        return replace(reading, plan=self._with_planned(reading.plan, listing))
 
     def _begin_attempt(self) -> CheckpointId:
         """A place to stage in. A head of another run is claimed first, as at the start of the query.
@@ -233,8 +265,7 @@ class QueryCapture:
         if METADATA in listing.facts:
             self._check_query(decode_query_id(self.location.read(METADATA)))
         if epoch < 0:
-            plan = self._with_planned(plan_start(listing), listing)
-            return _Reading(plan, None, {})
+            return _Reading(plan_start(listing), None, {})
         operators = logs.operators(listing, epoch)
         check_capturable(listing, epoch)
         commits = logs.commits(listing, epoch)
@@ -249,7 +280,7 @@ class QueryCapture:
             plan_small_files(listing, epoch, offsets, newest, is_committed=True),
         )
         captured = CapturedLogs(offsets, commits[epoch], logs.schemas(listing, epoch))
-        return _Reading(self._with_planned(plan, listing), captured, logs.opened(chains, listing))
+        return _Reading(plan, captured, logs.opened(chains, listing))
 
     def _with_planned(self, plan: CapturePlan, listing: CheckpointListing) -> CapturePlan:
         """The plan, with the batch that Spark runs now, so that a restored query repeats it.
@@ -274,20 +305,32 @@ class QueryCapture:
                 hint="give every query a checkpoint location of its own",
             )
 
+    def _stage(
+        self, reading: _Reading, attempt: CheckpointId, bounds: PackBounds
+    ) -> dict[str, ArtifactRef]:
+        """Bring all files of the plan to the store, unless it has them; where each of them is."""
+        head = self.run.head
+        earlier = artifacts_by_path(head.manifest) if head is not None else {}
+        files = {file.path: file for file in reading.plan.all_files()}
+        staged = self._staged.begin(attempt.number, files.values())
+        uploads = plan_uploads(reading.plan, earlier, self._known, reading.opened, staged=staged)
+        return self._upload(uploads, attempt, files, bounds)
+
     def _upload(
-        self, uploads: UploadPlan, attempt: CheckpointId, once: Set[str]
-    ) -> tuple[dict[str, ArtifactRef], RequestCount]:
-        answers: list[UploadedGroup] = []
-        try:
-            for done in self._upload_groups(uploads, attempt):
-                answers.append(done)
-                self._staged.add(done.refs, once)
-        except FileGone as error:
-            self._staged.add(error.uploaded, once)
-            raise
+        self,
+        uploads: UploadPlan,
+        attempt: CheckpointId,
+        files: Mapping[str, CapturedFile],
+        bounds: PackBounds,
+    ) -> dict[str, ArtifactRef]:
         refs = dict(uploads.reused)
-        for answer in answers:
-            refs |= dict(answer.refs)
+        try:
+            for done in self._upload_groups(uploads, attempt, bounds):
+                refs |= dict(done.refs)
+                self._staged.add(done.refs, files, done.requests)
+        except FileGone as error:
+            self._staged.add(error.uploaded, files)
+            raise
         wanted = {item.file.path for group in (uploads.here, *uploads.groups) for item in group}
         missing = wanted - refs.keys()
         if missing:
@@ -295,13 +338,18 @@ class QueryCapture:
                 f"{len(missing)} files were not uploaded, {sorted(missing)[0]} among them",
                 hint="the next capture uploads them; if this repeats, look at the executors' logs",
             )
-        return refs, RequestCount.total([answer.requests for answer in answers])
+        return refs
 
-    def _upload_groups(self, uploads: UploadPlan, attempt: CheckpointId) -> Iterator[UploadedGroup]:
+    def _upload_groups(
+        self, uploads: UploadPlan, attempt: CheckpointId, bounds: PackBounds
+    ) -> Iterator[UploadedGroup]:
         """Upload group by group, here or on the executors; each is in the store when it is yielded."""
         run, clock = self.run, self.run.clock
         target = UploadTarget(run.store, attempt.number, run.store_id or "", run.cipher, self._copier)
-        yield upload_group(self.location, target, uploads.here, clock=clock, bounds=DEFAULT_BOUNDS)
+        inline = sum(ref.size_bytes for ref in uploads.reused.values() if ref.inline is not None)
+        yield upload_group(
+            self.location, target, uploads.here, clock=clock, bounds=bounds, inline_used_bytes=inline
+        )
         if self._uploader is not None and uploads.groups:
             yield from self._uploader(uploads.groups, target)
             return
@@ -317,14 +365,14 @@ class QueryCapture:
 
 
 def _check_plan(
-    before: PlannedBatch,
-    planned: PlannedBatch,
-    earlier: Mapping[str, ArtifactRef],
-    refs: Mapping[str, ArtifactRef],
+    head: CheckpointManifest, planned: PlannedBatch | None, refs: Mapping[str, ArtifactRef]
 ) -> None:
     """Refuse another plan of a batch than the head's. What has the same bytes is named where it was."""
+    before = head.planned
+    if before is None or planned is None or before.batch_id != planned.batch_id:
+        return
     name = offsets_file(planned.batch_id)
-    if before.batch_id == planned.batch_id and refs[name] != earlier.get(name):
+    if refs[name] != artifacts_by_path(head).get(name):
         raise Diverged(
             f"batch {planned.batch_id} is planned with other offsets in the store",
             hint="start the query again: it then repeats the batch with those of the store",

@@ -34,8 +34,16 @@ class Captures(Protocol):
     def capture(self, epoch: int | None = None) -> CheckpointManifest | None:
         """The checkpoint of an epoch, the newest by default."""
 
-    def capture_planned(self, batch: int, offsets: bytes) -> CheckpointManifest | None:
-        """The checkpoint of the batch before ``batch``, with the plan of that, which waits for it."""
+    def prepare(self) -> None:
+        """Bring to the store what the checkpoint of the newest batch needs, all but its manifest."""
+
+    def capture_planned(
+        self, batch: int, offsets: bytes, on_durable: Callable[[], None] | None = None
+    ) -> CheckpointManifest | None:
+        """The checkpoint of the batch before ``batch``, with the plan of that, which waits for it.
+
+        ``on_durable`` may be called as soon as it is in the store; when this returns, it is.
+        """
 
 
 class TableQuery:
@@ -56,6 +64,7 @@ class TableQuery:
         self._location = location
         self._table = table
         self._begin = begin
+        self._own: Captures | None = None
         self._other: Captures | None = None
         self._seen: int | None = None
 
@@ -72,29 +81,48 @@ class TableQuery:
         """The table's newest checkpoint, which its query has made itself."""
         return self._find_newest() if self._other is None else self._other.capture(epoch)
 
-    def capture_planned(self, batch: int, offsets: bytes) -> CheckpointManifest | None:
-        """Nothing to do where the sink commits state: the plan of a batch is in the commit of its rows."""
+    def prepare(self) -> None:
+        """Nothing to do where the sink commits state."""
+        if self._other is not None:
+            self._other.facts = self.facts
+            self._other.prepare()
+
+    def capture_planned(
+        self, batch: int, offsets: bytes, on_durable: Callable[[], None] | None = None
+    ) -> CheckpointManifest | None:
+        """Nothing to do where the sink commits state: the plan of a batch is in the commit of its rows.
+
+        Whether it does is not known before batch 0 is committed: its plan is brought to the query's own
+        history, as for any other sink.
+        """
         newest = self._find_newest() if self._other is None else None
-        if self._other is None and newest is None and batch > 0:
-            self._other = self._begin()
-        if self._other is None:
+        if newest is not None:
             return newest
-        self._other.facts = self.facts
-        return self._other.capture_planned(batch, offsets)
+        capture = self._captures()
+        if batch > 0:
+            self._other = capture
+        capture.facts = self.facts
+        return capture.capture_planned(batch, offsets, on_durable)
+
+    def _captures(self) -> Captures:
+        """What captures the query itself; the history is claimed once."""
+        if self._own is None:
+            self._own = self._other or self._begin()
+        return self._own
 
     def _find_newest(self) -> CheckpointManifest | None:
         try:
             newest = self._table.load_latest()
         except (Denied, SettingsError) as error:
             _LOG.warning("query %s: its table cannot be read: %s", self.facts.query.id, error)
-            self._other = self._begin()
+            self._other = self._captures()
             return None
         if newest is None or newest.query.id != self.facts.query.id:
             return None
         record = newest.state
         if record is None:
             if newest.run_id == self.facts.run_id and newest.kind in _BY_A_BATCH:
-                self._other = self._begin()
+                self._other = self._captures()
             return None
         self._seal_if_idle(newest, record.batch_id)
         return newest

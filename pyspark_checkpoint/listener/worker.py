@@ -146,6 +146,7 @@ class QueryWorker:
         self._changed = threading.Condition()
         self._held: HeldBatch | None = None
         self._wake = True
+        self._is_committed = False
         self._ended = False
         self._closing = False
         self._gives_way = False
@@ -179,6 +180,7 @@ class QueryWorker:
     def notify_committed(self) -> None:
         """A batch is committed. Spark describes sources only after the first one: that is waited for."""
         with self._changed:
+            self._is_committed = True
             self._wake = self._wake or bool(self._facts.sources)
             self._changed.notify_all()
 
@@ -256,7 +258,10 @@ class QueryWorker:
     def _work(self) -> None:
         is_last = False
         while not (is_last or self._has_lost or self._gives_way):
-            is_closing, has_ended = self._wait()
+            self._wait_for_news()
+            if self._settings.holds:
+                self._prepare()
+            is_closing, has_ended = self._wait_for_turn()
             with self._gate:
                 if not self._gives_way:
                     self._round()
@@ -267,13 +272,31 @@ class QueryWorker:
                 self._in_round = False
                 self._changed.notify_all()
 
-    def _wait(self) -> tuple[bool, bool]:
-        """Wait for the next round; says whether we are to close, and whether the query has ended."""
+    def _wait_for_news(self) -> None:
         with self._changed:
             self._changed.wait_for(
                 lambda: self._wake or self._held is not None or self._must_end(),
                 self._settings.poll_seconds,
             )
+
+    def _prepare(self) -> None:
+        """Upload what the next capture needs, before a batch waits for it. What fails is the capture's."""
+        capture = self._capture
+        with self._changed:
+            is_new, self._is_committed = self._is_committed, False
+            is_waited_for = self._held is not None or self._hurry or self._ended or self._must_end()
+        if capture is None or not is_new or is_waited_for or self.status.last_error is not None:
+            return
+        try:
+            with self._gate:
+                capture.facts = replace(self._described(), has_ended=False)
+                capture.prepare()
+        except Exception as error:  # noqa: BLE001 - as of a capture, which follows and says what is wrong
+            _LOG.debug("query %s: nothing was prepared: %s", self._facts.query.id, type(error).__name__)
+
+    def _wait_for_turn(self) -> tuple[bool, bool]:
+        """Wait for the next round; says whether we are to close, and whether the query has ended."""
+        with self._changed:
             now = self._clock.monotonic_seconds()
             began = now if self._settings.holds else self._last_ended
             pause = began + self._settings.interval_seconds - now
@@ -332,9 +355,11 @@ class QueryWorker:
         with self._changed:
             held = self._held
         if held is not None:
-            made = self._timed(lambda: capture.capture_planned(held.batch, held.offsets))
+            made = self._timed(
+                lambda: capture.capture_planned(held.batch, held.offsets, lambda: self._let_go(held))
+            )
+            self._let_go(held)
             self._succeeded(made, began)
-            self._answer(Answer.DURABLE)
             return
         newest = capture.newest_committed()
         if newest is None or newest == self.status.captured_epoch:
@@ -349,6 +374,14 @@ class QueryWorker:
             return capture()
         finally:
             self._last_ended = self._clock.monotonic_seconds()
+
+    def _let_go(self, held: HeldBatch) -> None:
+        """Its checkpoint is durable: tell this batch, once; another one may wait by now."""
+        with self._changed:
+            if self._held is not held:
+                return
+            self._held = None
+        self._tell(partial(held.answer, Answer.DURABLE, ""))
 
     def _answer(self, answer: Answer, problem: str = "") -> None:
         """Tell the batch that waits, if one does, what became of its checkpoint."""

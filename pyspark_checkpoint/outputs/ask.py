@@ -342,13 +342,17 @@ def _hadoop_opener(tables: object, place: str) -> Callable[[str], ObjectStore]:
 
 
 def resumption_after(manifest: CheckpointManifest, done_batch: int) -> Resumption:
-    """Where a query goes on after a batch, from a checkpoint that may know what is planned. Pure."""
+    """Where a query goes on after a batch, from a checkpoint that may know what is planned. Pure.
+
+    Of a query that has not done its first batch it is not known whether it has state: it may.
+    """
     planned = manifest.planned
+    has_state = any(entry.kind == STATE_KIND for entry in manifest.operators.values())
     return Resumption(
         manifest.query.id,
         done_batch,
         is_planned=planned is not None and planned.batch_id == done_batch + 1,
-        is_stateful=any(entry.kind == STATE_KIND for entry in manifest.operators.values()),
+        is_stateful=has_state or manifest.is_start,
         state_format=1 if manifest.query.conf.get(FORMAT, "1") == "1" else 2,
     )
 

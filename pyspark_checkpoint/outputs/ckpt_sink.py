@@ -49,6 +49,9 @@ class LinkedSink:
         check_named_table(self._url, self._typed_url, *self._given)
         history = CheckpointStore.open(self._url, self._options)
         newest = history.load_latest()
+        if self._manifest.is_start:
+            self._check_start(newest)
+            return None
         if newest is None or (newest.batch_id is not None and newest.batch_id < self._batch):
             at = "empty" if newest is None else f"at batch {newest.batch_id}"
             raise Diverged(
@@ -66,6 +69,16 @@ class LinkedSink:
         """Roll the table back to the checkpoint that ``plan`` found, as a recorded rollback."""
         if self._url is not None:
             CheckpointStore.open(self._url, self._options).rollback(number)
+
+    def _check_start(self, newest: CheckpointManifest | None) -> None:
+        """Before its first batch a query has nothing in the table. That batch is repeated, and replaced."""
+        is_ours = newest is not None and newest.query.id == self._manifest.query.id
+        if newest is not None and is_ours and (newest.batch_id or 0) > 0:
+            raise Diverged(
+                f"the query's table {self._url} is at {_told(newest)}, the checkpoint before the first: "
+                "the query would write epochs again that the table has",
+                hint="restore an epoch that the table has (ckpt list), or a clone for another table",
+            )
 
     def _is_here(self, table: CheckpointManifest) -> bool:
         """Whether a checkpoint of the table ends with the very batch of the query's checkpoint."""

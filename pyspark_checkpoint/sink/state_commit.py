@@ -9,7 +9,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from pyspark_checkpoint.capture.manifest_builder import LocationPart, operator_entries
-from pyspark_checkpoint.capture.upload import NO_INLINE, UploadedGroup, UploadTarget, upload_group
+from pyspark_checkpoint.capture.upload import (
+    LOG_BOUNDS,
+    NO_INLINE,
+    UploadedGroup,
+    UploadTarget,
+    upload_group,
+)
 from pyspark_checkpoint.capture.upload_plan import (
     KnownFile,
     UploadItem,
@@ -19,7 +25,6 @@ from pyspark_checkpoint.capture.upload_plan import (
 )
 from pyspark_checkpoint.format.artifact import ArtifactRef
 from pyspark_checkpoint.format.manifest import RequestCount
-from pyspark_checkpoint.format.pack import PackBounds
 from pyspark_checkpoint.history.run import Run
 from pyspark_checkpoint.sink.batch_manifest import Batch
 from pyspark_checkpoint.sink.location_check import (
@@ -33,8 +38,6 @@ from pyspark_checkpoint.sink.worker_cache import CACHE, LastCommit, open_locatio
 from pyspark_checkpoint.spark_files.listing import pinned_conf
 from pyspark_checkpoint.spark_files.location import CheckpointLocation, FileGone
 
-LOG_BOUNDS = PackBounds(max_inline_bytes=16 * 1024)
-"""Spark's logs travel inside the manifest, so that they cost no request; the total stays bounded."""
 _ATTEMPTS = 5
 
 

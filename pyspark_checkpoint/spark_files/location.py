@@ -9,6 +9,7 @@ from urllib.parse import urlsplit
 
 from pyspark_checkpoint.errors import NotFound, RefusedError
 from pyspark_checkpoint.format.artifact import ArtifactRef
+from pyspark_checkpoint.format.envelope import sha256_hex
 from pyspark_checkpoint.spark_files.listing import CheckpointListing, sort_listing
 from pyspark_checkpoint.spark_files.versions import FileFacts
 from pyspark_checkpoint.store.base import ObjectStore
@@ -214,9 +215,8 @@ class LocationAhead(CheckpointLocation):
         found = self.inner.listing(*prefixes)
         if not self.ahead:
             return found
-        return sort_listing(
-            {**found.facts, **{path: FileFacts(len(data), 0) for path, data in self.ahead.items()}}
-        )
+        ahead = {path: FileFacts(len(data), 0, sha256_hex(data)) for path, data in self.ahead.items()}
+        return sort_listing({**found.facts, **ahead})
 
     def read(self, path: str, facts: FileFacts | None = None) -> bytes:
         """A file that is there, or about to be."""

@@ -8,6 +8,8 @@ from pathlib import Path
 import pytest
 
 from pyspark_checkpoint.capture.manifest_builder import QueryFacts
+from pyspark_checkpoint.errors import FencedError
+from pyspark_checkpoint.format.envelope import sha256_hex
 from pyspark_checkpoint.format.manifest import CheckpointManifest, QueryInfo
 from pyspark_checkpoint.history.checkpoint_store import CheckpointStore
 from pyspark_checkpoint.listener.checkpointer import QueryCapture
@@ -31,12 +33,12 @@ class Watched:
         run = self.history.writer()
         run.claim()
         facts = QueryFacts(info, self.history.run_id, ("source",), "test", "update")
-        self._capture = QueryCapture(LocationSpec(str(location.path)).open(), run, facts)
+        self.capturer = QueryCapture(LocationSpec(str(location.path)).open(), run, facts)
 
     def capture(self, batch: int) -> CheckpointManifest:
         self.location.commit(batch)
-        assert self._capture.newest_committed() == batch
-        made = self._capture.capture(batch)
+        assert self.capturer.newest_committed() == batch
+        made = self.capturer.capture(batch)
         assert made is not None
         self.history.remember(made)
         return made
@@ -72,4 +74,61 @@ def test_retention_reads_no_manifest_that_its_own_run_has_published(watched: Wat
     assert "list" not in cost
     assert cost["get"] <= STEP + 2
     assert sum(cost.values()) <= 3 * STEP + 5
+    assert list(watched.history.verify()) == []
+
+
+def held_capture(watched: Watched, batch: int) -> list[dict[str, int]]:
+    """What a batch that waits costs the store, until it is told, and until its capture has ended."""
+    plan_file = watched.location.plan(batch).path / "offsets" / str(batch)
+    plan = plan_file.read_bytes()
+    plan_file.unlink()
+    began, told = watched.store.snapshot(), list[dict[str, int]]()
+
+    def note() -> None:
+        told.append(requests(watched.store.snapshot() - began))
+
+    manifest = watched.capturer.capture_planned(batch, plan, note)
+    assert manifest is not None and manifest.planned is not None
+    note()
+    return told
+
+
+def test_a_batch_waits_for_two_requests_if_the_one_before_it_was_prepared(watched: Watched) -> None:
+    """The manifest and the look at the control record. Its files were sent before, the hint moves after."""
+    watched.capture(0)
+    watched.location.commit(1)
+    before = watched.store.snapshot()
+    watched.capturer.prepare()
+    assert requests(watched.store.snapshot() - before) == {"put": 1}
+    assert held_capture(watched, 2) == [{"put": 1, "read": 1}, {"put": 2, "read": 1}]
+    watched.location.commit(2)
+    assert held_capture(watched, 3)[0] == {"put": 2, "read": 1}, "one more, if nothing was prepared"
+    restored = watched.history.load_latest()
+    assert restored is not None
+    assert (restored.epoch, restored.requests.puts) == (2, 2), "its files, and the manifest"
+    assert list(watched.history.verify()) == []
+
+
+def test_what_spark_writes_again_after_it_was_prepared_is_sent_again(watched: Watched) -> None:
+    """By size and time of the files; the checkpoint has what the location has."""
+    watched.capture(0)
+    watched.location.commit(1)
+    watched.capturer.prepare()
+    state = watched.location.path / "state/0/1/2.delta"
+    state.write_bytes(watched.location.new_state(20_001))
+    made = watched.capturer.capture(1)
+    assert made is not None
+    digests = {ref.sha256 for ref in made.artifacts()}
+    assert sha256_hex(state.read_bytes()) in digests
+    assert list(watched.history.verify()) == []
+
+
+def test_what_was_prepared_for_a_number_that_another_run_took_is_not_named(watched: Watched) -> None:
+    """What is staged for a number is published under that one only."""
+    watched.capture(0)
+    watched.location.commit(1)
+    watched.capturer.prepare()
+    CheckpointStore(watched.store, query=watched.capturer.facts.query).writer().claim()
+    with pytest.raises(FencedError):
+        held_capture(watched, 2)
     assert list(watched.history.verify()) == []

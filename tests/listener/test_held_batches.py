@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import threading
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -153,7 +154,7 @@ def watch(tmp_path: Path) -> Watch:
 def test_a_batch_is_answered_when_the_one_before_it_is_in_the_store(watch: Watch) -> None:
     """The interval does not hold it up, and nothing is captured before it comes."""
     waiting = Waiting(watch, 1)
-    wait_until(lambda: waiting.answers() == [Answer.DURABLE])
+    wait_until(lambda: waiting.answers() == [Answer.DURABLE] and watch.epochs() == [0])
     assert [(found.epoch, found.planned) for found in watch.captured] == [
         (0, PlannedBatch(1, ("offsets/1",)))
     ]
@@ -161,19 +162,74 @@ def test_a_batch_is_answered_when_the_one_before_it_is_in_the_store(watch: Watch
     watch.worker.notify()
     following = Waiting(watch, 2)
     wait_until(lambda: following.answers() == [Answer.DURABLE])
-    assert watch.epochs() == [0, 1]
+    wait_until(lambda: watch.epochs() == [0, 1])
     watch.worker.finish(PATIENCE)
+
+
+def test_a_committed_batch_is_brought_to_the_store_before_the_next_one_waits(watch: Watch) -> None:
+    """Only its manifest is left then. Nothing is committed by that."""
+    first = Waiting(watch, 1)
+    wait_until(lambda: first.answers() == [Answer.DURABLE])
+    prepared, prepare = threading.Event(), watch.capture.prepare
+
+    def noticed() -> None:
+        prepare()
+        prepared.set()
+
+    watch.capture.prepare = noticed  # type: ignore[method-assign]
+    watch.location.commit(1)
+    watch.worker.notify_described(("source",), "test")
+    watch.worker.notify_committed()
+    assert prepared.wait(PATIENCE)
+    assert watch.epochs() == [0]
+    following = Waiting(watch, 2)
+    wait_until(lambda: following.answers() == [Answer.DURABLE])
+    watch.worker.finish(PATIENCE)
+
+
+def test_a_batch_is_let_go_once_and_never_by_the_checkpoint_of_another(watch: Watch) -> None:
+    """It is answered before the capture has returned; the next batch may wait already when it does."""
+    capture = watch.capture.capture_planned
+    told, go = threading.Event(), threading.Event()
+
+    def slow(
+        batch: int, offsets: bytes, on_durable: Callable[[], None] | None = None
+    ) -> CheckpointManifest | None:
+        made = capture(batch, offsets, on_durable)
+        told.set()
+        assert go.wait(PATIENCE)
+        return made
+
+    watch.capture.capture_planned = slow  # type: ignore[method-assign]
+    first = Waiting(watch, 1)
+    assert told.wait(PATIENCE)
+    assert first.answers() == [Answer.DURABLE]
+    watch.location.commit(1)
+    watch.capture.capture_planned = away  # type: ignore[method-assign]
+    second = Waiting(watch, 2)
+    go.set()
+    wait_until(lambda: bool(second.told))
+    assert second.answers()[0] is Answer.WAITS
+    assert first.answers() == [Answer.DURABLE]
+    watch.worker.finish(PATIENCE)
+
+
+def away(
+    batch: int, offsets: bytes, on_durable: Callable[[], None] | None = None
+) -> CheckpointManifest | None:
+    """A store that does not answer."""
+    raise Unavailable("the store is away")
 
 
 def test_a_batch_waits_while_the_store_is_away_and_is_answered_when_it_is_back(watch: Watch) -> None:
     back, capture = threading.Event(), watch.capture.capture_planned
 
-    def away(batch: int, offsets: bytes) -> CheckpointManifest | None:
-        if not back.is_set():
-            raise Unavailable("the store is away")
-        return capture(batch, offsets)
+    def away_until_back(
+        batch: int, offsets: bytes, on_durable: Callable[[], None] | None = None
+    ) -> CheckpointManifest | None:
+        return (capture if back.is_set() else away)(batch, offsets, on_durable)
 
-    watch.capture.capture_planned = away  # type: ignore[method-assign]
+    watch.capture.capture_planned = away_until_back  # type: ignore[method-assign]
     waiting = Waiting(watch, 1)
     wait_until(lambda: bool(waiting.told))
     assert waiting.told[0][0] is Answer.WAITS
@@ -186,7 +242,9 @@ def test_a_batch_waits_while_the_store_is_away_and_is_answered_when_it_is_back(w
 def test_a_batch_of_a_run_that_was_taken_over_or_has_ended_is_refused(watch: Watch) -> None:
     """The query must not go on without what it was promised."""
 
-    def fenced(batch: int, offsets: bytes) -> CheckpointManifest | None:
+    def fenced(
+        batch: int, offsets: bytes, on_durable: Callable[[], None] | None = None
+    ) -> CheckpointManifest | None:
         raise FencedError("taken over")
 
     watch.capture.capture_planned = fenced  # type: ignore[method-assign]

@@ -19,7 +19,7 @@ from pyspark_checkpoint.history.checkpoint_store import CheckpointStore
 from pyspark_checkpoint.outputs.ckpt_sink import CkptSinkOutput
 from pyspark_checkpoint.outputs.pins import pin_name
 from pyspark_checkpoint.restorer.api import restore, savepoint
-from tests.support.made_location import QUERY_ID, MadeLocation, capture
+from tests.support.made_location import QUERY_ID, MadeLocation, capture, open_capture
 
 
 @pytest.fixture
@@ -200,6 +200,26 @@ def test_a_table_that_is_not_proven_to_be_the_querys_is_not_rolled_back(
 def output(table_url: str) -> CkptSinkOutput:
     """The table as it is asked by query and batch."""
     return CkptSinkOutput(table_url)
+
+
+def test_the_start_of_a_query_fits_a_table_that_has_nothing_of_it_or_the_first_batch(
+    url: str, table_url: str, tmp_path: Path
+) -> None:
+    """The first batch is planned as it was, and replaced. Later ones would be written again."""
+    made = MadeLocation(tmp_path / "location")
+    plan = (made.plan(0).path / "offsets/0").read_bytes()
+    (made.path / "offsets/0").unlink()
+    start = open_capture(made, url, sink=f"ckpt-sink {table_url}").capture_planned(0, plan)
+    assert start is not None and start.is_start
+    restore(url, str(tmp_path / "empty"))
+    save_job(table_url, 0)
+    restore(url, str(tmp_path / "of a batch job"))
+    save_rows(table_url, {1: 0}, first_epoch=1)
+    restore(url, str(tmp_path / "first batch"))
+    assert CheckpointStore.open(table_url).list_ids() == [1, 2], "the table is left alone"
+    save_rows(table_url, {2: 1}, first_epoch=1)
+    with pytest.raises(Diverged, match="at batch 1, the checkpoint before the first"):
+        restore(url, str(tmp_path / "too late"))
 
 
 def save_job(table_url: str, epoch: int) -> None:

@@ -16,7 +16,7 @@ from pyspark_checkpoint.errors import (
     RefusedError,
     StaleAttempt,
 )
-from pyspark_checkpoint.format.keys import LATEST_KEY, CheckpointId, manifest_key
+from pyspark_checkpoint.format.keys import CONTROL_KEY, LATEST_KEY, CheckpointId, manifest_key
 from pyspark_checkpoint.format.manifest import CheckpointManifest, ManifestKind
 from pyspark_checkpoint.format.records import Control, encode_latest
 from pyspark_checkpoint.history import head as head_module
@@ -300,14 +300,31 @@ def stalled_writer(landed_unseen: bool) -> tuple[History, Run, tuple[CheckpointM
     return history, stalled, (draft_of(2, (ref,)), attempt)
 
 
+def test_rule_5_who_waits_is_told_after_the_floor_was_checked_and_before_the_hint_moves() -> None:
+    """Whatever becomes of the hint, and of the process: what was told is in the store."""
+    history, run = history_of(1)
+    attempt = run.attempt()
+    draft, calls = draft_of(2, (stage_one(run, attempt, 2, "new"),)), len(history.store.calls)
+    told: list[list[tuple[str, str]]] = []
+    made = run.publish(
+        draft,
+        attempt,
+        on_commit=lambda: told.append([(call.verb, call.key) for call in history.store.calls[calls:]]),
+    )
+    assert told == [[("put", manifest_key(made.checkpoint_id)), ("read", CONTROL_KEY)]]
+    assert [(call.verb, call.key) for call in history.store.calls[-1:]] == [("put", LATEST_KEY)]
+
+
 @pytest.mark.parametrize("landed_unseen", [False, True])
 def test_rule_5_the_floor_is_checked_after_every_create_that_is_ours(
     monkeypatch: Patch, landed_unseen: bool
 ) -> None:
     """``publish.check_floor``, by answer and by read-back: without it a ghost believes it has committed."""
     history, stalled, (draft, attempt) = stalled_writer(landed_unseen)
+    told: list[str] = []
     with pytest.raises(FencedError, match="run-b"):
-        stalled.publish(draft, attempt)
+        stalled.publish(draft, attempt, on_commit=lambda: told.append("it counts"))
+    assert told == []
     assert history.head().run_id == "run-b"
     assert ("put", LATEST_KEY) not in [(c.verb, c.key) for c in history.store.calls[-3:]]
     with pytest.raises(FencedError):

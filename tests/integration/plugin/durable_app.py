@@ -1,7 +1,8 @@
 """An application whose machine is lost at any moment: a query over files, until all of them are read.
 
 Arguments: a directory; and as JSON what ``configure`` is given, how many files a batch reads, and which
-query it is: ``stateless`` or ``stateful`` into files, or ``table`` into a ckpt-sink.
+query it is: ``stateless`` or ``stateful`` into files, ``table`` into a ckpt-sink, or ``table-alone`` into
+one that leaves Spark's state and logs alone. A file ``stop`` in the directory stops the query.
 """
 
 from __future__ import annotations
@@ -13,6 +14,8 @@ from pathlib import Path
 from pyspark.sql import SparkSession
 
 from pyspark_checkpoint import configure
+
+STOP_SECONDS = 1
 
 
 def main() -> None:
@@ -26,10 +29,15 @@ def main() -> None:
     rows = source.text(str(home / "input"))
     if confs["query"] == "stateful":
         rows = rows.dropDuplicates(["value"])
-    sink = "ckpt-sink" if confs["query"] == "table" else "text"
+    sink = "ckpt-sink" if confs["query"].startswith("table") else "text"
     writer = rows.writeStream.format(sink).queryName("durable")
     writer = writer.option("checkpointLocation", str(home / "location")).trigger(availableNow=True)
-    writer.start(str(home / "output")).awaitTermination()
+    if confs["query"] == "table-alone":
+        writer = writer.option("state", "off")
+    query = writer.start(str(home / "output"))
+    while not query.awaitTermination(STOP_SECONDS):
+        if (home / "stop").exists():
+            query.stop()
     spark.stop()
 
 

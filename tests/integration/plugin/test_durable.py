@@ -14,7 +14,9 @@ import subprocess
 import sys
 import time
 from collections import Counter
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -34,20 +36,33 @@ class Life:
     """One life of the application; its machine is lost when it is killed."""
 
     def __init__(
-        self, home: Path, durability: str, files: int, query: str = "stateless", **configured: object
+        self,
+        home: Path,
+        durability: str,
+        files: int,
+        query: str = "stateless",
+        *,
+        env: Mapping[str, str] | None = None,
+        **configured: object,
     ) -> None:
-        url = str(home / "store")
+        given = {"url": str(home / "store"), "restore": "missing", "durability": durability}
         confs = {
-            "configure": {"url": url, "restore": "missing", "durability": durability, **configured},
+            "configure": {**given, **configured},
             "files": files,
             "query": query,
         }
         self._home = home
+        self.env = dict(env or {})
         self.log = home / "driver.log"
         with self.log.open("ab") as output:
             self.process = subprocess.Popen(
                 [sys.executable, str(APP), str(home), json.dumps(confs)],
-                env={**os.environ, "SPARK_LOCAL_IP": "127.0.0.1", "PYSPARK_PYTHON": sys.executable},
+                env={
+                    **os.environ,
+                    "SPARK_LOCAL_IP": "127.0.0.1",
+                    "PYSPARK_PYTHON": sys.executable,
+                    **self.env,
+                },
                 stdout=output,
                 stderr=subprocess.STDOUT,
                 start_new_session=True,
@@ -115,7 +130,7 @@ def app_home(tmp_path: Path) -> Path:
 
 
 @pytest.mark.timeout(600)
-@pytest.mark.parametrize("query", ["stateless", "stateful", "table"])
+@pytest.mark.parametrize("query", ["stateless", "stateful", "table", "table-alone"])
 def test_no_row_is_lost_or_doubled_when_machine_and_disk_are_lost_at_any_moment(
     app_home: Path, query: str
 ) -> None:
@@ -123,7 +138,7 @@ def test_no_row_is_lost_or_doubled_when_machine_and_disk_are_lost_at_any_moment(
 
     Files drop a batch that they have without running its plan: with state they are rolled back by it.
     """
-    asked = {"query": query, **({"sink": "rollback"} if query == "stateful" else {})}
+    asked: dict[str, Any] = {"query": query, **({"sink": "rollback"} if query == "stateful" else {})}
     chance = random.Random(7)
     planned = -1
     for files in LIVES[:-1]:
@@ -135,7 +150,25 @@ def test_no_row_is_lost_or_doubled_when_machine_and_disk_are_lost_at_any_moment(
         life.lose_machine()
     last = Life(app_home, "batch", LIVES[-1], **asked)
     assert last.end() == 0, last.log.read_text()[-4000:]
-    assert (in_table(app_home) if query == "table" else written(app_home)) == produced(app_home)
+    assert (in_table if query.startswith("table") else written)(app_home) == produced(app_home)
+
+
+@pytest.mark.timeout(300)
+@pytest.mark.parametrize("query", ["stateful", "table-alone"])
+def test_no_row_is_lost_or_doubled_when_the_machine_is_lost_in_the_first_batch(
+    app_home: Path, query: str
+) -> None:
+    """Its plan is in the store, although no checkpoint of a batch is there yet."""
+    asked: dict[str, Any] = {"query": query, **({"sink": "rollback"} if query == "stateful" else {})}
+    life = Life(app_home, "batch", 1, **asked)
+    output = "output/manifests/*" if query == "table-alone" else "output/_spark_metadata/0"
+    wait_until(
+        lambda: any(app_home.glob(output)) or life.process.poll() is not None, what="rows of batch 0"
+    )
+    life.lose_machine()
+    last = Life(app_home, "batch", 3, **asked)
+    assert last.end() == 0, last.log.read_text()[-4000:]
+    assert (in_table if query.startswith("table") else written)(app_home) == produced(app_home)
 
 
 @pytest.mark.timeout(300)
