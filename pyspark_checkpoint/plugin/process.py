@@ -41,6 +41,7 @@ class SideCar:
         self._listeners: dict[str, CheckpointListener] = {}
         self._reported: dict[str, CaptureStatus] = {}
         self._given_up: set[str] = set()
+        self._heard: set[str] = set()
 
     def run(self) -> None:
         """Work until the driver says stop; then capture what is left."""
@@ -92,8 +93,11 @@ class SideCar:
 
     def _handle(self, event: Mapping[str, str]) -> None:
         run_id = event["run_id"]
-        if event["kind"] == "started":
+        # Told while no side process ran, a plan comes before the start of its query; it says the same.
+        if event["kind"] == "started" or (event["kind"] == "planned" and run_id not in self._heard):
+            self._heard.add(run_id)
             self._started(event)
+        if event["kind"] == "started":
             return
         listener = self._listeners.get(run_id)
         if listener is None:
@@ -112,6 +116,7 @@ class SideCar:
             listener.heard_idle(run_id)
         elif event["kind"] == "terminated":
             listener.onQueryTerminated(SimpleNamespace(runId=run_id))
+            self._heard.discard(run_id)
 
     def _hold(self, listener: CheckpointListener, run_id: str, batch: int, offsets: bytes) -> None:
         def answer(outcome: Answer, problem: str) -> None:

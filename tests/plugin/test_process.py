@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from typing import Any, cast
+
 import pytest
 
 from pyspark_checkpoint.errors import Unsupported
 from pyspark_checkpoint.plugin.plugin_settings import parse_plugin_settings
-from pyspark_checkpoint.plugin.process import check_holdable
+from pyspark_checkpoint.plugin.process import SideCar, check_holdable
+from pyspark_checkpoint.spark.jvm import SideDoor
 
 OURS = "io.github.pysparkcheckpoint.ObjectStoreCheckpointFileManager"
 
@@ -39,3 +42,29 @@ def test_batches_are_held_of_the_queries_that_are_checkpointed_and_only_if_asked
     assert held.holds("orders-eu")
     assert not held.holds("clicks")
     assert not parse_plugin_settings(confs, "app").holds("orders-eu")
+
+
+class Door:
+    """What a side process is told, and what it does about it."""
+
+    def __init__(self, *events: dict[str, str]) -> None:
+        self._events = [*events, {"kind": "stop"}]
+        self.calls: list[str] = []
+
+    def next_event(self, seconds: float) -> dict[str, str]:
+        """The next one."""
+        assert seconds > 0
+        return self._events.pop(0)
+
+    def __getattr__(self, name: str) -> Any:
+        return lambda *args, **more: self.calls.append(name)
+
+
+def test_a_plan_that_comes_before_the_start_of_its_query_starts_it() -> None:
+    """It was told while no side process ran; refused at once, it would fail the query."""
+    start = {"kind": "started", "run_id": "r", "id": "q", "name": "n", "execution": "", "file_manager": ""}
+    plan = {**start, "kind": "planned", "batch": "3", "offsets": "v1"}
+    settings = parse_plugin_settings({"spark.ckpt.url": "s3://bucket/checkpoints"}, "app")
+    door = Door(plan, start, plan)
+    SideCar(cast("SideDoor", door), settings).run()
+    assert door.calls == ["session", "looked", "answer", "session", "looked", "answer"]
