@@ -231,8 +231,9 @@ public final class SideDoor implements LogGate {
     } else {
       LOG.error(
           "ckpt: query {} is stopped: the side process ended while it replaced the stale checkpoint"
-              + " location. Nothing is lost: it is beside its path, with the restored one"
-              + " (*.stale-*, *.restored-*)",
+              + " location, or took the output back. Nothing is lost: start the query again, which"
+              + " finishes a rollback; a location that is not there is beside its path, with the"
+              + " restored one (*.stale-*, *.restored-*)",
           id);
     }
     stopForSure(run.query());
