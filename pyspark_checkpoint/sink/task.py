@@ -219,7 +219,8 @@ class SinkTask:
         if keys:
             self._check_keys(pa.concat_tables(kept))
         data = sink.getvalue()
-        return self._item(data, self._epoch, arrow_size(data), bounds.bounds(), is_delta=True)
+        found = bounds.bounds() if len(data) >= MIN_BOUNDED_BYTES else ()
+        return self._item(data, self._epoch, arrow_size(data), found, is_delta=True)
 
     def _encode_whole(self, tables: Iterator[pa.Table]) -> StagedItem | None:
         parts = [table for table in tables if table.num_rows]

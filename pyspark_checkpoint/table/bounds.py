@@ -22,6 +22,8 @@ from pyspark_checkpoint.table.schema import TableSchema
 
 MIN_BOUNDED_BYTES = 64 * 1024
 """Smaller artifacts have no bounds: reading them costs less than what would be kept of them."""
+ROWS_AT_ONCE = 131_072
+"""How many rows of a stream are looked at together."""
 _TEXT_LETTERS = 32
 _INTEGER_DIGITS = 18
 _ORDERED_OTHERWISE = {"__COLLATIONS", "__CHAR_VARCHAR_TYPE_STRING"}
@@ -92,21 +94,38 @@ def _has_order(kind: pa.DataType) -> bool:
 
 
 class BoundsOfRows:
-    """Adds up the bounds of rows that come one table after the other."""
+    """Adds up the bounds of rows that come one table after the other.
+
+    Many rows are looked at together, as late as they can be: nobody asks for those of a small artifact.
+    """
 
     def __init__(self, columns: Sequence[str]) -> None:
         self._columns = columns
+        self._waiting: list[pa.Table] = []
+        self._waiting_rows = 0
         self._found: dict[str, ColumnBounds | None] = {}
 
     def add(self, rows: pa.Table) -> None:
         """Take these rows in too."""
-        for name in self._columns if rows.num_rows else ():
-            more = _bounds(name, rows.column(name))
-            known = self._found.get(name, more) if name in self._found else more
-            self._found[name] = None if more is None or known is None else _union(known, more)
+        if not self._columns:
+            return
+        self._waiting.append(rows.select(self._columns))
+        self._waiting_rows += rows.num_rows
+        if self._waiting_rows >= ROWS_AT_ONCE:
+            self._look()
+
+    def _look(self) -> None:
+        if self._waiting_rows:
+            rows = pa.concat_tables(self._waiting)
+            for name in self._columns:
+                more = _bounds(name, rows.column(name))
+                known = self._found.get(name, more) if name in self._found else more
+                self._found[name] = None if more is None or known is None else _union(known, more)
+        self._waiting, self._waiting_rows = [], 0
 
     def bounds(self) -> tuple[ColumnBounds, ...]:
         """What is known of the columns, in the order of the table."""
+        self._look()
         return tuple(found for found in self._found.values() if found is not None)
 
 

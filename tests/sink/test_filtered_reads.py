@@ -109,15 +109,19 @@ def cases(draw: st.DrawFn) -> tuple[str, list[Any], Filter]:
     return kind, rows, make(("c",), end)
 
 
-@given(cases(), st.integers(0, 8))
-def test_rows_that_a_filter_wants_are_never_left_out(case: tuple[str, list[Any], Filter], cut: int) -> None:
+@given(cases(), st.integers(0, 8), st.sampled_from([1, 100]))
+def test_rows_that_a_filter_wants_are_never_left_out(
+    case: tuple[str, list[Any], Filter], cut: int, at_once: int
+) -> None:
     """Whatever the type, with nulls, NaN and infinities, and if the rows came in two parts."""
     kind, values, found = case
     schema = schema_of(kind)
     rows = pa.table({"c": pa.array(values, schema.arrow().field("c").type)})
     added = BoundsOfRows(bounded_columns(schema))
-    added.add(rows.slice(0, cut))
-    added.add(rows.slice(cut))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("pyspark_checkpoint.table.bounds.ROWS_AT_ONCE", at_once)
+        added.add(rows.slice(0, cut))
+        added.add(rows.slice(cut))
     conditions = conditions_of([found], TableInfo(operator="t", schema=schema, mode=TableMode.APPEND))
     for known in (added.bounds(), bounds_of(rows, bounded_columns(schema))):
         row = encode_artifact(ref(bounds=known), Tables())
