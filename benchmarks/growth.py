@@ -13,7 +13,7 @@ from dataclasses import replace
 
 from benchmarks.frame import Argument, Part, Settings, Side
 from benchmarks.lab import Lab, Load, count_committed, open_lab, query_spec
-from benchmarks.peers import DELTA, ICEBERG, OURS, Case, open_peers, spec_of
+from benchmarks.peers import DELTA, DELTA_IN_2, ICEBERG, OURS, Case, open_peers, spec_of
 from tests.support.drivers.driver import Driver
 from tests.support.drivers.queries import QuerySpec
 
@@ -75,10 +75,11 @@ def measure_way(settings: Settings) -> Iterator[Side]:
 
 def measure_peer(settings: Settings) -> Iterator[Side]:
     """The same on Spark 4.1.1."""
-    case = Case("append", settings.number("rows"), PARTITIONS)
+    case, rows = settings["case"], settings.number("rows")
+    side = DELTA_IN_2 if case == DELTA else case  # 50 tasks a commit would tell nothing more in an hour
     with open_peers() as (lab, driver):
-        spec = spec_of(lab, case, settings["case"], "growth")
-        yield from run_long(lab, driver, settings["case"], spec, settings)
+        spec = spec_of(lab, Case("append", rows, PARTITIONS), side, "growth")
+        yield from run_long(lab, driver, side, spec, settings)
 
 
 ARGUMENTS = (
