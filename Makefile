@@ -13,6 +13,7 @@ FMT := com.spotify.fmt:fmt-maven-plugin
 JAVA_SOURCES := $(shell find jvm-shim/src pyspark_checkpoint -name '*.java' -o -name '*.py' -o -path '*META-INF*' -type f)
 PYTEST := $(PY) -m pytest -q
 CLASSES := .tools/classes/spark.jsa
+ECOSYSTEM := .tools/ecosystem
 LANES_RUN = $(PY) -m tests.support.lanes --lanes $(LANES)
 SOAKS := integration/filemanager integration/sink integration/coordinated integration/listener integration/plugin contract protocol+sink integration/cli+integration/docs ecosystem
 SEEDS ?= 1000000
@@ -88,6 +89,7 @@ test-crash: setup jar ## Drivers killed, two drivers on one location, executors 
 
 test-ecosystem: $(STAMP) jar ## Real Kafka, Delta, Iceberg and HDFS, on the Spark that has their connectors
 	@tools/step.sh "Spark 4.1.1, its connectors, Kafka and HDFS into .tools/ecosystem" tools/setup_ecosystem.sh
+	@tools/step.sh "an archive of its classes" $(ECOSYSTEM)/python/bin/python tools/make_class_archive.py $(ECOSYSTEM)/spark.jsa
 	$(PYTEST) tests/ecosystem
 
 test-spark: $(STAMP) ## Spark's own streaming suites under our file manager, and four of them under the plugin
