@@ -13,19 +13,21 @@ from dataclasses import replace
 from pyspark.sql import SparkSession
 
 from benchmarks.frame import Argument, Part, Settings, Side
-from benchmarks.lab import Lab, Load, Pace, compare, open_lab, way_contender
+from benchmarks.lab import MANAGER, Lab, Load, Pace, compare, open_lab, way_contender
 from pyspark_checkpoint import configure
+from tests.support.servers.hadoop import FILE_MANAGER
 
 NONE, ASYNC, BATCH = WAYS = ("no capture", "async", "batch")
 
 
 def conf_of(lab: Lab, way: str) -> dict[str, str]:
-    """The confs of an application: what ``configure`` adds to a session."""
+    """The confs of an application: what ``configure`` adds to a session; all have our file manager."""
+    ours = {MANAGER: FILE_MANAGER}
     if way == NONE:
-        return {}
+        return ours
     url, options = f"s3://{lab.server.bucket}/durability-{way}", dict(lab.place.store_options)
     builder = configure(SparkSession.Builder(), url, durability=way, options=options)
-    return {name: str(value) for name, value in builder._options.items()}
+    return ours | {name: str(value) for name, value in builder._options.items()}
 
 
 def measure_all(settings: Settings) -> Iterator[Side]:
