@@ -99,6 +99,17 @@ def newest(place: Path) -> CheckpointManifest | None:
         return None
 
 
+def run_to_the_end(job: str, place: Path, broker: KafkaServer, table: str) -> int:
+    """Run an example until it has read all that is there, and return its exit code."""
+    process = submit(job, place, broker, table, "--until-caught-up")
+    try:
+        return process.wait(SECONDS)
+    finally:
+        if process.poll() is None:
+            os.killpg(process.pid, signal.SIGKILL)
+            process.wait()
+
+
 def played(job: str, table: str, broker: KafkaServer, place: Path) -> CheckpointManifest:
     """Run an example, kill it, lose its location, run it to the end. Returns the last checkpoint."""
     place.mkdir(parents=True)
@@ -116,13 +127,10 @@ def played(job: str, table: str, broker: KafkaServer, place: Path) -> Checkpoint
         job_process.wait()
     shutil.rmtree(place / "location")
     broker.produce(place.name, range(FIRST, ALL))
-    again = submit(job, place, broker, table, "--until-caught-up")
-    try:
-        assert again.wait(SECONDS) == 0, log.read_text(errors="replace")[-6000:]
-    finally:
-        if again.poll() is None:
-            os.killpg(again.pid, signal.SIGKILL)
-            again.wait()
+    if run_to_the_end(job, place, broker, table) != 0:
+        # Spark 4.1's connector dies after a batch that it repeats; the batch is committed (SPARK-55271).
+        assert '"scala.Option.get()" is null' in log.read_text(errors="replace")
+        assert run_to_the_end(job, place, broker, table) == 0, log.read_text(errors="replace")[-6000:]
     assert "is restored from checkpoint" in log.read_text(errors="replace")
     last = newest(place)
     assert last is not None
