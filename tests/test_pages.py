@@ -74,6 +74,15 @@ def test_architecture_names_every_package_and_only_files_that_exist() -> None:
         assert (ROOT / file).exists() or (ROOT / "pyspark_checkpoint" / file).exists(), file
 
 
+def test_design_draws_the_layers_that_the_linter_has() -> None:
+    """A line a layer, the highest first."""
+    drawing = (ROOT / "docs" / "design.md").read_text("utf-8").split("## Packages")[1].split("```")[1]
+    layers = [
+        set(re.split(r"  {2,}", line.strip())[0].split(" | ")) for line in drawing.strip().splitlines()
+    ]
+    assert layers == [set(layer) - {"__main__"} for layer in read_layers() if layer != ["__main__"]]
+
+
 def test_the_page_of_options_has_every_option_and_every_argument() -> None:
     """Options of stores and of ckpt-sink; arguments of the two functions that most programs call."""
     text = (ROOT / "docs" / "options.md").read_text("utf-8")

@@ -26,8 +26,8 @@ from tests.support.made_stream import MadeStream
 
 PACKAGE = Path(pyspark_checkpoint.__file__).parent
 UPPER = frozenset(
-    ("cli", "plugin", "session", "sink", "listener", "restorer", "spark", "outputs", "capture", "registry")
-) | {"spark_files"}
+    ("cli", "plugin", "session", "sink", "listener", "restorer", "spark", "inputs", "outputs", "capture")
+) | {"registry", "spark_files"}
 """The packages and modules above ``history/``, and what they read of Spark's files."""
 
 

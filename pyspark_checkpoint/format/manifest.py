@@ -1,7 +1,7 @@
 """The manifest: the value whose creation is the commit, and everything that a checkpoint knows.
 
 A manifest names all that is needed to read its checkpoint, and to replace its own epoch; no other
-object is needed to interpret it. ``manifest_json`` writes it down.
+object is needed to interpret it. ``manifest_codec`` writes it down.
 """
 
 from __future__ import annotations
@@ -127,7 +127,7 @@ class ManifestValidationError:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CheckpointManifest:
-    """One checkpoint. Everything but the content is stamped by the commit: see ``history.commit``."""
+    """One checkpoint. Everything but the content is stamped by the commit: see ``history.publish``."""
 
     checkpoint_id: int
     epoch: int

@@ -10,7 +10,7 @@ A pack can be read without any manifest, because it ends with an index of its ow
     4           1      version, 1
     5           3      zero
     8           ...    the parts, back to back, in the order of the index
-    size-8-n    n      index: a sealed JSON object (``format.sealed``)
+    size-8-n    n      index: a sealed JSON object (``format.envelope``)
     size-8      4      n, big endian
     size-4      4      "KPKC"
 

@@ -61,8 +61,6 @@ class CaptureStatus:
     failures: int = 0
     last_error: str | None = None
     last_seconds: float = 0.0
-    last_bytes: int = 0
-    last_puts: int = 0
     fenced: bool = False
     aside: bool = False
     captured_ms: int = 0
@@ -464,8 +462,6 @@ class QueryWorker:
             captures=self.status.captures + 1,
             last_error=None,
             last_seconds=self._clock.monotonic_seconds() - began,
-            last_bytes=manifest.requests.bytes,
-            last_puts=manifest.requests.puts + 1,
             captured_ms=self._clock.now_ms(),
             total_bytes=self.status.total_bytes + manifest.requests.bytes,
             total_requests=self.status.total_requests + manifest.requests.puts + manifest.requests.gets + 1,

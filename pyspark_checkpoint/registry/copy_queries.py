@@ -95,7 +95,7 @@ def copy_histories(
     progress: Progress | None = None,
     dry_run: bool = False,
 ) -> Iterator[tuple[HistoryCopy, CopyPlan | CheckpointError]]:
-    """Copy them, one after the other, and yield what was done. See ``history.replicate``.
+    """Copy them, one after the other, and yield what was done. See ``history.replication``.
 
     A query's name at the target points to the copy, unless a newer query of that name is there. Of several,
     one that fails is yielded with its error, and the others are copied.

@@ -75,7 +75,7 @@ class SourceMove:
 
 @dataclass(frozen=True, slots=True)
 class RewindPlan:
-    """Everything that a rewind does. A dry run shows it, ``execute_rewind`` obeys it.
+    """Everything that a rewind does. A dry run shows it, ``rewind`` obeys it.
 
     Attributes:
         restore: The files to write, the outputs that go back, and what has to be said of others.

@@ -11,6 +11,13 @@ import pytest
 from pyspark_checkpoint.crypto import aead as crypto
 from pyspark_checkpoint.format import keys, pack, records
 from pyspark_checkpoint.format.manifest import ManifestKind
+from pyspark_checkpoint.listener.health import HealthRecord, put_health
+from pyspark_checkpoint.outputs.idempotent import LineageStart, encode_lineages
+from pyspark_checkpoint.registry.queries import QueryRoot, register
+from pyspark_checkpoint.restorer.lock import RestoreMark
+from pyspark_checkpoint.restorer.plan import RESTORE_MARKER
+from pyspark_checkpoint.spark_files.names import LINEAGE
+from pyspark_checkpoint.store.memory import MemoryStore
 from tests.golden.make_golden import make_store
 
 REFERENCE = (Path(__file__).parents[2] / "docs" / "format.md").read_text()
@@ -48,6 +55,20 @@ def test_every_field_of_a_part_is_in_the_reference(part: str) -> None:
     assert value, "the golden store has one"
     fields = value[0] if isinstance(value, list) else value
     assert [name for name in fields if f"`{name}`" not in SECTION] == []
+
+
+def test_every_field_of_what_is_beside_stores_is_in_the_reference() -> None:
+    """Below the URL that queries share, and in a checkpoint location."""
+    shared = MemoryStore("reference")
+    register(shared, QueryRoot("clicks", "q-1", "app", 1))
+    put_health(shared, HealthRecord("q-1", "denied", 1))
+    found = [orjson.loads(shared.read(info.key).data) for info in shared.list("")]
+    lineages = orjson.loads(encode_lineages([LineageStart(1, "token")]))
+    found += [lineages, lineages["lineages"][0], orjson.loads(RestoreMark("digest", "q-1", 1).encode())]
+    named = {name for fields in found for name in fields}
+    assert len(found) == 6
+    assert sorted(named - NAMED - {"self_sha256"}) == []
+    assert {LINEAGE, RESTORE_MARKER} <= NAMED
 
 
 def test_every_field_of_a_packs_index_is_in_the_reference() -> None:

@@ -42,7 +42,7 @@ from tests.support.history_kit import OPERATOR, History, commit, draft_of, histo
 
 
 def test_rule_8_a_pruned_number_cannot_be_pinned(monkeypatch: Patch) -> None:
-    """``pins.may_pin``: a pin on something half deleted would promise what is not there."""
+    """``control.may_pin``: a pin on something half deleted would promise what is not there."""
     history, _ = history_of(5)
     history.prune(2)
     with pytest.raises(RefusedError, match="pruned"):

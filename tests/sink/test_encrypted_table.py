@@ -35,7 +35,7 @@ def staged(path: str) -> list[str]:
 def test_a_plain_table_stays_plain_beside_a_key_ring_in_the_environment(
     path: str, with_jar: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """``session._opened`` asks ``choose_cipher``: the ring is for this machine's encrypted tables."""
+    """``worker_cache`` asks ``choose_cipher``: the ring is for this machine's encrypted tables."""
     Query(path, jar=with_jar, keys="").epoch(0, ROWS)
     CACHE.forget()
     monkeypatch.setenv("CKPT_KEYRING", RING)
