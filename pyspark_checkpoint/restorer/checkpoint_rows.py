@@ -21,7 +21,6 @@ from pyspark_checkpoint.history.checkpoint_store import CheckpointStore
 from pyspark_checkpoint.restorer.api import restore
 from pyspark_checkpoint.spark.local_session import local_session
 from pyspark_checkpoint.spark_files.state_artifacts import STATE_KIND, parse_operator_key
-from pyspark_checkpoint.table.info import TableInfo
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame as DataFrame
@@ -90,9 +89,8 @@ class RowSource:
 
     def keys(self, manifest: CheckpointManifest) -> Sequence[str]:
         """The columns that say which row a row is; none if equal rows are one row, however often."""
-        if _is_table(manifest, self.operator):
-            return TableInfo.of_manifest(manifest).keys
-        return ("key",)
+        table = manifest.table if self.operator is None else None
+        return ("key",) if table is None else table.keys
 
 
 @contextmanager
