@@ -123,10 +123,14 @@ def find_control_or_new(store: ObjectStore) -> ControlState | None:
     return read_control(store)
 
 
-def ensure_control(store: ObjectStore, clock: Clock) -> ControlState:
-    """The control record; made, with a fresh store id, if nothing was ever committed here."""
-    for _ in range(MAX_SWAPS):
-        state = find_control_or_new(store)
+def ensure_control(store: ObjectStore, clock: Clock, *, is_new: bool = False) -> ControlState:
+    """The control record; made, with a fresh store id, if nothing was ever committed here.
+
+    ``is_new``: the caller has just found that nothing was. Another may have begun the store since, which
+    creating the record finds out.
+    """
+    for attempt in range(MAX_SWAPS):
+        state = None if is_new and not attempt else find_control_or_new(store)
         if state is not None:
             return state
         made = Control(store_id=clock.uuid7())

@@ -19,7 +19,12 @@ from pyspark_checkpoint.format.artifact import ArtifactRef
 from pyspark_checkpoint.format.envelope import Mac
 from pyspark_checkpoint.format.manifest import CheckpointManifest, QueryInfo
 from pyspark_checkpoint.format.records import Control
-from pyspark_checkpoint.history.control import ensure_control, find_control_or_new
+from pyspark_checkpoint.history.control import (
+    ControlState,
+    ensure_control,
+    find_control,
+    find_control_or_new,
+)
 from pyspark_checkpoint.history.head import Head, find_head, head_from_bytes
 from pyspark_checkpoint.history.live_set import SummaryCache
 from pyspark_checkpoint.history.manifest_reader import find_manifest
@@ -32,6 +37,7 @@ from pyspark_checkpoint.spark_files.location import CheckpointLocation, Location
 from pyspark_checkpoint.spark_files.log_reader import LocationLogs
 from pyspark_checkpoint.store.base import ObjectStore
 from pyspark_checkpoint.store.open import open_object_store, parse_store_settings
+from pyspark_checkpoint.store.parallel import run_bounded
 from pyspark_checkpoint.store.probe import require_conditional_writes
 
 _T = TypeVar("_T")
@@ -215,16 +221,31 @@ def open_for_writing(shared: SharedOptions, *, store_id: str = "") -> OpenTable:
 
     def opened() -> OpenTable:
         store = open_store(shared)
-        settings = parse_store_settings(shared.path, shared.store_options)
-        if not store_id:
-            require_conditional_writes(store, settings.allow_unsafe_store)
-        state = ensure_control(store, SYSTEM_CLOCK)
+        if store_id:
+            state = ensure_control(store, SYSTEM_CLOCK)
+        else:
+            found = _look_and_probe(shared, store)
+            state = found or ensure_control(store, SYSTEM_CLOCK, is_new=True)
         return _opened(shared, store, state.control, writing=True, is_new=state.made)
 
     known = CACHE.tables.find(store_key(shared))
     if known is not None and store_id not in ("", known.store_id):
         _forget_table(shared)
     return CACHE.tables.get(store_key(shared), opened)
+
+
+def _look_and_probe(shared: SharedOptions, store: ObjectStore) -> ControlState | None:
+    """The control record, None if nothing was ever committed; found while the store is being probed.
+
+    Both take a dozen requests one after the other. Nothing but the probe's own objects is written before
+    the store has passed.
+    """
+    unsafe = parse_store_settings(shared.path, shared.store_options).allow_unsafe_store
+    looks: tuple[Callable[[], ControlState | None], ...] = (
+        lambda: require_conditional_writes(store, unsafe),
+        lambda: find_control_or_new(store),
+    )
+    return run_bounded(lambda look: look(), looks, len(looks))[-1]
 
 
 def _forget_table(shared: SharedOptions) -> None:
@@ -278,9 +299,17 @@ def _find_again(shared: SharedOptions, known: SeenHead) -> NewestCheckpoint | No
 
 
 def look_at_head(shared: SharedOptions) -> Head | None:
-    """The head, for a question before the first batch. Writes nothing, and probes nothing."""
-    opened = open_for_reading(shared)
-    return None if opened is None else find_head(opened.store, mac=opened.mac, store_id=opened.store_id)
+    """The head, for a question before the first batch. Writes nothing, and probes nothing.
+
+    A store without a control record is taken for a new one here. Whether it has lost that record is found
+    out when the batch is planned, before any row is read.
+    """
+    store = open_store(shared)
+    state = find_control(store)
+    if state is None:
+        return None
+    opened = _opened(shared, store, state.control, writing=False)
+    return find_head(store, mac=opened.mac, store_id=opened.store_id)
 
 
 def _opened(

@@ -9,13 +9,15 @@ from __future__ import annotations
 import hashlib
 import os
 import threading
-from collections.abc import MutableMapping
+from collections.abc import Callable, MutableMapping
 from contextlib import suppress
 from dataclasses import dataclass
+from urllib.parse import urlsplit
 
 from pyspark_checkpoint.clock import SYSTEM_CLOCK, Clock
 from pyspark_checkpoint.errors import AlreadyExists, Conflict, Denied, StoreError, UnsafeStore
 from pyspark_checkpoint.store.base import ObjectStore, Version
+from pyspark_checkpoint.store.parallel import run_bounded
 
 PROBE_PREFIX = "_probe/"
 PROBED_VARIABLE = "PYSPARK_CHECKPOINT_PROBED_"
@@ -50,23 +52,29 @@ class ProbeResult:
 
 
 def probe_conditions(store: ObjectStore, clock: Clock = SYSTEM_CLOCK) -> ProbeResult:
-    """Try every condition on fresh objects below ``_probe/``, and remove them."""
+    """Try every condition on fresh objects below ``_probe/``, and remove them.
+
+    Each condition has an object of its own, so that all are tried at once.
+    """
     base = f"{PROBE_PREFIX}{clock.uuid7()}"
-    keys = [f"{base}-create", f"{base}-race", f"{base}-absent"]
+    keys = [f"{base}-{what}" for what in ("create", "race", "swap", "absent")]
     nonce = clock.nonce()
+    trials: tuple[Callable[[], tuple[bool, ...]], ...] = (
+        lambda: _second_create_refused(store, keys[0], nonce),
+        lambda: (_one_winner(store, keys[1]),),
+        lambda: _swaps_refused(store, keys[2], keys[3]),
+    )
     try:
-        first = store.put(keys[0], b"first", if_absent=True, nonce=nonce)
-        nonce_kept = store.head(keys[0]).nonce == nonce
-        create_exclusive = _second_create_refused(store, keys[0])
+        (create, kept), (race,), (swap, absent) = run_bounded(lambda trial: trial(), trials, len(trials))
         return ProbeResult(
-            create_exclusive=create_exclusive,
-            create_races_exclusive=create_exclusive and _one_winner(store, keys[1]),
-            swap_honoured=_swap_honoured(store, keys[0], first),
-            swap_of_absent_refused=_swap_of_absent_refused(store, keys[2], first),
-            nonce_kept=nonce_kept,
+            create_exclusive=create,
+            create_races_exclusive=create and race,
+            swap_honoured=swap,
+            swap_of_absent_refused=absent,
+            nonce_kept=kept,
         )
     finally:
-        with suppress(Denied):  # whoever may not delete may still write safely; three tiny objects stay
+        with suppress(Denied):  # whoever may not delete may still write safely; a few tiny objects stay
             store.delete(keys)
 
 
@@ -79,9 +87,9 @@ def require_conditional_writes(
 ) -> None:
     """Raise ``UnsafeStore`` unless the store honours conditions, or the user accepts that it does not.
 
-    A store is asked once per process tree: what was found is remembered here and, for processes that
-    are started later, in the environment. A refusal is never remembered. Stores that need no network
-    decide conditions by themselves and are not asked.
+    A bucket of a server is asked once per process tree: what was found is remembered here and, for
+    processes that are started later, in the environment. A refusal is never remembered. Stores that need
+    no network decide conditions by themselves and are not asked.
     """
     environment = os.environ if env is None else env
     if accept_unsafe or store.url.startswith(_NO_NETWORK):
@@ -114,8 +122,10 @@ os.register_at_fork(after_in_child=_renew_lock)
 
 
 def _identity(store: ObjectStore) -> str:
-    """A digest of where the store is; the same bucket name at another server is another store."""
-    return hashlib.sha256(f"{store.url}\n{store.server}".encode()).hexdigest()[:32].upper()
+    """A digest of who decides conditions: a bucket. The same name at another server is another one."""
+    place = urlsplit(store.url)
+    bucket = f"{place.scheme}://{place.netloc}"
+    return hashlib.sha256(f"{bucket}\n{store.server}".encode()).hexdigest()[:32].upper()
 
 
 def _broken(result: ProbeResult) -> str:
@@ -128,12 +138,21 @@ def _broken(result: ProbeResult) -> str:
     return ", ".join(text for text, is_broken in broken.items() if is_broken)
 
 
-def _second_create_refused(store: ObjectStore, key: str) -> bool:
+def _second_create_refused(store: ObjectStore, key: str, nonce: str) -> tuple[bool, bool]:
+    """Whether a second create is refused, and whether the store says whose put made the object."""
+    store.put(key, b"first", if_absent=True, nonce=nonce)
+    kept = store.head(key).nonce == nonce
     try:
         store.put(key, b"second", if_absent=True)
     except AlreadyExists:
-        return store.get(key) == b"first"
-    return False
+        return store.get(key) == b"first", kept
+    return False, kept
+
+
+def _swaps_refused(store: ObjectStore, key: str, absent_key: str) -> tuple[bool, bool]:
+    """Whether swaps from the present version alone work, and whether one of an absent key is refused."""
+    first = store.put(key, b"first", if_absent=True)
+    return _swap_honoured(store, key, first), _swap_of_absent_refused(store, absent_key, first)
 
 
 def _swap_honoured(store: ObjectStore, key: str, first: Version) -> bool:

@@ -189,6 +189,17 @@ def test_an_absent_key_costs_one_more_request_once(setting: Setting) -> None:
         assert setting.proxy.count("HEAD") == expected
 
 
+@pytest.mark.parametrize("key", ["there", "absent"])
+def test_an_answer_to_a_get_says_that_the_bucket_is_there(setting: Setting, key: str) -> None:
+    """Then an absent key costs no more."""
+    setting.store.put("there", b"x")
+    with contextlib.suppress(NotFound):
+        setting.store.get(key)
+    with pytest.raises(NotFound):
+        setting.store.head("gone")
+    assert setting.proxy.count("HEAD") == 1
+
+
 def test_credentials_that_may_only_read_are_denied_to_write(s3_server: S3Server) -> None:
     """Reading works; writing is Denied, with a hint, and nothing is written."""
     url = s3_server.url(SYSTEM_CLOCK.uuid7())

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import json
+import threading
 from pathlib import Path
 
 import pytest
 
+from pyspark_checkpoint.errors import FormatError, UnsafeStore
 from pyspark_checkpoint.sink import worker_cache
 from pyspark_checkpoint.sink.datasource import CheckpointSinkSource
 from pyspark_checkpoint.sink.worker_cache import CACHE, store_key
@@ -63,6 +65,41 @@ def test_the_first_batch_of_a_new_table_reads_the_control_record_once_a_process(
     assert asked.count("get _control") == 4
     assert not any("manifests" in one for one in asked if one.startswith("get"))
     assert len(probes) == 1
+
+
+def test_the_layout_of_a_new_table_is_one_request(path: str) -> None:
+    """Whether it is new, or has lost its control record, is looked into when the batch is planned."""
+    processes = Processes(Query(path, inline=True))
+    processes.ask_layout()
+    assert processes.asked() == ["get _control"]
+    assert processes.stores[0].asked == []
+
+
+def test_a_table_that_has_lost_its_control_record_is_refused_when_it_is_planned(path: str) -> None:
+    """The layout takes it for a new one; nothing is written, and no row is read."""
+    Query(path).epoch(0, [(1, 1)])
+    CACHE.forget()
+    (Path(path) / "_control").unlink()
+    processes = Processes(Query(path, inline=True))
+    processes.ask_layout()
+    with pytest.raises(FormatError, match="no _control"):
+        processes.batch(1)
+    assert not any(one.startswith("put") for one in processes.asked())
+
+
+def test_a_store_is_looked_at_while_it_is_probed(path: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """And a store that fails the probe is left without a control record."""
+    looked = threading.Event()
+    monkeypatch.setattr(worker_cache, "find_control_or_new", lambda _: looked.set())
+
+    def probe(store: Table, _: bool) -> None:
+        assert looked.wait(10)
+        raise UnsafeStore(f"{store.url} does not honour conditional writes")
+
+    monkeypatch.setattr(worker_cache, "require_conditional_writes", probe)
+    with pytest.raises(UnsafeStore):
+        Query(path).plan()
+    assert not (Path(path) / "_control").exists()
 
 
 def test_a_new_run_on_a_table_finds_the_head_once_a_process(path: str, probes: list[str]) -> None:

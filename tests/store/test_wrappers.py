@@ -6,6 +6,7 @@ import io
 import os
 import subprocess
 import sys
+import threading
 from dataclasses import FrozenInstanceError
 from pathlib import Path
 from typing import Any
@@ -229,6 +230,23 @@ def test_each_broken_promise_is_found() -> None:
     assert not no_swap.conditional
 
 
+def test_conditions_are_tried_at_once() -> None:
+    """No trial waits for another: a query's first batch waits for the longest one alone."""
+    race, swap = threading.Event(), threading.Event()
+
+    class Together(MemoryStore):
+        def put(self, key: str, data: Any, **conditions: Any) -> Version:
+            if key.endswith("-race"):
+                race.set()
+                assert swap.wait(10)
+            if key.endswith("-swap"):
+                swap.set()
+                assert race.wait(10)
+            return super().put(key, data, **conditions)
+
+    assert probe_conditions(Together()).conditional
+
+
 def test_a_careless_store_is_refused_by_name_each_time() -> None:
     """The error names the store and the option; a refusal is not remembered; accepting asks nothing."""
     store = Careless(if_absent=True)
@@ -255,6 +273,16 @@ def test_a_store_is_asked_once_per_process_tree() -> None:
     assert store.probes == asked
     assert [name.startswith(PROBED_VARIABLE) for name in env] == [True]
     assert "careless" not in str(env)
+
+
+def test_a_bucket_is_asked_once_for_all_its_tables() -> None:
+    """It is the server that honours conditions or does not; another bucket may be of another kind."""
+    env: dict[str, str] = {}
+    for url, asked in (("s3://one/a", True), ("s3://one/b/c", False), ("s3://two/a", True)):
+        store = Careless()
+        store.url = url
+        require_conditional_writes(store, env=env)
+        assert (store.probes > 0) == asked, url
 
 
 @pytest.mark.process

@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import json
 import os
+import threading
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -27,13 +28,27 @@ _CONNECT_TIMEOUT_SECONDS = 10.0
 # A client holds nothing of a bucket or prefix, and costs a tenth of a second to make: stores of one
 # process that connect alike share one. What a parent process had is left alone, see PerProcess.
 _clients: dict[tuple[int, S3Settings], Any] = {}
+_BUILDING = threading.Lock()
+
+
+def _renew_lock() -> None:
+    global _BUILDING  # noqa: PLW0603
+    _BUILDING = threading.Lock()
+
+
+os.register_at_fork(after_in_child=_renew_lock)
 
 
 def client_for(settings: S3Settings) -> Any:
     """Return this process's client for ``settings``, made now if need be. Safe across threads and forks."""
     key = _key(settings)
     found = _clients.get(key)
-    return found if found is not None else _clients.setdefault(key, _build(settings))
+    if found is None:
+        with _BUILDING:
+            found = _clients.get(key)
+            if found is None:
+                found = _clients[key] = _build(settings)
+    return found
 
 
 def close_client(settings: S3Settings) -> None:
@@ -159,7 +174,7 @@ class S3Bucket:
         size, modified = answer.get("ContentLength"), answer.get("LastModified")
         if size is None or modified is None or modified.tzinfo is None:
             raise call.unanswered("the answer was cut short")
-        self._is_there = True
+        self.note_there()
         return ObjectInfo(
             key=call.key or "",
             size_bytes=size,
@@ -167,6 +182,10 @@ class S3Bucket:
             modified_ms=int(modified.timestamp() * 1000),
             nonce=answer.get("Metadata", {}).get(NONCE_FIELD),
         )
+
+    def note_there(self) -> None:
+        """An answer has proven that the bucket exists: it found an object, or missed the key alone."""
+        self._is_there = True
 
     def _prove_bucket(self, call: Call) -> None:
         """Make sure, once, that it is the key which is absent: the answer to a HEAD does not say."""
@@ -179,7 +198,7 @@ class S3Bucket:
             raise missing_bucket(call) from None
         except Denied:
             pass  # to look at it is forbidden, so it exists
-        self._is_there = True
+        self.note_there()
 
 
 def checked_etag(value: object, call: Call) -> str:

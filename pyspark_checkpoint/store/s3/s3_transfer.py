@@ -36,6 +36,7 @@ def crc32_header(data: bytes) -> str:
 
 T = TypeVar("T")
 ATTEMPTS = 4
+_NO_SUCH_KEY = "NoSuchKey"
 _FIRST_DELAY_SECONDS = 0.2
 _MAX_DELAY_SECONDS = 5.0
 
@@ -82,7 +83,10 @@ class S3Reader(RangeReader):
             except botocore.exceptions.ClientError as error:
                 if start is not None and _status(error.response) == 416:
                     return None
+                if error.response.get("Error", {}).get("Code") == _NO_SUCH_KEY:
+                    self._bucket.note_there()
                 raise
+            self._bucket.note_there()
             with contextlib.closing(answer["Body"]) as body:
                 size_bytes = int(answer.get("ContentLength") or 0)
                 if max_bytes is not None and size_bytes > max_bytes:
