@@ -2,7 +2,8 @@
 
 One driver plays the first life of many queries. Each stops for ever at a file of its own; once all of them
 stand still, the driver is killed. So every kill is at the point that its case names, and one driver serves
-a dozen of them. The second life goes on from what was restored, and prints what every output then has.
+a dozen of them. The second life goes on from what was restored, and prints what every output then has. It
+reads more files a batch than the first: what it plans anew is not what an output has under the same number.
 """
 
 from __future__ import annotations
@@ -34,6 +35,7 @@ from tests.ecosystem.app import session
 ROWS = 10
 FIRST_TIME = 1_700_000_000
 FIRST_FILES, FILES = 7, 10
+LATER_FILES_A_BATCH = 3
 WINDOW = 30
 SCHEMA = "n LONG, counted LONG, total LONG"
 SECONDS = 600.0
@@ -59,6 +61,7 @@ class Case:
         is_clone: Whether the restored query has a new id.
         back: How many checkpoints before the newest it goes on from.
         is_elsewhere: Whether the clone has another target than the query had.
+        is_naive: Whether it is restored although its output says that rows would be lost or doubled.
     """
 
     output: str
@@ -69,12 +72,14 @@ class Case:
     is_clone: bool = False
     back: int = 0
     is_elsewhere: bool = False
+    is_naive: bool = False
 
     @property
     def name(self) -> str:
         """A name that Spark and a table can have."""
         goes_on = ("elsewhere" if self.is_elsewhere else "clone") if self.is_clone else "kept"
-        words = (self.output, self.query, self.state, self.kill, self.batch, goes_on, self.back)
+        words = [self.output, self.query, self.state, self.kill, self.batch, goes_on, self.back]
+        words += ["naive"] if self.is_naive else []
         return "_".join(str(word) for word in words).replace("-", "_")
 
     @property
@@ -154,6 +159,16 @@ CASES = (
 """Every output, kind of state and point of a kill at least once, and what is known to be hard."""
 
 
+NAIVE_CASES = (
+    Case("file", "stateless", "hdfs", "after-capture", back=2, is_naive=True),
+    Case("delta", "stateless", "hdfs", "after-commit", back=1, is_naive=True),
+    Case("iceberg", "stateless", "hdfs", "after-capture", back=2, is_naive=True),
+    Case("delta", "aggregation", "hdfs", "after-sink", is_clone=True, is_naive=True),
+    Case("iceberg", "join", "hdfs", "after-capture", back=1, is_clone=True, is_naive=True),
+)
+"""Restores that ask nobody: rows are lost, or are there twice."""
+
+
 def random_cases(seed: int, count: int) -> Sequence[Case]:
     """Other cases of the matrix, each once."""
     chance, found = random.Random(seed), dict[str, Case]()
@@ -188,11 +203,11 @@ def write_input(directory: Path, files: range) -> None:
             part.rename(directory / name / f"{file:05d}.json")
 
 
-def rows(spark: SparkSession, case: Case, root: str) -> DataFrame:
+def rows(spark: SparkSession, case: Case, root: str, files_a_batch: int) -> DataFrame:
     """What the query computes."""
 
     def read(name: str) -> DataFrame:
-        reader = spark.readStream.schema("n LONG").option("maxFilesPerTrigger", 1)
+        reader = spark.readStream.schema("n LONG").option("maxFilesPerTrigger", files_a_batch)
         return reader.json(str(case.directory(root) / name))
 
     numbers = read("input")
@@ -207,14 +222,17 @@ def rows(spark: SparkSession, case: Case, root: str) -> DataFrame:
     return numbers.select("n", f.lit(1).cast("long").alias("counted"), f.col("n").alias("total"))
 
 
-def start(spark: SparkSession, case: Case, root: str, target: str) -> StreamingQuery:
+def start(
+    spark: SparkSession, case: Case, root: str, target: str, files_a_batch: int = 1
+) -> StreamingQuery:
     """Start the query with its kind of state."""
     spark.conf.set(
         "spark.sql.streaming.stateStore.providerClass", _HDFS if case.state == "hdfs" else _ROCKSDB
     )
     version = "2" if case.state == "rocksdb2" else "1"
     spark.conf.set("spark.sql.streaming.stateStore.checkpointFormatVersion", version)
-    writer = rows(spark, case, root).writeStream.queryName(case.name).trigger(availableNow=True)
+    computed = rows(spark, case, root, files_a_batch)
+    writer = computed.writeStream.queryName(case.name).trigger(availableNow=True)
     writer = writer.option("checkpointLocation", str(case.directory(root) / "location"))
     if case.output == "iceberg":
         table = f"lake.db.{Path(target).name}"
@@ -241,15 +259,19 @@ class Outcome:
 
     Attributes:
         refused: Why it was refused, each time.
+        choice: What was chosen for outputs that are ahead when it was not refused.
         done_batch: The batch after which the query goes on; None if every choice was refused.
     """
 
     refused: list[str] = field(default_factory=list)
+    choice: str = ""
     done_batch: int | None = None
 
 
 def choices(case: Case) -> tuple[str, ...]:
     """What is tried, one after the other. A clone leaves the outputs as they are."""
+    if case.is_naive:
+        return ("warn",)
     if case.is_clone:
         return ("fail", "warn") if case.is_elsewhere else ("fail",)
     return ("fail", "rollback")
@@ -285,6 +307,7 @@ def go_back(case: Case, root: str, spark: SparkSession | None = None) -> Outcome
             outcome.refused.append(str(error))
             assert not location.exists(), "a restore that is refused changes nothing"
         else:
+            outcome.choice = choice
             outcome.done_batch = report.batch_id - (report.point is RestorePoint.BEFORE)
             break
     return outcome
@@ -338,10 +361,10 @@ def second_life(
     cases: Sequence[Case],
     root: str,
     files: range = range(FIRST_FILES, FILES),
+    files_a_batch: int = LATER_FILES_A_BATCH,
     retain: int = 0,
 ) -> Iterator[dict[str, Any]]:
     """Go on with each query, with these files more, and say what its output has in the end."""
-
     lost = [] if retain else [case for case in cases if case.output == "iceberg"]
     # here and not in a thread: the JVM's threads of those do not see the classes of spark.jars
     outcomes = {case.name: go_back(case, root, spark) for case in lost}
@@ -358,7 +381,7 @@ def second_life(
         error, url = "", str(Path(root) / "checkpoints")
         listener = checkpoint(own, url, interval_seconds=0.0, retain=retain) if retain else None
         try:
-            start(own, case, root, case.second_target(root)).awaitTermination()
+            start(own, case, root, case.second_target(root), files_a_batch).awaitTermination()
         except Exception as failed:  # noqa: BLE001 - whatever it is, the test looks at it
             error = str(failed)[:3000]
         if listener is not None:
@@ -375,10 +398,10 @@ def second_life(
 
 
 def long_life(
-    spark: SparkSession, cases: Sequence[Case], root: str, files: range
+    spark: SparkSession, cases: Sequence[Case], root: str, files: range, files_a_batch: int
 ) -> Iterator[dict[str, Any]]:
     """The same with a checkpoint of most batches."""
-    return second_life(spark, cases, root, files, retain=100)
+    return second_life(spark, cases, root, files, files_a_batch, retain=100)
 
 
 def main() -> None:
@@ -390,8 +413,10 @@ def main() -> None:
     play = functools.partial(
         {"first": first_life, "second": second_life}.get(wanted["life"], long_life), spark
     )
-    files = {"files": range(*wanted["files"])} if "files" in wanted else {}
-    for answer in play(cases, wanted["directory"], **files):
+    more: dict[str, Any] = {}
+    if wanted["life"] == "long":
+        more = {"files": range(*wanted["files"]), "files_a_batch": wanted["files_a_batch"]}
+    for answer in play(cases, wanted["directory"], **more):
         print(json.dumps(answer), flush=True)
     if wanted["life"] == "first":
         print("still", flush=True)
