@@ -7,36 +7,23 @@ A part that fails is told, and the others run all the same; then the exit code i
 
 from __future__ import annotations
 
-import importlib
 import subprocess
 import sys
 from collections.abc import Sequence
 
 from benchmarks import report
-from benchmarks.frame import Part, tell
-
-MODULES = {name: f"benchmarks.{name.replace('-', '_')}" for name in (*report.PARTS, *report.SINK_PARTS)}
-VARIANTS = ("file-manager", "listener-cost", "purging", "coordinated")
-MODULES |= {**dict.fromkeys(VARIANTS, "benchmarks.side_by_side"), "peer-growth": "benchmarks.growth"}
-ALONE = ("file-manager", "peers", "peer-reads", "peer-growth")
-"""Run by themselves only: the side by side has the ways of the first, the others take most of an hour."""
-
-
-def load_part(name: str) -> Part:
-    """The part of this name."""
-    module = importlib.import_module(MODULES[name])
-    return next(part for part in vars(module).values() if isinstance(part, Part) and part.name == name)
+from benchmarks.frame import PARTS, load_part, tell
 
 
 def plan(*, quick: bool) -> list[list[str]]:
     """The arguments of every part of a whole run, in the order of the report. Pure."""
-    chosen = [name for name in MODULES if name not in ALONE or (quick and name == "peers")]
+    chosen = [name for name in PARTS if "alone" not in PARTS[name] or (quick and name == "peers")]
     return [[name, "--fresh", *(["--quick"] if quick else [])] for name in chosen]
 
 
 def main(argv: Sequence[str]) -> int:
     """Run one part and show what it found, or all of them; write the pages."""
-    if argv and argv[0] in MODULES:
+    if argv and argv[0] in PARTS:
         part = load_part(argv[0])
         try:
             print(report.show(part, part.run(argv[1:])))
@@ -44,7 +31,7 @@ def main(argv: Sequence[str]) -> int:
             report.write_pages()
         return 0
     if argv not in ([], ["--quick"], ["report"]):
-        parts = (f"{name:14} {(load_part(name).doc or '').partition(chr(10))[0]}" for name in MODULES)
+        parts = (f"{name:14} {(load_part(name).doc or '').partition(chr(10))[0]}" for name in PARTS)
         print("\n".join([__doc__ or "", *parts]), file=sys.stderr)
         return 0 if argv == ["parts"] else 2
     failed = []

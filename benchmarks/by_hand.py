@@ -7,32 +7,26 @@ with checkpoints that the listener made of a running query.
 
 from __future__ import annotations
 
-import os
 import re
 import statistics
-import subprocess
 import time
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 
-from benchmarks.frame import Argument, Part, Settings, Side, tell
-from benchmarks.lab import Lab, Load, open_lab, query_spec, wait_for
+from benchmarks.frame import Settings, Side, tell
+from benchmarks.lab import Lab, Load, open_lab, query_spec
 from benchmarks.two_drivers import wrong_batches
-from pyspark_checkpoint import restore
+from pyspark_checkpoint import open_object_store, restore
 from tests.support.drivers import outcome as outcomes
 from tests.support.drivers.driver import Driver
 from tests.support.drivers.queries import QuerySpec
 from tests.support.servers.proxy import FaultProxy
-from tests.support.servers.s3 import ACCESS_KEY, REGION, SECRET_KEY, binary
+from tests.support.servers.s3 import REMOTE, run_rclone
 
 GOES_ON, WRONG, NO_START, ANEW = "goes on", "has wrong results", "does not start", "begins at batch 0"
 MORE_BATCHES = 3
-REMOTE = "bench"
-"""What comes before the bucket: ``bench:bucket/path``."""
-CREDENTIALS = {"ACCESS_KEY_ID": ACCESS_KEY, "SECRET_ACCESS_KEY": SECRET_KEY, "REGION": REGION}
-FLAGS = {"TYPE": "s3", "PROVIDER": "Other", "FORCE_PATH_STYLE": "true", "NO_CHECK_BUCKET": "true"}
 WAYS = {
     "s3": ("stock", "rclone copy, S3 to S3"),
     "disk": ("alone", "rclone copy, local disk to S3"),
@@ -45,38 +39,21 @@ class Copy:
     """What was copied, in what time, before anybody tried it."""
 
     seconds: float
+    location: str
+    counts: dict[str, float]
     exit_code: int = 0
-    message: str = ""
-    location: str = ""
-    counts: dict[str, float] = field(default_factory=dict)
-
-    def check(self) -> None:
-        if self.exit_code != 0:
-            raise RuntimeError(self.message)
-
-
-def rclone(endpoint: str, *arguments: str, transfers: int = 4) -> Copy:
-    """Run rclone, as people copy checkpoint directories with it, on the S3 server at ``endpoint``."""
-    remote = {**CREDENTIALS, **FLAGS, "ENDPOINT": endpoint}
-    environment = {f"RCLONE_CONFIG_{REMOTE.upper()}_{name}": value for name, value in remote.items()}
-    command = [binary("rclone"), "--config", os.devnull, "--transfers", str(transfers), *arguments]
-    began = time.monotonic()
-    done = subprocess.run(
-        command, env={**os.environ, **environment}, capture_output=True, text=True, check=False, timeout=900
-    )
-    return Copy(time.monotonic() - began, done.returncode, done.stderr[-500:])
 
 
 def copy_by_rclone(lab: Lab, proxy: FaultProxy, spec: QuerySpec, name: str) -> Copy:
     """Copy the location to another prefix of the bucket."""
     bucket, source = lab.server.bucket, spec.location.removeprefix("file://")
     source = source.replace("s3a://", f"{REMOTE}:")
-    done = rclone(proxy.endpoint, "copy", source, f"{REMOTE}:{bucket}/{name}")
-    client = lab.server.client()
-    pages = client.get_paginator("list_objects_v2").paginate(Bucket=bucket, Prefix=f"{name}/")
-    found = [one["Size"] for page in pages for one in page.get("Contents", [])]
-    client.close()
-    return replace(done, location=f"s3a://{bucket}/{name}", counts=sizes(found))
+    began = time.monotonic()
+    code = run_rclone(proxy.endpoint, "copy", source, f"{REMOTE}:{bucket}/{name}").returncode
+    seconds = time.monotonic() - began
+    listed = open_object_store(lab.server.url(name), lab.server.options, env={}).list("")
+    found = [info.size_bytes for info in listed]
+    return Copy(seconds, f"s3a://{bucket}/{name}", sizes(found), code)
 
 
 def copy_by_restore(lab: Lab, proxy: FaultProxy, spec: QuerySpec, name: str) -> Copy:
@@ -87,7 +64,7 @@ def copy_by_restore(lab: Lab, proxy: FaultProxy, spec: QuerySpec, name: str) -> 
     restore(spec.listen, str(to), query=spec.name, clone=True, options=options)
     seconds = time.monotonic() - began
     found = [path.stat().st_size for path in to.rglob("*") if path.is_file()]
-    return Copy(seconds, location=f"file://{to}", counts=sizes(found))
+    return Copy(seconds, f"file://{to}", sizes(found))
 
 
 def sizes(found: Sequence[int]) -> dict[str, float]:
@@ -100,8 +77,8 @@ def try_copy(driver: Driver, spec: QuerySpec, copy: Copy, name: str) -> list[str
     other = replace(spec, name=name, location=copy.location, results=str(results), listen="")
     try:
         driver.start(other)
-        wait_for(driver, name, MORE_BATCHES, 120)
-        driver.call("stop", 120, name=name)
+        driver.wait_for(name, MORE_BATCHES, 120)
+        driver.stop(other)
         outcome = judge(sorted(outcomes.batches(other)), wrong_batches(other))
     except RuntimeError as error:
         outcome = f"{NO_START}: {first_cause(str(error))}"
@@ -135,15 +112,13 @@ def measure_way(lab: Lab, driver: Driver, what: str, settings: Settings) -> Side
     driver.start(spec)
     with FaultProxy(lab.server.endpoint, delay_seconds=delay / 1000) as proxy:  # it counts the copies alone
         for number in range(settings.number("tries")):
-            wait_for(driver, spec.name, before + 3 * number)
+            driver.wait_for(spec.name, before + 3 * number)
             proxy.clear()
             copier = copy_by_restore if what == "ours" else copy_by_rclone
             copy = copier(lab, proxy, spec, f"copy-{what}-{number}")
             copies.append(replace(copy, counts=copy.counts | {"requests": len(proxy.requests)}))
-    wait_for(driver, spec.name, before + 3 * len(copies))
-    driver.call("stop", 120, name=spec.name)
-    if spec.listen:
-        driver.call("unlisten", 150, name=spec.name)
+    driver.wait_for(spec.name, before + 3 * len(copies))
+    driver.stop(spec)
     became: Counter[str] = Counter()
     for number, copy in enumerate(copies):
         became.update(found := try_copy(driver, spec, copy, f"try-{what}-{number}"))
@@ -158,19 +133,3 @@ def measure_all(settings: Settings) -> Iterator[Side]:
     with open_lab() as lab, lab.driver() as driver:
         for what in settings.names("what"):
             yield measure_way(lab, driver, what, settings)
-
-
-PART = Part(
-    "by-hand",
-    __doc__,
-    measure_all,
-    (
-        Argument(
-            "what", "s3,disk,ours", "s3,disk,ours", "a location on S3, on disk, and the listener's store"
-        ),
-        Argument("tries", "3", "1", "copies each"),
-        Argument("before", "12", "6", "batches before the first copy"),
-        Argument("rows", "20000", "20000", "rows and keys"),
-        Argument("delay", "20", "20", "milliseconds added to every request"),
-    ),
-)

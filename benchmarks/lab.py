@@ -19,11 +19,10 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.frame import Side, in_turns, tell
-from pyspark_checkpoint import CheckpointStore, open_object_store
+from pyspark_checkpoint import CheckpointStore
+from pyspark_checkpoint.format.manifest import CheckpointManifest
 from pyspark_checkpoint.listener.worker import INTERVAL_SECONDS
 from pyspark_checkpoint.registry.queries import root_url
-from pyspark_checkpoint.store.base import ObjectStore
-from pyspark_checkpoint.store.memory import MemoryStore
 from tests.support.drivers.driver import Driver
 from tests.support.drivers.queries import HDFS, ROCKSDB_CHANGELOG, QuerySpec
 from tests.support.servers.hadoop import FILE_MANAGER, build_jar, hadoop_cloud_jars, s3a_conf, spark_conf
@@ -44,18 +43,11 @@ LATER, LONG_WARM_UP = "of a later one", 10
 """So many batches of a warm-up need not wait for a slow store."""
 AFTER_DATA = 2
 """The PUTs of a capture that its manifest does not count: itself, and the pointer to the newest."""
-CONFS: dict[str, dict[str, str]] = {
-    "alone": {MANAGER: SPARK},
-    "disk": {MANAGER: FILE_MANAGER},
-    "stock": {MANAGER: SPARK},
-    "tuned": {MANAGER: TUNED, **CHECKSUMS_OFF},
-    "ours": {MANAGER: FILE_MANAGER, **CHECKSUMS_OFF},
-    "listener": {MANAGER: FILE_MANAGER},
-    "listener-stock": {MANAGER: SPARK},
-    "sink": {MANAGER: FILE_MANAGER},
-    "rows only": {MANAGER: FILE_MANAGER},
-}
-WAYS = tuple(CONFS)
+WAYS = ("alone", "disk", "stock", "tuned", "ours", "listener", "listener-stock", "sink", "rows only")
+Conf = Mapping[str, str]
+CONFS: dict[str, Conf] = {way: {MANAGER: FILE_MANAGER} for way in WAYS}
+CONFS |= {way: {MANAGER: SPARK} for way in ("alone", "stock", "listener-stock")}
+CONFS |= {"tuned": {MANAGER: TUNED, **CHECKSUMS_OFF}, "ours": {MANAGER: FILE_MANAGER, **CHECKSUMS_OFF}}
 LETTERS = dict(zip(WAYS[2:], ("(a)", "(b)", "(c)", "(d)", "(d)", "(e)", "(e)"), strict=True))
 LISTENERS, SINKS = ("listener", "listener-stock"), ("sink", "rows only")
 ON_S3 = ("stock", "tuned", "ours")
@@ -76,6 +68,9 @@ class Place:
 
     def disk(self, name: str) -> Path:
         return self.home / "locations" / name
+
+    def results(self, name: str) -> str:
+        return str(self.home / "results" / name)
 
     def store(self, name: str) -> str:
         """Where our checkpoints, or a table, of a query are."""
@@ -106,23 +101,15 @@ def query_spec(way: str, load: Load, place: Place, name: str) -> QuerySpec:
     options = {"path": place.store(name), "state": state, **place.store_options} if sink else {}
     if sink and load.query != "join":
         options["keyColumns"] = "window,key" if load.query == "windowed" else "key"
-    confs = {**PROVIDERS[load.provider], **CONFS[way], "spark.sql.shuffle.partitions": str(load.partitions)}
-    return QuerySpec(
-        name=name,
-        kind=load.query,
-        location=place.location(way, name),
-        results=str(place.home / "results" / name),
-        batches=FOREVER,
-        conf={**confs, **load.conf},
-        rows=load.rows,
-        keys=load.keys,
-        interval_ms=load.interval_ms,
-        format="ckpt-sink" if sink else "noop",
-        options=options,
-        listen=place.store(name) if listens else "",
-        listen_options=dict(place.store_options) if listens else {},
-        listen_seconds=INTERVAL_SECONDS,
-    )
+    partitions = {"spark.sql.shuffle.partitions": str(load.partitions)}
+    confs = {**PROVIDERS[load.provider], **CONFS[way], **partitions, **load.conf}
+    location, results = place.location(way, name), place.results(name)
+    spec = QuerySpec(name, load.query, location, results, FOREVER, confs, load.rows, load.interval_ms)
+    spec = replace(spec, keys=load.keys, format="ckpt-sink" if sink else "noop", options=options)
+    if not listens:
+        return spec
+    store, store_options = place.store(name), dict(place.store_options)
+    return replace(spec, listen=store, listen_options=store_options, listen_seconds=INTERVAL_SECONDS)
 
 
 def driver_conf(endpoint: str) -> dict[str, str]:
@@ -137,14 +124,6 @@ def driver_conf(endpoint: str) -> dict[str, str]:
         "spark.ui.showConsoleProgress": "false",
         "spark.sql.streaming.numRecentProgressUpdates": "5000",
     }
-
-
-def verb(request: Request) -> str:
-    """The verb, with LIST and multi-object delete by their own names; a copy by the server is a PUT."""
-    query = request.target.partition("?")[2]
-    if request.method == "GET" and any(part in query for part in ("list-type=", "prefix=", "delimiter=")):
-        return "LIST"
-    return "DELETES" if request.method == "POST" and query.startswith("delete") else request.method
 
 
 def concerns(request: Request, name: str) -> bool:
@@ -175,11 +154,7 @@ class Lab:
         return self.place.home
 
     def driver(
-        self,
-        name: str = "driver",
-        conf: Mapping[str, str] | None = None,
-        jars: Sequence[Path] = (),
-        **more: Any,
+        self, name: str = "driver", conf: Conf | None = None, jars: Sequence[Path] = (), **more: Any
     ) -> Driver:
         """A driver that can run every way; a context manager."""
         log, confs = self.home / f"{name}.log", {**driver_conf(self.proxy.endpoint), **(conf or {})}
@@ -203,27 +178,12 @@ def open_lab(store: str = "s3") -> Iterator[Lab]:
         seaweedfs() as server,
         FaultProxy(server.endpoint) as proxy,
     ):
-        client = server.client()
-        client.create_bucket(Bucket=TUNED_BUCKET)
-        client.close()
+        server.create_bucket(TUNED_BUCKET)
         options = server.options_at(proxy.endpoint) if store == "s3" else {}
         home = Path(directory)
         yield (lab := Lab(server, proxy, Place(home, options), build_jar(home / "jar")))
     if lab.failed:
         raise RuntimeError("; ".join(lab.failed))
-
-
-@contextlib.contextmanager
-def open_stores(kind: str) -> Iterator[Callable[[str], ObjectStore]]:
-    """Start what a kind of store needs, without Spark and proxy; yield what opens one at a prefix."""
-    if kind == "memory":
-        yield lambda prefix: MemoryStore(prefix=prefix)
-    elif kind == "file":
-        with tempfile.TemporaryDirectory(prefix="ckpt-bench-") as root:
-            yield lambda prefix: open_object_store(f"{root}/{prefix}")
-    else:
-        with seaweedfs() as server:
-            yield lambda prefix: open_object_store(server.url(prefix), server.options, env={})
 
 
 @dataclass
@@ -242,7 +202,7 @@ class Tally:
     capture_puts: list[int] = field(default_factory=list)
 
     def add_requests(self, requests: Sequence[Request]) -> None:
-        self.requests.update(map(verb, requests))
+        self.requests.update(request.verb for request in requests)
         self.bytes["bytes out"] += sum(request.request_bytes for request in requests)
         self.bytes["bytes in"] += sum(request.response_bytes for request in requests)
 
@@ -251,9 +211,8 @@ class Tally:
         batches = max(1, self.batches)
         counts: dict[str, float] = {"requests": self.requests.total() / batches}
         details = {name: number / batches for name, number in (self.requests | self.bytes).items()}
-        details |= {
-            f"phase {name}": statistics.median(taken) for name, taken in self.phases.items() if taken
-        }
+        medians = {name: statistics.median(taken) for name, taken in self.phases.items() if taken}
+        details |= {f"phase {name}": median for name, median in medians.items()}
         if self.captured_batches:
             details |= {"captures": self.captures, "captured batches": self.captured_batches}
         if self.lag_seconds:
@@ -265,22 +224,6 @@ class Tally:
         """The first batches of the queries, beside the later ones."""
         counts = {LATER: statistics.median(self.first_ms) / statistics.median(self.batch_ms)}
         return Side(f"{where}: first batch", way, tuple(self.first_ms), counts=counts)
-
-
-def count_committed(driver: Driver, name: str) -> int:
-    """How many batches a query has done; one that is not running any more is an error."""
-    result = driver.call("poll", name=name)
-    if not result["active"]:
-        raise RuntimeError(f"{name} ended: {result['error']}")
-    return len(result["committed"])
-
-
-def wait_for(driver: Driver, name: str, batches: int, seconds: float = PATIENCE_SECONDS) -> int:
-    """Wait until a query has done so many batches, or the time is over; say how many it has done."""
-    deadline = time.monotonic() + seconds
-    while (done := count_committed(driver, name)) < batches and time.monotonic() < deadline:
-        time.sleep(0.1)
-    return done
 
 
 @dataclass(frozen=True)
@@ -307,7 +250,7 @@ def measure(lab: Lab, driver: Driver, spec: QuerySpec, pace: Pace, tally: Tally,
     lab.delay(0 if pace.warm_up > LONG_WARM_UP else delay_ms)
     driver.start(spec)
     try:
-        wait_for(driver, spec.name, pace.warm_up)
+        driver.wait_for(spec.name, pace.warm_up)
         lab.delay(delay_ms)
         _measure_running(lab, driver, spec, pace, tally)
     except RuntimeError:
@@ -320,29 +263,34 @@ def _measure_running(lab: Lab, driver: Driver, spec: QuerySpec, pace: Pace, tall
     if spec.listen:  # what it asks once, at its start, is no batch's
         driver.call("flush", 150, name=spec.name, timeout_seconds=120)
     lab.proxy.clear()
-    begun = count_committed(driver, spec.name)
+    begun = driver.count_committed(spec.name)
     since = time.monotonic()
     done, seen = begun, lab.requests_of(spec.name)
     while not pace.is_over(done - begun, time.monotonic() - since):
         if done == begun and time.monotonic() - since > PATIENCE_SECONDS:
             raise RuntimeError(f"{spec.name}: no batch in {PATIENCE_SECONDS:.0f} s")
         time.sleep(0.1)
-        now = count_committed(driver, spec.name)
+        now = driver.count_committed(spec.name)
         if now > done:  # what a batch that the end of the turn cuts has asked for is no whole batch's
             done, seen = now, lab.requests_of(spec.name)
     tally.add_requests(seen)
-    result: dict[str, Any] = driver.call("stop", 600, name=spec.name)
+    result, captures = driver.stop(spec)
     tally.batches += done - begun
     tally.batch_ms += result["batch_ms"][begun:done]
     tally.first_ms += result["batch_ms"][:1]
     for phase in PHASES:
         tally.phases[phase] += [one[phase] for one in result["duration_ms"][begun:done] if phase in one]
     if spec.listen:
-        if not driver.call("flush", 150, name=spec.name, timeout_seconds=120):
-            raise RuntimeError(f"{spec.name}: what it committed is not in the store")
-        tally.captures += driver.call("unlisten", 150, name=spec.name)
+        tally.captures += captures
         tally.captured_batches += len(result["committed"])
         add_captures(lab, spec, tally)
+
+
+def epochs_of(url: str, options: Mapping[str, str]) -> list[CheckpointManifest]:
+    """The manifests of a history that are of a batch, oldest first."""
+    history = CheckpointStore.open(url, dict(options))
+    found = [history.load_by_id(number) for number in history.list_ids()]
+    return [one for one in found if one is not None and one.kind.value == "epoch"]
 
 
 def add_captures(lab: Lab, spec: QuerySpec, tally: Tally) -> None:
@@ -350,9 +298,7 @@ def add_captures(lab: Lab, spec: QuerySpec, tally: Tally) -> None:
     location = lab.place.disk(spec.name)
     query_id = json.loads((location / "metadata").read_text())["id"]
     options = lab.server.options if lab.place.store_options else {}
-    history = CheckpointStore.open(root_url(spec.listen, query_id), options)
-    found = [history.load_by_id(number) for number, _ in history.list()]
-    epochs = [one for one in found if one is not None and one.kind.value == "epoch"]
+    epochs = epochs_of(root_url(spec.listen, query_id), options)
     captured = [(one.epoch, one.timestamp_ms / 1000) for one in epochs]
     commits = (location / "commits").glob("[0-9]*")
     tally.lag_seconds += lags_of({int(path.name): path.stat().st_mtime for path in commits}, captured)

@@ -3,16 +3,19 @@
 One session a case; the sides run in turns, on a local checkpoint location and tables on an S3 server behind
 a proxy that delays every request and counts it. noop and a sink of an empty Python function show what Spark
 itself takes. Upserts are ``MERGE`` in ``foreachBatch`` for Iceberg and Delta.
+
+``peer-reads`` reads tables back: whole, one key, a range. Every table is written by four batches of a
+stream; another number of rows is an error. Every read is done once before it is timed, in turns.
 """
 
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 
 from benchmarks.app import EMPTY_FORMAT
-from benchmarks.frame import Argument, Part, Settings, Side
+from benchmarks.frame import Settings, Side, in_turns
 from benchmarks.lab import FOREVER, PACE, Contender, Lab, Pace, open_lab, run_turns, warm_up
 from tests.ecosystem import kit
 from tests.support.drivers.driver import Driver
@@ -22,19 +25,8 @@ from tests.support.servers.s3 import BUCKET
 
 HADOOP = "3.4.2"
 """The one that Spark 4.1.1 comes with."""
-EXTENSIONS = (
-    "io.delta.sql.DeltaSparkSessionExtension",
-    "org.apache.iceberg.spark.extensions.IcebergSparkSessionExtensions",
-)
-CONFS = {
-    "spark.sql.extensions": ",".join(EXTENSIONS),
-    "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
-    "spark.sql.catalog.lake": "org.apache.iceberg.spark.SparkCatalog",
-    "spark.sql.catalog.lake.type": "hadoop",
-    "spark.sql.catalog.lake.warehouse": f"s3a://{BUCKET}/warehouse",
-    "spark.sql.adaptive.enabled": "true",  # as by default: Iceberg's MERGE joins small partitions by it
-}
-FEW_PARTS = {"spark.databricks.delta.snapshotPartitions": "2"}
+CONFS = kit.lake_confs(f"s3a://{BUCKET}/warehouse") | {"spark.sql.adaptive.enabled": "true"}
+"""Adaptive as by default: Iceberg's MERGE joins small partitions by it."""
 MERGE_MODES = "TBLPROPERTIES ('format-version'='2', 'write.merge.mode'='{0}', 'write.update.mode'='{0}')"
 OURS, DELTA, DELTA_IN_2 = "ckpt-sink", "delta", "delta in 2 partitions"
 ICEBERG, COPY_ON_WRITE, MERGE_ON_READ = "iceberg", "iceberg copy-on-write", "iceberg merge-on-read"
@@ -45,6 +37,11 @@ SIDES = {
 WHOLE = (OURS, ICEBERG, COPY_ON_WRITE)
 """They are measured for all batches of a turn; the others for as many as a turn has time for."""
 PATIENCE_SECONDS = 300
+TABLE_BATCHES = 4
+READ_SIDES = {
+    "append": (OURS, ICEBERG, DELTA_IN_2),
+    "upsert": (OURS, COPY_ON_WRITE, MERGE_ON_READ, DELTA_IN_2),
+}
 
 
 @dataclass(frozen=True)
@@ -55,22 +52,15 @@ class Case:
     rows: int
     partitions: int
 
-    @property
-    def name(self) -> str:
-        return f"{self.kind}-{self.rows}-{self.partitions}"
+    @classmethod
+    def of(cls, name: str) -> Case:
+        """The case of a name in ``parts.toml``."""
+        kind, rows, partitions = name.split("-")
+        return cls(kind, int(rows), int(partitions))
 
     @property
     def where(self) -> str:
         return f"{self.kind}, {self.rows:,} rows, {self.partitions} partitions"
-
-
-CASES = {
-    case.name: case
-    for case in (
-        *(Case(kind, 10_000, partitions) for kind in SIDES for partitions in (4, 64, 200)),
-        *(Case("append", 1_000_000, partitions) for partitions in (4, 64)),
-    )
-}
 
 
 def spec_of(lab: Lab, case: Case, side: str, name: str, batches: int = FOREVER) -> QuerySpec:
@@ -86,10 +76,10 @@ def spec_of(lab: Lab, case: Case, side: str, name: str, batches: int = FOREVER) 
         options = {"table": f"lake.db.{name}", "properties": MERGE_MODES.format(mode)}
     elif sink == DELTA:
         options = {"table": f"delta.`s3a://{BUCKET}/tables/{name}`"}
-        conf |= FEW_PARTS if side == DELTA_IN_2 else {}
+        conf |= kit.FEW_TASKS if side == DELTA_IN_2 else {}
     if kind == "append" or not options:  # who merges, or owns keys, shuffles itself
         kind = "shuffled" if kind == "append" else "shuffled upsert"
-    location, results = f"file://{lab.place.disk(name)}", str(lab.home / "results" / name)
+    location, results = f"file://{lab.place.disk(name)}", lab.place.results(name)
     return QuerySpec(name, kind, location, results, batches, conf, case.rows, 0, sink, options)
 
 
@@ -107,14 +97,13 @@ def open_peers() -> Iterator[tuple[Lab, Driver]]:
         yield lab, driver
 
 
-def measure_case(lab: Lab, driver: Driver, case: Case, settings: Settings) -> Iterator[Side]:
-    """All sides in turns, after all of them have run a small table of that kind."""
-    sides = [side for side in SIDES[case.kind] if side in (settings.names("sides") or SIDES[case.kind])]
+def measure_case(
+    lab: Lab, driver: Driver, case: Case, paces: Mapping[str, Pace], settings: Settings
+) -> Iterator[Side]:
+    """All sides in turns, after all have run a small table of that kind; then their first batches."""
     small = replace(case, rows=1000, partitions=4)
-    warm_up(lab, [contender(lab, driver, small, side) for side in sides])
-    whole = Pace(settings.number("batches"), 1, PATIENCE_SECONDS)
-    others = replace(whole, longest_seconds=settings.number("longest-seconds"))
-    contenders = [contender(lab, driver, case, side, whole if side in WHOLE else others) for side in sides]
+    warm_up(lab, [contender(lab, driver, small, side) for side in paces])
+    contenders = [contender(lab, driver, case, side, pace) for side, pace in paces.items()]
     found = run_turns(lab, case.where, contenders, settings.number("rounds"), settings.number("delay"))
     yield from (tally.side(case.where, side) for side, tally in found.items())
     yield from (tally.first(case.where, side) for side, tally in found.items())
@@ -122,23 +111,52 @@ def measure_case(lab: Lab, driver: Driver, case: Case, settings: Settings) -> It
 
 def measure_all(settings: Settings) -> Iterator[Side]:
     """The case that was asked for, in a session of its own."""
+    case = Case.of(settings["case"])
+    whole = Pace(settings.number("batches"), 1, PATIENCE_SECONDS)
+    others = replace(whole, longest_seconds=settings.number("longest-seconds"))
+    asked = settings.names("sides") or SIDES[case.kind]
+    paces = {side: whole if side in WHOLE else others for side in SIDES[case.kind] if side in asked}
     with open_peers() as (lab, driver):
-        yield from measure_case(lab, driver, CASES[settings["case"]], settings)
+        yield from measure_case(lab, driver, case, paces, settings)
 
 
-PART = Part(
-    "peers",
-    __doc__,
-    measure_all,
-    (
-        Argument("sides", "", "", "some of the sides; none: all that fit the case"),
-        Argument("batches", "3", "2", "measured batches a turn, after the first one"),
-        Argument("rounds", "2", "1", "turns of each side"),
-        Argument("delay", "20", "20", "milliseconds added to every request"),
-        Argument(
-            "longest-seconds", "8", "8", "after which a turn of the others ends, if it has done a batch"
-        ),
-    ),
-    cases=tuple(CASES),
-    quick_cases=("append-10000-64",),
-)
+def reads_of(case: Case) -> dict[str, tuple[str, int]]:
+    """The conditions, and how many rows of a table with four batches meet each. Pure.
+
+    An upserted table has the rows of its last batch, an appended one those of all; values rise from 0.
+    """
+    all_rows = TABLE_BATCHES * case.rows
+    rows = all_rows if case.kind == "append" else case.rows
+    above = all_rows - case.rows // 100
+    return {
+        "whole table": ("", rows),
+        "one key": (f"key = 'key-{7:012d}'", 1),
+        "range": (f"value >= {above}", case.rows // 100),
+    }
+
+
+def measure_reads(settings: Settings) -> Iterator[Side]:
+    """The tables of one case, written without a delay and read with one."""
+    case = Case.of(settings["case"])
+    with open_peers() as (lab, driver):
+        specs = {}
+        lab.delay(0)
+        for side in READ_SIDES[case.kind]:
+            name = f"read_{case.kind}_{case.partitions}_{''.join(filter(str.isalnum, side))}"
+            specs[side] = spec_of(lab, case, side, name, TABLE_BATCHES)
+            driver.run(specs[side], timeout_seconds=600)
+        lab.delay(settings.number("delay"))
+        for what, (condition, rows) in reads_of(case).items():
+            took: dict[str, list[float]] = {side: [] for side in specs}
+            asked = dict.fromkeys(specs, 0)
+            for turn, side in in_turns(specs, 1 + settings.number("reads")):
+                lab.proxy.clear()
+                spec = specs[side].as_dict()
+                milliseconds, found = driver.call("time_read", 600, spec=spec, where=condition)
+                if found != rows:
+                    raise RuntimeError(f"{case.where}, {side}: {found} rows of {what}, not {rows}")
+                took[side] += [round(milliseconds, 1)] if turn else []
+                asked[side] = len(lab.proxy.requests)
+            for side, taken in took.items():
+                requests = {"requests": float(asked[side])}
+                yield Side(f"{case.where}: {what}", side, tuple(taken), counts=requests)

@@ -1,102 +1,257 @@
-"""RESULTS.md and PEERS.md, made of their texts in ``pages``, of what was saved, and of nothing else."""
+"""RESULTS.md and PEERS.md, made of their texts in ``pages``, of what was saved, and of nothing else. Pure.
+
+The aims are in ``aims.toml``, each a ratio of two sides of one run. The pages say whether it was met, and
+if not, why.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import replace
+import statistics
+import tomllib
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from fnmatch import fnmatch
 from pathlib import Path
 
-from benchmarks.aims import (
-    AIMS,
-    MISSED,
-    OURS,
-    SINK_AIMS,
-    Judged,
-    by_situation,
-    judge,
-    time_ratio,
-    times,
-    way_name,
-)
+from benchmarks import frame
 from benchmarks.frame import LOAD, Part, Run, Runs, Side, load_runs, tell
+from benchmarks.lab import LETTERS, LISTENERS
 
 RESULTS_PAGE, SINK_PAGE = (Path(__file__).with_name(name) for name in ("RESULTS.md", "PEERS.md"))
-WHERE = "query, partitions, state store, delay"
-PARTS = {
-    **dict.fromkeys(("side-by-side", "file-manager", "listener-cost", "purging", "coordinated"), WHERE),
-    "two-drivers": "two drivers on one location",
-    "restore": "a restore, and downloads of the same bytes",
-    "commit": "a commit, partitions x delta",
-    "growth": "long run of small batches",
-    "by-hand": "copies of running queries, and what queries started on them did",
-    "cold-start": "until the first finished batch; a restore counts",
-    "durability": "batches that wait for the store, and others",
-    "stores": "",
-}
-"""All parts, with the titles of their tables; of the stores the worst is among the aims."""
-SINK_PARTS = {
-    "peers": "case",
-    "peer-reads": "table",
-    "peer-growth": "long run of small batches",
-    "sink": "Spark 4.3",
-    "compaction": "Spark 4.3, a batch",
-}
-"""They have a page of their own."""
+PARTS, SINK_PARTS = (
+    {name: said.get("title", "") for name, said in frame.PARTS.items() if said["page"] == page.name}
+    for page in (RESULTS_PAGE, SINK_PAGE)
+)
+"""The parts of each page, with the titles of their tables; of the stores the worst is among the aims."""
+OURS = "ckpt-sink"
 BASE = "ours"
 COST_PARTITIONS = 64
 COST_BATCH_SECONDS = 10.0
 KEPT_BATCHES = {"stock": 100, "tuned": 100, "ours": 100, "listener": 20, "listener-stock": 20, "sink": 20}
 """What each way keeps by default: Spark's minBatchesToRetain, our ``retain``."""
-PRICES = {
-    **dict.fromkeys(("PUT", "POST", "COPY", "LIST"), 5.00 / 1e6),
-    **dict.fromkeys(("GET", "HEAD"), 0.40 / 1e6),
-    **dict.fromkeys(("DELETE", "DELETES"), 0.0),
-}
+PRICES = dict.fromkeys(("PUT", "POST", "COPY", "LIST"), 5.00 / 1e6)
+PRICES |= {"GET": 0.40 / 1e6, "HEAD": 0.40 / 1e6, "DELETE": 0.0, "DELETES": 0.0}
 """US dollars a request, list prices of 2025; the same at all three clouds."""
 GB_MONTH = {"Amazon S3": 0.023, "Google Cloud Storage": 0.020, "Azure Blob": 0.018}
 DAYS_A_MONTH = 30.4
 MAINTENANCE_LISTS = 2
 """What Spark's maintenance asks for each partition of a state store on S3, once a minute."""
+MET, MISSED, NOT_RUN = "met", "missed", "not run"
+CAPTURE_REQUESTS = 4
+"""What a commit takes by the protocol: data, manifest, a look at the floor, the pointer to the newest."""
+
+
+def told_apart(left: Sequence[float], right: Sequence[float]) -> bool:
+    """Whether the middle halves of two samples lie apart; if not, noise may hide the difference.
+
+    Of fewer than four values all must lie apart; one value says nothing.
+    """
+    if min(len(left), len(right)) < 2:
+        return False
+    low, high = sorted((_middle_half(left), _middle_half(right)))
+    return low[1] < high[0]
+
+
+def noise(left: Side, right: Side) -> str:
+    """What stands beside a ratio that noise may hide; nothing beside one that it cannot."""
+    if min(len(left.values), len(right.values)) < 2:
+        return "of one batch"
+    return "" if told_apart(left.values, right.values) else "within noise"
+
+
+def _middle_half(values: Sequence[float]) -> tuple[float, float]:
+    if len(values) < 4:
+        return min(values), max(values)
+    first, _, third = statistics.quantiles(values, n=4, method="inclusive")
+    return first, third
+
+
+def times(value: float) -> str:
+    return f"{value:.2f}x" if value < 10 else f"{value:.1f}x"
+
+
+def way_name(way: str) -> str:
+    return f"{LETTERS[way]} {way}" if way in LETTERS else way
+
+
+def by_situation(rows: Iterable[Side]) -> dict[str, dict[str, Side]]:
+    """What was compared: by situation, then by way."""
+    found: dict[str, dict[str, Side]] = {}
+    for row in rows:
+        found.setdefault(row.where, {})[row.way] = row
+    return found
+
+
+def time_ratio(above: Side, below: Side) -> float:
+    return above.p50 / below.p50
+
+
+def _nearer_ratio(above: Side, below: Side) -> float:
+    """Of wall time and processor time the ratio that is nearer to the aim."""
+    return max(time_ratio(above, below), above.counts.get("cpu ms", 0.0) / below.counts.get("cpu ms", 1.0))
+
+
+def _own_requests(side: Side, _: Side) -> float:
+    """Requests a batch; lists do not count: Spark's maintenance makes them, by its own clock.
+
+    What a batch that was cut by the end of a turn adds is rounded away.
+    """
+    return float(round(sum(number for verb, number in side.requests.items() if verb != "LIST")))
+
+
+RATIOS: dict[str, Callable[[Side, Side], float]] = {
+    "time": time_ratio,
+    "request ratio": lambda above, below: above.counts["requests"] / below.counts["requests"],
+    "nearer": _nearer_ratio,
+    "own requests": _own_requests,
+}
+
+
+@dataclass(frozen=True)
+class Aim:
+    """What ``above`` relative to ``below`` must be in every situation that ``where`` matches.
+
+    What ``judge`` makes of it has one situation there, or ``value`` None if its part was not run; noise
+    and such in ``detail``; and what explains a miss in ``reason``.
+    """
+
+    part: str
+    text: str
+    above: str
+    below: str
+    bound: float
+    where: str = "*"
+    at_least: bool = False
+    ratio: str = "time"
+    unit: str = "x"
+    why: str = ""
+    value: float | None = None
+    detail: str = ""
+    reason: str = ""
+
+    @property
+    def verdict(self) -> str:
+        if self.value is None:
+            return NOT_RUN
+        reached = self.value >= self.bound if self.at_least else self.value <= self.bound
+        return MET if reached else MISSED
+
+    def judge(self, runs: Runs) -> list[Aim]:
+        """Every run and situation that has both sides; of more than three the worst alone."""
+        ratio = RATIOS.get(self.ratio, self._own)
+        found = []
+        for ways in (ways for run in runs.of(self.part) for ways in by_situation(run.rows).values()):
+            one, two = ways.get(self.above), ways.get(self.below)
+            if one is None or two is None or not fnmatch(one.where, self.where):
+                continue
+            if self.ratio == "request ratio" and not two.counts["requests"]:
+                continue  # it has made nothing durable meanwhile: there is nothing to compare
+            detail, reason = self._remark(one, two, ways), self._why(one, two, ways)
+            value = ratio(one, two)
+            found.append(replace(self, where=one.where, value=value, detail=detail, reason=reason))
+        if len(found) > 3:
+            reached = sum(one.verdict == MET for one in found)
+            worst = sorted(found, key=lambda one: one.value or 0)[0 if self.at_least else -1]
+            found = [replace(worst, detail=f"the worst of {len(found)}, of which {reached} reach it")]
+        return found or [self]
+
+    def _own(self, side: Side, _: Side) -> float:
+        """What a side has counted itself."""
+        return side.counts.get(self.ratio, 0.0)
+
+    def _remark(self, above: Side, below: Side, ways: Mapping[str, Side]) -> str:
+        """Whether noise may hide a ratio of times, and what it would be if checkpoints cost nothing at all.
+
+        For a ratio of requests, how far behind a listener is for its own.
+        """
+        if self.ratio == "time":
+            words = [noise(above, below)]
+            if "alone" in ways and "phase addBatch" in below.details and below is not ways["alone"]:
+                beside = time_ratio(above, ways["alone"])
+                words.append(f"{beside:.2f}x over local disk alone in the same run")
+            return "; ".join(filter(None, words))
+        if "s lag" not in below.counts:
+            return ""
+        lag = f"durable after {below.counts['s lag']:.2f} s (p50)"
+        taken = f"{below.details['captures']:g} captures of {below.details['captured batches']:g} batches"
+        return f"{lag}, {taken}, before retention begins"
+
+    def _why(self, above: Side, below: Side, ways: Mapping[str, Side]) -> str:
+        """What explains a miss: Spark's phases, the requests by verb, or what all sides took."""
+        if self.ratio in ("request ratio", "own requests"):
+            text = f"a batch of {verbs(above)}" + (f", one of {verbs(below)}" if above is not below else "")
+            if below.way in LISTENERS:
+                most = times(above.counts["requests"] / CAPTURE_REQUESTS)
+                text += f". A capture takes {CAPTURE_REQUESTS} requests by the protocol: one for every"
+                text += f" batch gives at most {most}; more only if captures take batches together, which"
+                text += " costs lag"
+            return text
+        sides = ", ".join(f"{row.way} {row.p50:.4g} {row.unit}" for row in ways.values() if row.values)
+        if phases := [phases_of(side) for side in (above, below) if side.starting("phase ")]:
+            sides = f"medians of Spark's phases in ms: {'; '.join(phases)}"
+        return "; ".join(filter(None, (self.why, sides)))
+
+
+def verbs(side: Side) -> str:
+    """Requests a batch by verb, the most frequent first."""
+    ordered = sorted(side.requests.items(), key=lambda pair: (-pair[1], pair[0]))
+    return f"{way_name(side.way)} makes {', '.join(f'{n:.1f} {verb}' for verb, n in ordered) or 'none'}"
+
+
+def phases_of(side: Side) -> str:
+    """Where Spark itself says that the time goes."""
+    phases = sorted(side.starting("phase ").items())
+    return f"{way_name(side.way)} {', '.join(f'{phase} {ms:.0f}' for phase, ms in phases if ms >= 10)}"
+
+
+def read_aims() -> Iterator[Aim]:
+    """Every aim of ``aims.toml``, in the order in which they were set."""
+    for said in tomllib.loads(Path(__file__).with_name("aims.toml").read_text())["aim"]:
+        at_least = "at_least" in said
+        bound = said.pop("at_least" if at_least else "at_most")
+        for above, below in said.pop("pairs"):
+            text = said.get("text", f"batch p50, {above} over {below}")
+            yield Aim(**{**said, "text": text}, above=above, below=below, bound=bound, at_least=at_least)
+
+
+def judge(runs: Runs, parts: Container[str]) -> list[Aim]:
+    """Every aim of these parts."""
+    return [judged for aim in read_aims() if aim.part in parts for judged in aim.judge(runs)]
 
 
 def render(runs: Runs) -> str:
     """The page of everything beside Spark's own checkpoints."""
-    judged = judge(runs)
-    return fill(
-        RESULTS_PAGE,
-        aims=aim_table(judged),
-        runs=run_table(runs, PARTS),
-        machines=[machines(runs, PARTS)],
-        tables=all_tables(runs, PARTS),
-        maintenance=[dollars(request_cost({"LIST": MAINTENANCE_LISTS * COST_PARTITIONS}, 60))],
-        costs=cost_table(cost_sides(runs.of("side-by-side"), COST_PARTITIONS), COST_BATCH_SECONDS),
-        reasons=reasons(judged),
-    )
+    maintenance = dollars(request_cost({"LIST": MAINTENANCE_LISTS * COST_PARTITIONS}, 60))
+    costs = cost_table(cost_sides(runs.of("side-by-side"), COST_PARTITIONS), COST_BATCH_SECONDS)
+    return fill(RESULTS_PAGE, runs, PARTS, maintenance=[maintenance], costs=costs)
 
 
 def render_sink(runs: Runs) -> str:
     """The page of the comparison with Iceberg and Delta Lake, and of what else the sink costs."""
-    judged = judge(runs, SINK_AIMS)
-    return fill(
-        SINK_PAGE,
-        aims=aim_table(judged),
-        runs=run_table(runs, SINK_PARTS),
-        machines=[machines(runs, SINK_PARTS, ("pyspark", "hadoop-aws"))],
-        tables=all_tables(runs, SINK_PARTS),
-        reasons=[*reasons(judged), *faster_peers(runs)],
-    )
+    return fill(SINK_PAGE, runs, SINK_PARTS, ("pyspark", "hadoop-aws"))
 
 
-def fill(page: Path, **lines: Sequence[str]) -> str:
+def fill(
+    page: Path, runs: Runs, titles: Mapping[str, str], left_out: Sequence[str] = (), **more: Sequence[str]
+) -> str:
     """The text of a page, in ``pages``, with what was found."""
+    judged = judge(runs, titles)
+    lines = {
+        **more,
+        "aims": aim_table(judged),
+        "runs": run_table(runs, titles),
+        "machines": [machines(runs, titles, left_out)],
+        "tables": all_tables(runs, titles),
+        "reasons": [*reasons(judged), *faster_peers(runs, titles)],
+    }
     text = (page.parent / "pages" / page.name).read_text()
     return text.format(**{name: "\n".join(found) or "Nothing." for name, found in lines.items()})
 
 
-def faster_peers(runs: Runs) -> list[str]:
+def faster_peers(runs: Runs, parts: Iterable[str]) -> list[str]:
     """Every situation in which Iceberg or Delta Lake took less time, whatever the aims say."""
     found = []
-    for where, ways in by_situation(row for part in SINK_PARTS for row in runs.rows(part)).items():
+    for where, ways in by_situation(row for part in parts for row in runs.rows(part)).items():
         peers = {way: side for way, side in ways.items() if way.startswith(("iceberg", "delta"))}
         ratios = {way: time_ratio(side, ways[OURS]) for way, side in peers.items() if OURS in ways}
         faster = [f"{way} takes {ratio:.2f}x" for way, ratio in ratios.items() if ratio < 1]
@@ -104,10 +259,10 @@ def faster_peers(runs: Runs) -> list[str]:
     return found
 
 
-def reasons(judged: Iterable[Judged]) -> list[str]:
+def reasons(judged: Iterable[Aim]) -> list[str]:
     """Every aim that was missed, and why."""
     return [
-        f"- {one.aim}, {one.situation}: {measured(one)}, not {one.bound:g}{one.unit}; {one.reason}."
+        f"- {one.text}, {one.where}: {measured(one)}, not {one.bound:g}{one.unit}; {one.reason}."
         for one in judged
         if one.verdict == MISSED
     ]
@@ -116,23 +271,22 @@ def reasons(judged: Iterable[Judged]) -> list[str]:
 def table(headers: Sequence[str], rows: Iterable[Sequence[object]]) -> list[str]:
     """The lines of a Markdown table, none without rows; bars in a cell are kept from ending it."""
     lines = [[str(cell).replace("|", "\\|").replace("\n", " ") for cell in row] for row in rows]
-    return (
-        [f"| {' | '.join(line)} |" for line in [headers, ["---"] * len(headers), *lines]] if lines else []
-    )
+    whole = [headers, ["---"] * len(headers), *lines] if lines else []
+    return [f"| {' | '.join(line)} |" for line in whole]
 
 
-def measured(found: Judged) -> str:
+def measured(found: Aim) -> str:
     if found.value is None:
         return "-"
     return times(found.value) if found.unit == "x" else f"{found.value:g}{found.unit}"
 
 
-def aim_table(judged: Sequence[Judged]) -> list[str]:
+def aim_table(judged: Sequence[Aim]) -> list[str]:
     """Every aim, and whether it was met."""
     rows = []
     for one in judged:
         bound = f"{'at least' if one.at_least else 'at most'} {one.bound:g}{one.unit}"
-        rows.append([one.aim, one.situation, bound, measured(one), one.verdict, one.detail or "-"])
+        rows.append([one.text, one.where, bound, measured(one), one.verdict, one.detail or "-"])
     return table(["aim", "where", "bound", "found", "verdict", "remark"], rows)
 
 
@@ -143,15 +297,14 @@ def run_table(runs: Runs, parts: Iterable[str]) -> list[str]:
         for run in runs.of(part):
             found = f"{len(run.rows)} rows" + (f"; then it failed: {run.failed}" if run.failed else "")
             took = f"{run.seconds:.0f} s" if run.seconds < 120 else f"{run.seconds / 60:.0f} min"
-            rows.append(
-                [run.name, f"`{run.command}`", run.started, took, run.machine.get(LOAD, "?"), found]
-            )
+            load = run.machine.get(LOAD, "?")
+            rows.append([run.name, f"`{run.command}`", run.started, took, load, found])
         if not runs.of(part):
             rows.append([part, "not run", "-", "-", "-", "-"])
     return table(["part", "command", "began", "took", LOAD, "measured"], rows)
 
 
-def machines(runs: Runs, parts: Iterable[str], left_out: Sequence[str] = ()) -> str:
+def machines(runs: Runs, parts: Iterable[str], left_out: Sequence[str]) -> str:
     """Facts about the machine; what differs between runs is given for each value once."""
     values: dict[str, dict[str, None]] = {}
     for run in sorted((run for part in parts for run in runs.of(part)), key=lambda run: run.started):
@@ -231,9 +384,8 @@ def request_cost(requests_per_batch: Mapping[str, float], batch_seconds: float) 
     unknown = set(requests_per_batch) - set(PRICES)
     if unknown:
         raise ValueError(f"no price for {', '.join(sorted(unknown))}")
-    return (
-        86_400 / batch_seconds * sum(number * PRICES[verb] for verb, number in requests_per_batch.items())
-    )
+    batch = sum(number * PRICES[verb] for verb, number in requests_per_batch.items())
+    return 86_400 / batch_seconds * batch
 
 
 def storage_cost(stored_bytes: float, gb_month: float) -> float:
@@ -254,16 +406,15 @@ def cost_table(sides: Sequence[Side], batch_seconds: float) -> list[str]:
         stored = KEPT_BATCHES[side.way] * side.details["bytes out"]
         asked = request_cost(requests, batch_seconds)
         totals = [dollars(asked + storage_cost(stored, price)) for price in GB_MONTH.values()]
-        rows.append(
-            [way_name(side.way), f"{sum(requests.values()):.1f}", f"{stored / 1e6:.2f} MB", *totals]
-        )
+        kept = f"{stored / 1e6:.2f} MB"
+        rows.append([way_name(side.way), f"{sum(requests.values()):.1f}", kept, *totals])
     return table(["way", "requests a batch", "kept", *(f"{cloud}, a day" for cloud in GB_MONTH)], rows)
 
 
 def show(part: Part, runs: Runs) -> str:
     """What runs of one part found, and which of its aims they met."""
-    aims = judge(runs, (aim for aim in (*AIMS, *SINK_AIMS) if aim.part == part.name))
-    return "\n".join([*side_tables(runs.rows(part.name), part.name), "", *aim_table(aims)])
+    aims = aim_table(judge(runs, [part.name]))
+    return "\n".join([*side_tables(runs.rows(part.name), part.name), "", *aims])
 
 
 def write_pages() -> None:

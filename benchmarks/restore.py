@@ -17,11 +17,11 @@ from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from benchmarks.by_hand import REMOTE, rclone
-from benchmarks.frame import Argument, Part, Settings, Side, time_turns
+from benchmarks.frame import Settings, Side, time_turns
 from pyspark_checkpoint import restore
 from tests.support.made_location import MadeLocation, capture
 from tests.support.servers.launch import S3Server, seaweedfs
+from tests.support.servers.s3 import REMOTE, run_rclone
 
 THREADS = 8
 BATCHES = 8
@@ -36,13 +36,6 @@ class Stored:
     server: S3Server | None
     keys: tuple[str, ...]
     plain: str
-
-    def restore(self, to: Path) -> None:
-        restore(self.url, str(to), clone=True, options=self.server.options if self.server else {})
-
-    def copy(self, server: S3Server, to: Path) -> None:
-        """What people do: everything below the location, by rclone."""
-        rclone(server.endpoint, "copy", self.plain, str(to), transfers=THREADS).check()
 
     def download(self, to: Path, *, hashed: bool = False, durable: bool = False) -> None:
         """The checkpoint's objects by the SDK or the disk alone, some at a time, each into a file."""
@@ -72,10 +65,13 @@ class Stored:
         if client is not None:
             client.close()
 
-    def ways(self, to: Path) -> dict[str, Callable[[], None]]:
+    def ways(self, to: Path) -> dict[str, Callable[[], object]]:
+        """Ours; what people do, which copies everything below the location; and what is in a restore."""
+        options, endpoint = (self.server.options, self.server.endpoint) if self.server else ({}, "")
+        copying = partial(run_rclone, endpoint, "copy", self.plain, str(to), transfers=THREADS, check=True)
         return {
-            "restore": partial(self.restore, to),
-            **({"recursive copy": partial(self.copy, self.server, to)} if self.server else {}),
+            "restore": partial(restore, self.url, str(to), clone=True, options=options),
+            **({"recursive copy": copying} if self.server else {}),
             "raw download": partial(self.download, to),
             "raw download, hashed": partial(self.download, to, hashed=True),
             "raw download, on the disk": partial(self.download, to, durable=True),
@@ -92,14 +88,10 @@ def store(server: S3Server | None, megabytes: int, home: Path) -> Stored:
     (manifest,) = capture(made, url, BATCHES - 1, options=server.options if server else {})
     plain = f"{REMOTE}:{server.bucket}/{prefix}-plain" if server else ""
     if server:
-        rclone(server.endpoint, "copy", str(made.path), plain).check()
+        run_rclone(server.endpoint, "copy", str(made.path), plain, check=True)
     shutil.rmtree(made.path)
-    return Stored(
-        url,
-        server,
-        tuple(f"{prefix if server else url}/{path}" for path in sorted(manifest.paths())),
-        plain,
-    )
+    keys = (f"{prefix if server else url}/{path}" for path in sorted(manifest.paths()))
+    return Stored(url, server, tuple(keys), plain)
 
 
 def measure_all(settings: Settings) -> Iterator[Side]:
@@ -117,15 +109,3 @@ def measure_all(settings: Settings) -> Iterator[Side]:
                 ways = store(server, megabytes, Path(name)).ways(to)
                 where = f"{megabytes} MB, {kind}"
                 yield from time_turns(where, ways, settings.number("rounds"), "s", after=clean)
-
-
-PART = Part(
-    "restore",
-    __doc__,
-    measure_all,
-    (
-        Argument("sizes", "100,1000", "100", "megabytes of state"),
-        Argument("rounds", "8", "4", "rounds"),
-        Argument("stores", "s3", "s3", "s3, file"),
-    ),
-)

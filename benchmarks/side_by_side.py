@@ -2,16 +2,16 @@
 
 One driver runs the same query in each way in turns, on an S3 server behind a proxy that delays every
 request and counts it. A second round goes through the ways backwards.
-The variants at the end ask other questions of the same measurement.
+``parts.toml`` has variants, which ask other questions of the same measurement.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from itertools import groupby, product
 
-from benchmarks.frame import Argument, Part, Settings, Side
+from benchmarks.frame import Settings, Side
 from benchmarks.lab import LISTENERS, Load, Pace, compare, open_lab, warm_up, way_contender
 
 JOIN_ROWS = 20_000
@@ -84,64 +84,3 @@ def measure_all(settings: Settings) -> Iterator[Side]:
                         way_contender(lab, driver, way, one.load, one.pace_of(way)) for way in one.ways
                     ]
                     yield from compare(lab, where, sides, one.rounds, one.delay_ms)
-
-
-ALL_WAYS = "alone,disk,stock,tuned,ours,listener,listener-stock,sink"
-ARGUMENTS = (
-    Argument("ways", ALL_WAYS, ALL_WAYS, "ways; listener-stock is run with the aims only"),
-    Argument("queries", "windowed,join", "windowed", "windowed, total, join"),
-    Argument("providers", "hdfs,changelog", "hdfs", "state stores: hdfs, changelog"),
-    Argument("partitions", "4,64", "4", "shuffle partitions of the aggregation"),
-    Argument("join-partitions", "4", "4", "shuffle partitions of the join"),
-    Argument("delays", "0,20,50", "20", "milliseconds added to every request"),
-    Argument("batches", "6", "4", "batches a round at 20 ms and 4 partitions; half or a third elsewhere"),
-    Argument("rounds", "2", "1", "rounds; one with more than 16 partitions, and for the join"),
-    Argument("rows", "100000", "100000", "rows a batch"),
-    Argument("keys", "100000", "100000", "keys of the aggregation"),
-    Argument(
-        "before", "0", "0", "batches before the measured ones, without a delay; then retention is small"
-    ),
-    Argument("store", "s3", "s3", "where the listener and the sink keep checkpoints: s3 or file"),
-    Argument("longest-seconds", "45", "20", "after which a way's turn ends, if it has done a batch"),
-)
-
-
-def variant(name: str, doc: str | None, same: Mapping[str, str], **quick: tuple[str, str]) -> Part:
-    """The same measurement for another question: ``same`` values always, ``quick`` ones (full, quick)."""
-    others = {**{key: (value, value) for key, value in same.items()}, **quick}
-    arguments = (
-        Argument(given.name, *others.get(given.name, (given.full, given.quick)), given.meaning)
-        for given in ARGUMENTS
-    )
-    return Part(name, doc, measure_all, tuple(arguments))
-
-
-PART = Part("side-by-side", __doc__, measure_all, ARGUMENTS)
-FILE_MANAGER = variant(
-    "file-manager",
-    "Spark's own checkpoint, a keyed sum: local disk, S3 with Spark's manager, the tuned one, and ours.",
-    {"ways": "alone,stock,tuned,ours", "queries": "total"},
-)
-HERE = {"queries": "windowed", "delays": "20"}
-LISTENER_COST = variant(
-    "listener-cost",
-    "What the listener costs a query: many short turns with it and without any capture at all.",
-    {**HERE, "ways": "disk,listener", "providers": "hdfs", "partitions": "4"},
-    batches=("10", "6"),
-    rounds=("6", "2"),
-)
-PURGING = variant(
-    "purging",
-    "Batches that also purge: past 100 batches with a small retention, each way.",
-    {**HERE, "providers": "hdfs", "partitions": "4", "rows": "2000", "keys": "2000", "before": "101"},
-    ways=("stock,tuned,ours,listener,sink", "stock,ours"),
-    batches=("10", "6"),
-    rounds=("1", "1"),
-)
-COORDINATED = variant(
-    "coordinated",
-    "Spark's state in the commit with the rows, beside the rows alone and noop with the same state.",
-    {**HERE, "ways": "disk,rows only,sink", "providers": "changelog", "rows": "10000"},
-    partitions=("4,64", "64"),
-    batches=("12", "6"),
-)

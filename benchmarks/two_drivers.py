@@ -7,19 +7,16 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
-from benchmarks.frame import Argument, Part, Settings, Side, in_turns
-from benchmarks.lab import Lab, Load, open_lab, query_spec
+from benchmarks.frame import Settings, Side, in_turns
+from benchmarks.lab import Load, open_lab, query_spec
 from tests.support.drivers import outcome
 from tests.support.drivers.contention import CONCURRENT, contend, run_by_both
 from tests.support.drivers.driver import Driver
 from tests.support.drivers.queries import QuerySpec, total_after
 
 
-def contest(
-    lab: Lab, drivers: Sequence[Driver], way: str, name: str, load: Load, wait: float
-) -> dict[str, int]:
+def contest(drivers: Sequence[Driver], spec: QuerySpec, wait: float) -> dict[str, int]:
     """The first driver runs; the second one starts on the same location. Why it ended otherwise is told."""
-    spec = replace(query_spec(way, load, lab.place, name), format="", options={})
     results = contend(drivers, spec, wait)
     both = set(results[0]["committed"]) & set(results[1]["committed"])
     errors = [result["error"] for result in results if result["error"]]
@@ -50,20 +47,8 @@ def measure_all(settings: Settings) -> Iterator[Side]:
         with lab.driver("first") as first, lab.driver("second") as second:
             found: dict[str, Counter[str]] = {way: Counter() for way in settings.names("ways")}
             for turn, way in in_turns(found, settings.number("rounds")):
-                drivers = first, second
-                found[way].update(contest(lab, drivers, way, f"two-{way}-{turn}", load, 0.1 + 0.3 * turn))
+                spec = query_spec(way, load, lab.place, f"two-{way}-{turn}")
+                spec = replace(spec, format="", options={})
+                found[way].update(contest((first, second), spec, 0.1 + 0.3 * turn))
     for way, counts in found.items():
         yield Side(f"{settings['rounds']} contests", way, counts=dict(counts))
-
-
-PART = Part(
-    "two-drivers",
-    __doc__,
-    measure_all,
-    (
-        Argument("ways", "stock,tuned,ours", "stock,tuned,ours", "ways"),
-        Argument("rounds", "2", "1", "contests a way"),
-        Argument("interval-ms", "5000", "5000", "between two batches"),
-        Argument("delay", "50", "50", "milliseconds added to every request"),
-    ),
-)

@@ -9,15 +9,13 @@ from typing import Any
 import pytest
 
 from benchmarks import lab as lab_module
-from benchmarks.compaction import compacting
 from benchmarks.frame import (
     Argument,
     Part,
     Settings,
     Side,
-    decode_run,
-    encode_run,
     in_turns,
+    load_part,
     load_runs,
     save_run,
 )
@@ -33,11 +31,10 @@ from benchmarks.lab import (
     concerns,
     lags_of,
     query_spec,
-    verb,
 )
-from benchmarks.peer_reads import reads_of
-from benchmarks.peers import CASES, SIDES, Case, spec_of
-from benchmarks.side_by_side import FILE_MANAGER, PART, PURGING, situations
+from benchmarks.peers import SIDES, Case, reads_of, spec_of
+from benchmarks.side_by_side import situations
+from benchmarks.sink import compacting
 from tests.support.bench_rows import batches, run
 from tests.support.servers.faults import Request
 
@@ -48,9 +45,10 @@ ROWS = (
 )
 
 
-def test_a_run_comes_back_as_it_was() -> None:
+def test_a_run_comes_back_as_it_was(tmp_path: Path) -> None:
     saved = run("side-by-side", *ROWS)
-    assert decode_run(encode_run(saved)) == saved
+    save_run(saved, tmp_path)
+    assert load_runs(tmp_path).all == (saved,)
 
 
 def test_runs_with_labels_are_kept_beside_each_other_and_others_replaced(tmp_path: Path) -> None:
@@ -96,7 +94,7 @@ def test_a_given_argument_wins_over_quick_and_full() -> None:
 
 def test_lists_and_deletes_of_many_have_verbs_of_their_own() -> None:
     def named(method: str, target: str) -> str:
-        return verb(Request(method, target, 200, 0, 0, None))
+        return Request(method, target, 200, 0, 0, None).verb
 
     assert named("GET", "/bucket?list-type=2&prefix=a") == "LIST"
     assert named("GET", "/bucket/list-type=2") == "GET"
@@ -156,7 +154,7 @@ def test_every_way_keeps_its_checkpoint_where_it_says(tmp_path: Path) -> None:
 
 def test_large_situations_and_joins_are_measured_for_less_long() -> None:
     """Every query, number of partitions, state store and delay is there once."""
-    found = list(situations(PART.parse([])[0]))
+    found = list(situations(load_part("side-by-side").parse([])[0]))
     keys = [(one.load.query, one.load.partitions, one.load.provider, one.delay_ms) for one in found]
     assert len(keys) == len(set(keys)) == 3 * 2 * 3
     small = [one for one in found if one.load.query == "windowed" and one.load.partitions == 4]
@@ -171,7 +169,7 @@ def test_large_situations_and_joins_are_measured_for_less_long() -> None:
 
 
 def test_a_listener_is_measured_for_several_captures_and_with_both_managers_where_the_aims_are() -> None:
-    found = list(situations(PART.parse([])[0]))
+    found = list(situations(load_part("side-by-side").parse([])[0]))
     both = [one for one in found if "listener-stock" in one.ways]
     keys = {(one.load.query, one.load.partitions, one.delay_ms) for one in both}
     assert keys == {("windowed", 4, 20)} and len(both) == 2
@@ -213,7 +211,7 @@ def test_the_lag_of_a_batch_ends_with_the_first_capture_of_it_or_of_a_later_one(
 
 def test_the_file_manager_has_every_situation_at_the_pace_of_the_side_by_side() -> None:
     """Stock takes the better part of a minute a batch with many partitions and a slow store."""
-    settings = FILE_MANAGER.parse([])[0]
+    settings = load_part("file-manager").parse([])[0]
     found = list(situations(settings))
     assert settings.names("ways") == ["alone", "stock", "tuned", "ours"]
     assert {one.load.query for one in found} == {"total"}
@@ -225,7 +223,7 @@ def test_the_file_manager_has_every_situation_at_the_pace_of_the_side_by_side() 
 
 
 def test_batches_that_purge_come_after_a_hundred_without_a_delay() -> None:
-    (found,) = situations(PURGING.parse([])[0])
+    (found,) = situations(load_part("purging").parse([])[0])
     assert (found.pace.warm_up, found.pace.batches, found.pace.shortest_seconds) == (101, 10, 12)
     assert found.load.conf["spark.sql.streaming.minBatchesToRetain"] == "10"
 
@@ -284,9 +282,10 @@ def test_a_read_of_an_appended_table_finds_all_batches_and_one_of_an_upserted_ta
 
 def test_the_peers_are_compared_at_every_number_of_tasks_and_rows(tmp_path: Path) -> None:
     """Who merges, or owns keys, shuffles by itself; the floors have the same shuffle before them."""
-    assert len(CASES) == 8 and {case.partitions for case in CASES.values()} == {4, 64, 200}
+    cases = [*map(Case.of, load_part("peers").cases)]
+    assert len(cases) == 8 and {case.partitions for case in cases} == {4, 64, 200}
     lab: Any = SimpleNamespace(place=Place(tmp_path, {"region": "x"}), home=tmp_path)
-    for case in CASES.values():
+    for case in cases:
         specs = {side: spec_of(lab, case, side, "name") for side in SIDES[case.kind]}
         shuffled = {side for side, spec in specs.items() if "shuffled" in spec.kind}
         floors = {"noop", "empty-arrow"}

@@ -8,16 +8,19 @@ from typing import Any
 
 import pytest
 
-from benchmarks import by_hand
-from benchmarks.__main__ import ALONE, MODULES, load_part, main, plan
-from benchmarks.aims import MET, MISSED, NOT_RUN, judge, told_apart
+from benchmarks import by_hand, frame
+from benchmarks.__main__ import main, plan
 from benchmarks.by_hand import first_cause
-from benchmarks.frame import QUICK, Runs, Side, load_runs, save_run
+from benchmarks.frame import QUICK, Runs, Side, load_part, load_runs, save_run
 from benchmarks.report import (
+    MET,
+    MISSED,
+    NOT_RUN,
     PARTS,
     RESULTS_PAGE,
     SINK_PAGE,
     SINK_PARTS,
+    Aim,
     aim_table,
     cost_sides,
     cost_table,
@@ -25,7 +28,9 @@ from benchmarks.report import (
     render_sink,
     requests_if_all_captured,
     side_tables,
+    told_apart,
 )
+from benchmarks.report import judge as judge_parts
 from tests.support.bench_rows import batches, run
 
 REQUESTS_AIM = "requests a batch, stock over (d)"
@@ -37,8 +42,13 @@ def total(way: str, partitions: int, batch_ms: tuple[int, ...] = FAST, **changes
     return batches(way, batch_ms, where=f"total, {partitions}, hdfs, 20 ms", **changes)
 
 
+def judge(runs: Runs) -> list[Aim]:
+    """The aims of everything beside the sink."""
+    return judge_parts(runs, PARTS)
+
+
 def verdicts(runs: Runs) -> dict[str, str]:
-    return {found.aim: found.verdict for found in judge(runs)}
+    return {found.text: found.verdict for found in judge(runs)}
 
 
 def test_without_any_run_every_aim_and_every_part_is_said_to_be_not_run() -> None:
@@ -91,7 +101,7 @@ def test_a_listener_that_slows_the_query_misses_its_aim() -> None:
     slowed = Runs((run("listener-cost", batches("disk", FAST), batches("listener", SLOW)),))
     equal = Runs((run("listener-cost", batches("disk", FAST), batches("listener", FAST)),))
     assert (verdicts(slowed)[aim], verdicts(equal)[aim]) == (MISSED, MET)
-    (found,) = [one for one in judge(equal) if one.aim == aim]
+    (found,) = [one for one in judge(equal) if one.text == aim]
     assert found.detail == "within noise"
 
 
@@ -103,7 +113,7 @@ def test_a_ratio_of_times_is_shown_beside_what_local_disk_alone_would_give() -> 
         batches("ours", SLOW),
     )
     (found,) = [
-        one for one in judge(Runs((run("side-by-side", *cells),))) if one.value and "p50" in one.aim
+        one for one in judge(Runs((run("side-by-side", *cells),))) if one.value and "p50" in one.text
     ]
     assert found.detail == "2.50x over local disk alone in the same run"
 
@@ -112,7 +122,7 @@ def test_the_file_manager_is_judged_by_its_own_query_and_run() -> None:
     """Against local disk, stock and tuned at 4 partitions, and against stock alone at 64."""
     ways = {"alone": (90,) * 4, "stock": SLOW, "tuned": (150,) * 4, "ours": FAST}
     found = [
-        (one.aim.removeprefix("file manager: "), one.situation, one.verdict)
+        (one.text.removeprefix("file manager: "), one.where, one.verdict)
         for partitions in (4, 64)
         for one in judge(
             Runs(
@@ -269,7 +279,7 @@ def test_an_aim_in_many_situations_is_judged_by_the_worst() -> None:
         for way, took, cpu in (("bare SDK", bare, cpu), ("ours", 1.0, 1.0))
     ]
     (found,) = [one for one in judge(Runs((run("stores", *sides),))) if one.value is not None]
-    assert (found.situation, found.value, found.verdict) == ("s3 put 3", 0.85, MISSED)
+    assert (found.where, found.value, found.verdict) == ("s3 put 3", 0.85, MISSED)
     assert found.detail == "the worst of 4, of which 3 reach it"
 
 
@@ -302,7 +312,7 @@ def test_costs_are_of_one_situation_of_one_run() -> None:
     assert "| (a) stock | 2.0 | 100.00 MB | $0.0865 | $0.0865 | $0.0865 |" in lines
 
 
-@pytest.mark.parametrize("name", MODULES)
+@pytest.mark.parametrize("name", frame.PARTS)
 def test_every_part_is_found_by_its_name(name: str) -> None:
     assert load_part(name).name == name
 
@@ -310,7 +320,8 @@ def test_every_part_is_found_by_its_name(name: str) -> None:
 def test_a_whole_run_has_every_part_but_those_that_are_run_alone() -> None:
     """A quick one has a case of the peers, whatever was saved."""
     names = [name for name, *_ in plan(quick=False)]
-    assert {*names, *ALONE} == {*MODULES} == {*PARTS, *SINK_PARTS} and not {*names} & {*ALONE}
+    alone = {"file-manager", "peers", "peer-reads", "peer-growth"}
+    assert {*names} == {*PARTS, *SINK_PARTS} - alone and alone <= {*frame.PARTS}
     assert ["peers", "--fresh", "--quick"] in plan(quick=True)
 
 

@@ -10,6 +10,7 @@ from typing import Any
 from pyspark.sql import DataFrame, SparkSession
 
 from pyspark_checkpoint import checkpoint
+from tests.ecosystem.kit import lake_confs
 
 
 def session(wanted: dict[str, Any]) -> SparkSession:
@@ -21,17 +22,9 @@ def session(wanted: dict[str, Any]) -> SparkSession:
         .config("spark.ui.enabled", "false")
         .config("spark.sql.shuffle.partitions", "2")
         .config("spark.driver.host", "127.0.0.1")
-        .config(
-            "spark.sql.extensions",
-            "io.delta.sql.DeltaSparkSessionExtension,"
-            "org.apache.iceberg.spark.extensions.IcebergSparkSessionExtensions",
-        )
-        .config("spark.sql.catalog.spark_catalog", "org.apache.spark.sql.delta.catalog.DeltaCatalog")
-        .config("spark.sql.catalog.lake", "org.apache.iceberg.spark.SparkCatalog")
-        .config("spark.sql.catalog.lake.type", "hadoop")
-        .config("spark.sql.catalog.lake.warehouse", str(Path(wanted["directory"]) / "warehouse"))
     )
-    for name, value in wanted["conf"].items():
+    lakes = lake_confs(str(Path(wanted["directory"]) / "warehouse"))
+    for name, value in {**lakes, **wanted["conf"]}.items():
         builder = builder.config(name, value)
     return builder.getOrCreate()
 

@@ -30,6 +30,18 @@ FEW_TASKS = {"spark.databricks.delta.snapshotPartitions": "2"}
 """Delta reads the log of a small table in fifty tasks otherwise."""
 
 
+def lake_confs(warehouse: str) -> dict[str, str]:
+    """What a session with Delta and an Iceberg catalog needs."""
+    delta, iceberg = "io.delta.sql.Delta", "org.apache.iceberg.spark.extensions.Iceberg"
+    return {
+        "spark.sql.extensions": f"{delta}SparkSessionExtension,{iceberg}SparkSessionExtensions",
+        "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
+        "spark.sql.catalog.lake": "org.apache.iceberg.spark.SparkCatalog",
+        "spark.sql.catalog.lake.type": "hadoop",
+        "spark.sql.catalog.lake.warehouse": warehouse,
+    }
+
+
 def set_up() -> None:
     """Fetch Spark 4.1.1 and the connectors, unless that is done already."""
     subprocess.run([str(ROOT / "tools" / "setup_ecosystem.sh")], check=True, timeout=1800)

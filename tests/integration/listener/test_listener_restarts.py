@@ -287,7 +287,7 @@ class OldDriver:
         def late(store: LocalStore, key: str, data: Any, **conditions: Any) -> Any:
             if parse_manifest_key(key) is not None and not self.flushed:
                 self.flushed.append(newest_commit(self.location))
-                assert self.driver.call("flush", name="rolling", timeout_seconds=60)
+                self.driver.flush("rolling", timeout_seconds=60)
             return put(store, key, data, **conditions)
 
         with pytest.MonkeyPatch.context() as patch:

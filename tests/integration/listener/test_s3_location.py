@@ -48,7 +48,7 @@ def test_locations_on_s3_are_captured_and_restored_with_either_file_manager(
         driver.run(*expected, timeout_seconds=300)
         driver.run(*half, timeout_seconds=300)
         for spec in half:
-            assert driver.call("flush", name=spec.name, timeout_seconds=60)
+            driver.flush(spec.name, timeout_seconds=60)
         for spec in half:
             restore(
                 store, f"{there}/fresh/{spec.name}", query=spec.name, location_options=s3_server.options
@@ -56,7 +56,7 @@ def test_locations_on_s3_are_captured_and_restored_with_either_file_manager(
         whole = specs(tmp_path / "found", f"{there}/fresh", batches=BATCHES, listen=store)
         driver.run(*whole, timeout_seconds=300)
         for spec in whole:
-            assert driver.call("flush", name=spec.name, timeout_seconds=60)
+            driver.flush(spec.name, timeout_seconds=60)
     assert [line for pair in zip(expected, whole, strict=True) for line in outcome.differences(*pair)] == []
     for query in list_queries(open_object_store(store)):
         history = CheckpointStore.open(root_url(store, query.query_id))
@@ -76,7 +76,7 @@ def test_a_location_is_captured_with_what_the_program_has_set_on_its_session(
     spec = QuerySpec("count", "count", f"{there}/count", str(tmp_path), 3, conf, rows=60, listen=store)
     with Driver(tmp_path / "s3.log", conf={}, class_path=[build_jar(), *s3a_jars()]) as driver:
         driver.run(spec, timeout_seconds=300)
-        assert driver.call("flush", name=spec.name, timeout_seconds=60)
+        driver.flush(spec.name, timeout_seconds=60)
     (query,) = list_queries(open_object_store(store))
     newest = CheckpointStore.open(root_url(store, query.query_id)).load_latest()
     assert newest is not None and newest.epoch == 2

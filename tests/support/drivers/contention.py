@@ -23,14 +23,14 @@ def contend(drivers: Sequence[Driver], spec: QuerySpec, wait_seconds: float) -> 
     first, second = drivers
     first.start(spec)
     deadline = time.monotonic() + PATIENCE_SECONDS
-    while len((found := poll(first, spec))["committed"]) < 2:
+    while len((found := first.poll(spec.name))["committed"]) < 2:
         assert found["active"] and time.monotonic() < deadline, f"the first does not run: {found['error']}"
         time.sleep(0.1)
     time.sleep(wait_seconds)
     second.start(spec)
     deadline = time.monotonic() + PATIENCE_SECONDS
     while time.monotonic() < deadline:
-        results = [poll(driver, spec) for driver in drivers]
+        results = [driver.poll(spec.name) for driver in drivers]
         if not all(result["active"] for result in results):
             break
         if all(len(result["committed"]) >= 6 for result in results):
@@ -38,16 +38,10 @@ def contend(drivers: Sequence[Driver], spec: QuerySpec, wait_seconds: float) -> 
         time.sleep(0.1)
     for driver, result in zip(drivers, results, strict=True):
         wanted = len(result["committed"]) + 2
-        while (found := poll(driver, spec))["active"] and len(found["committed"]) < wanted:
+        while (found := driver.poll(spec.name))["active"] and len(found["committed"]) < wanted:
             assert time.monotonic() < deadline, "the survivor does not go on"
             time.sleep(0.1)
     return [driver.call("stop", name=spec.name) for driver in drivers]
-
-
-def poll(driver: Driver, spec: QuerySpec) -> dict[str, Any]:
-    """Where a query is now."""
-    result: dict[str, Any] = driver.call("poll", name=spec.name)
-    return result
 
 
 def run_by_both(spec: QuerySpec) -> list[int]:

@@ -131,6 +131,38 @@ class Driver:
         )
         return answer
 
+    def poll(self, name: str) -> dict[str, Any]:
+        """Where a query is now."""
+        result: dict[str, Any] = self.call("poll", name=name)
+        return result
+
+    def count_committed(self, name: str) -> int:
+        """How many batches a query has done; one that is not running any more is an error."""
+        result = self.poll(name)
+        if not result["active"]:
+            raise RuntimeError(f"{name} ended: {result['error']}")
+        return len(result["committed"])
+
+    def wait_for(self, name: str, batches: int, timeout_seconds: float = 600.0) -> int:
+        """Wait until a query has done so many batches, or the time is over; say how many it has done."""
+        deadline = time.monotonic() + timeout_seconds
+        while (done := self.count_committed(name)) < batches and time.monotonic() < deadline:
+            time.sleep(0.1)
+        return done
+
+    def flush(self, name: str, timeout_seconds: float = 120.0) -> None:
+        """Wait until all that a query has committed is in its listener's store."""
+        if not self.call("flush", timeout_seconds + 30, name=name, timeout_seconds=timeout_seconds):
+            raise RuntimeError(f"{name}: what it committed is not in the store")
+
+    def stop(self, spec: QuerySpec) -> tuple[dict[str, Any], int]:
+        """Stop a query, and its listener when that is done; what the query did, and how many captures."""
+        result: dict[str, Any] = self.call("stop", 600, name=spec.name)
+        if not spec.listen:
+            return result, 0
+        self.flush(spec.name)
+        return result, self.call("unlisten", 150, name=spec.name)
+
     def kill(self) -> None:
         """End it by SIGKILL, Python and JVM alike."""
         with contextlib.suppress(ProcessLookupError):

@@ -76,6 +76,14 @@ class Request:
     headers: Mapping[str, str] = field(default_factory=dict, repr=False, compare=False)
     """Those of the request; their names are in lower case."""
 
+    @property
+    def verb(self) -> str:
+        """The method, with LIST and deletes of many by their own names; a copy by the server is a PUT."""
+        query = self.target.partition("?")[2]
+        if self.method == "GET" and any(part in query for part in ("list-type=", "prefix=", "delimiter=")):
+            return "LIST"
+        return "DELETES" if self.method == "POST" and query.startswith("delete") else self.method
+
 
 class Host(Protocol):
     """What a connection asks of the proxy that it belongs to."""

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import contextlib
 import json
+import os
+import subprocess
 import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -29,6 +31,8 @@ READER_SECRET_KEY = "ckpt-reader-secret"
 REGION = "us-east-1"
 BUCKET = "ckpt-test"
 START_SECONDS = 90.0
+REMOTE = "bench"
+"""How the server is called in what rclone is told."""
 
 
 class S3Server:
@@ -92,6 +96,24 @@ def binary(name: str) -> str:
     if not path.exists():
         raise ServerError(f"{name} is not in {path.parent}: run `make setup`")
     return str(path)
+
+
+def run_rclone(
+    endpoint: str, *arguments: str, transfers: int = 4, check: bool = False
+) -> subprocess.CompletedProcess[str]:
+    """Run rclone, as people copy directories with it; ``REMOTE:bucket/path`` is on the S3 server there."""
+    remote = {"ACCESS_KEY_ID": ACCESS_KEY, "SECRET_ACCESS_KEY": SECRET_KEY, "REGION": REGION}
+    remote |= {"TYPE": "s3", "PROVIDER": "Other", "FORCE_PATH_STYLE": "true", "NO_CHECK_BUCKET": "true"}
+    remote["ENDPOINT"] = endpoint
+    environment = {f"RCLONE_CONFIG_{REMOTE.upper()}_{name}": value for name, value in remote.items()}
+    command = [binary("rclone"), "--config", os.devnull, "--transfers", str(transfers), *arguments]
+    environment = {**os.environ, **environment}
+    done = subprocess.run(
+        command, env=environment, capture_output=True, text=True, check=False, timeout=900
+    )
+    if check and done.returncode != 0:
+        raise ServerError(done.stderr[-500:])
+    return done
 
 
 @contextlib.contextmanager
