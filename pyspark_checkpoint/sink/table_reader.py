@@ -70,6 +70,8 @@ MAX_FILTERED_KEYS = 10_000
 """Filters that leave more keys over than this prune nothing."""
 BYTES_PER_INLINE_SPLIT = 512 * 1024
 """Rows that come with the plan travel in the messages that start tasks: Spark warns from 1,000 KiB on."""
+_NOT_UTF8 = "\ufffd"
+"""What the JVM makes of bytes that are no letter."""
 
 
 @dataclass
@@ -288,8 +290,18 @@ class FilteringTableReader(TableReader):
 
     def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:
         """Remember filters to leave partitions and artifacts out; Spark evaluates all of them as well."""
-        self._filters = tuple(filters)
+        self._filters = tuple(one for one in filters if _is_exact(one))
         return filters
+
+
+def _is_exact(found: Filter) -> bool:
+    """Whether a filter has the values that Spark compares with.
+
+    Bytes of a text that are not UTF-8 came as another letter, and rows of that letter are elsewhere.
+    """
+    value: Any = getattr(found, "value", None)
+    values = value if isinstance(found, In) else (value,)
+    return not any(isinstance(one, str) and _NOT_UTF8 in one for one in values)
 
 
 def table_chains(

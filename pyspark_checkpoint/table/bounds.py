@@ -1,8 +1,9 @@
 """What an artifact's rows can have: the least and the greatest value of each column, and its nulls. Pure.
 
 A reader leaves out artifacts that no row of interest can be in. A bound may be wider than the values, and
-never narrower: a long text is cut below and open above; a column with NaN, an infinity or a collation, or
-of a type whose order is not that of its stored numbers, has no bounds.
+never narrower: a long text is cut below and open above; a column with NaN, an infinity, a least or greatest
+text that is not UTF-8, or a collation, or of a type whose order is not that of its stored numbers, has no
+bounds.
 """
 
 from __future__ import annotations
@@ -119,7 +120,7 @@ class BoundsOfRows:
             rows = pa.concat_tables(self._waiting)
             for name in self._columns:
                 more = _bounds(name, rows.column(name))
-                known = self._found.get(name, more) if name in self._found else more
+                known = self._found.get(name, ColumnBounds(name, None, None, 0))
                 self._found[name] = None if more is None or known is None else _union(known, more)
         self._waiting, self._waiting_rows = [], 0
 
@@ -144,7 +145,10 @@ def _bounds(name: str, column: pa.ChunkedArray) -> ColumnBounds | None:
     if pt.is_floating(column.type) and pc.any(pc.is_nan(column)).as_py():
         return None
     ends = pc.min_max(column)
-    low, high = (stored_value(ends[end], column.type) for end in ("min", "max"))
+    try:
+        low, high = (stored_value(ends[end], column.type) for end in ("min", "max"))
+    except UnicodeDecodeError:
+        return None  # Spark's texts are bytes, as ``cast(value as string)`` finds them
     if low is None or high is None:
         return None
     if isinstance(high, str) and len(high) > _TEXT_LETTERS:

@@ -157,6 +157,28 @@ def test_a_filter_beyond_the_bounds_leaves_the_artifact_out(found: Filter, expec
     assert may_match(known, conditions) is expected
 
 
+@pytest.mark.parametrize("at_once", [1, 100])
+def test_nulls_are_counted_once(monkeypatch: pytest.MonkeyPatch, at_once: int) -> None:
+    """Also where the rows are looked at in several parts."""
+    monkeypatch.setattr("pyspark_checkpoint.table.bounds.ROWS_AT_ONCE", at_once)
+    added = BoundsOfRows(("c",))
+    for values in ([None], [None, 1], [7]):
+        added.add(pa.table({"c": pa.array(values, pa.int64())}))
+    assert added.bounds() == (ColumnBounds("c", 1, 7, 2),)
+
+
+def texts(*values: bytes) -> pa.Table:
+    """A column of texts as Spark has them: any bytes."""
+    return pa.table({"c": pa.Array.from_buffers(pa.string(), len(values), pa.array(values).buffers())})
+
+
+def test_texts_that_are_not_utf8_are_written_like_others() -> None:
+    """As ``cast(value as string)`` makes them of any bytes: such a column has no bounds."""
+    assert bounds_of(texts(b"a", b"\xff"), ("c",)) == ()
+    assert bounds_of(texts(b"\x80", b"a"), ("c",)) == ()
+    assert bounds_of(texts(b"a", b"b\xff", b"c"), ("c",)) == (ColumnBounds("c", "a", "c", 0),)
+
+
 def test_columns_of_another_order_have_no_bounds() -> None:
     """Collations compare otherwise than bytes, and long decimals do not fit."""
     fields = [
@@ -244,6 +266,22 @@ def test_a_replaced_row_does_not_come_back_through_a_filter(
     assert [pair for pair in rows if pair[1] > 50] == []
     assert read_pairs(path, GreaterThan(("v",), 500)) == ([], 0)
     assert (1, 5) in read_pairs(path, LessThan(("k",), 2))[0]
+
+
+@pytest.mark.parametrize("make", [EqualTo, EqualNullSafe, GreaterThan, In])
+def test_a_text_that_the_jvm_could_not_decode_leaves_nothing_out(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, make: Any
+) -> None:
+    """A filter's bytes that are not UTF-8 come as another letter, whose rows are in another partition."""
+    monkeypatch.setattr("pyspark_checkpoint.sink.task.MIN_BOUNDED_BYTES", 0)
+    query = Query(str(tmp_path / "table"), schema=schema_of("string"), keys="c", tasks=8)
+    plan = query.plan(batch_id=0)
+    query.commit(query.write(plan, 0, texts(*(bytes([letter]) for letter in range(256)))), 0)
+    reader = FilteringTableReader(parse_read_options({"path": query.path}), query.schema.to_json())
+    for value in ("\ufffd", "a\ufffd"):
+        reader.pushFilters([make(("c",), ("b", value) if make is In else value)])
+        splits = [split for split in reader.partitions() if isinstance(split, TableSplit)]
+        assert {chain.partition for split in splits for chain in split.chains} == set(range(8))
 
 
 def test_small_artifacts_have_no_bounds(tmp_path: Path) -> None:
