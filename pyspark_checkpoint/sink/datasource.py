@@ -92,6 +92,7 @@ class CheckpointSinkSource(DataSource):
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:
         """Read the changes of the table, epoch by epoch."""
+        self.seen = None  # this travels with every task
         return ChangeReader(parse_read_options(self.options), json.loads(schema.json()))
 
     def _layout(self) -> StructType:

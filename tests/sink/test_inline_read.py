@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import json
 import pickle
 import re
@@ -182,3 +183,36 @@ def test_what_was_seen_goes_to_the_process_that_plans_and_not_to_the_tasks(path:
     assert scanned_source(json.dumps({"path": path}), None).seen is None
     reader = source.reader(StructType.fromJson(SCHEMA.to_json()))
     assert asked.seen.data[:40] not in as_spark_pickles((source, reader))
+
+
+def test_what_was_seen_does_not_go_to_the_tasks_of_a_stream(path: str) -> None:
+    """Nor to those of each of its batches: a stream looks at the history by itself."""
+    Query(path).epoch(0, [(1, 1)])
+    options = {"path": path, "changes": "true"}
+    asked = CheckpointSinkSource({**options})
+    schema = asked.schema()
+    assert asked.seen is not None
+    source = scanned_source(json.dumps(options), asked)
+    reader = source.streamReader(schema)
+    assert asked.seen.data[:40] not in as_spark_pickles((source, reader))
+
+
+def test_an_encrypted_table_that_was_made_again_is_read_with_its_own_keys(
+    path: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With another master key, and once more without any."""
+    seen = None
+    for number, name in enumerate(("one", "two", "")):
+        if name:
+            key = base64.b64encode(bytes([number]) * 32).decode()
+            monkeypatch.setenv("CKPT_KEYRING", json.dumps({"active": name, "keys": {name: key}}))
+        else:
+            monkeypatch.delenv("CKPT_KEYRING")
+        CACHE.forget()
+        Query(path).epoch(0, [(number, number)])
+        found = read_table(options_of(path), seen)
+        assert found.manifest.encryption_key_id == (name or None)
+        seen = found.seen
+        shutil.rmtree(path)
+        with pytest.raises(NoCheckpoint):
+            read_table(options_of(path), seen)
