@@ -143,6 +143,15 @@ def test_the_documents_list_every_setting_with_its_default() -> None:
     ]
 
 
+def test_the_reference_says_of_every_setting_what_it_is() -> None:
+    """Word for word, wrapped and with a capital letter; more may follow."""
+    text = (ROOT / "conf" / "reference.conf").read_text()
+    blocks = re.findall(r"((?:^# .*\n)+)#spark\.ckpt\.([\w.]+)", text, re.MULTILINE)
+    told = {name: " ".join(line[2:] for line in lines.splitlines()).lower() for lines, name in blocks}
+    wrong = [one.name for one in SETTINGS if not told[one.name].startswith(one.meaning.lower())]
+    assert wrong == []
+
+
 def test_a_default_that_is_no_value_is_not_offered_as_one() -> None:
     """Two applications that uncomment the same line must not become one application."""
     reference = (ROOT / "conf" / "reference.conf").read_text()
