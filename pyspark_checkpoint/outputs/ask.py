@@ -61,6 +61,13 @@ _ROUNDS = 5
 _MAX_NAMED = 5
 _SILENT = (CKPT_SINK, "noop")
 """Asked elsewhere, or without anything that could come twice."""
+_TWICE = "comes twice"
+_BY_NUMBER: Mapping[str, str] = {
+    "hudi": "is dropped by its batch numbers as far as the table has those: then its rows are lost",
+    "foreach-batch": f"{_TWICE}, or is lost where the function drops batches by number (txnVersion of Delta)",
+    "other": f"{_TWICE}, or is lost if it drops batches by number",
+}
+"""What becomes of the batches that a query writes again, if it is not that they come twice."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -377,7 +384,7 @@ def _replay_note(sink: SinkRecord, resumption: Resumption, twice: str) -> str:
     known = f"; known are {twice}" if twice else ""
     return (
         f"the {kind} cannot be asked nor rolled back: what it got after batch {resumption.done_batch} "
-        f"comes twice{known}"
+        f"{_BY_NUMBER.get(sink.kind, _TWICE)}{known}"
     )
 
 
