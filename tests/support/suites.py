@@ -81,7 +81,7 @@ SPARK = {
     "sink": 240,
     "coordinated": 200,
     "listener": 240,
-    "outputs": 30,
+    "outputs": 120,
     "plugin": 300,
     "cli": 60,
     "docs": 40,

@@ -28,10 +28,10 @@ PURGES = {"spark.sql.streaming.minBatchesToRetain": "2"}
 
 
 @pytest.fixture(scope="module")
-def spark() -> Iterator[SparkSession]:
+def spark(class_path: tuple[Path, ...]) -> Iterator[SparkSession]:
     """Stock Spark, which deletes what has expired in the sink's log at once."""
     conf = {"spark.sql.streaming.fileSink.log.cleanupDelay": "0", "spark.sql.shuffle.partitions": "1"}
-    with spark_session("outputs", conf) as session:
+    with spark_session("outputs", conf, more_jars=class_path) as session:
         yield session
 
 
@@ -50,10 +50,19 @@ class Sink:
         return self.path / "location"
 
     @property
+    def where(self) -> str:
+        """The checkpoint location as Spark is told."""
+        return str(self.location)
+
+    @property
+    def target(self) -> str:
+        """Where the rows go."""
+        return f"file:{self.path}/out"
+
+    @property
     def output(self) -> FileSinkOutput:
         """The sink, opened as a restore does."""
-        target = f"file:{self.path}/out"
-        return FileSinkOutput(target, open_object_store(target))
+        return FileSinkOutput(self.target, open_object_store(self.target))
 
     def run(self, batches: int, files_per_batch: int = 1) -> None:
         """So many batches more."""
@@ -70,8 +79,8 @@ class Sink:
         rows = source.schema("id long, again boolean").json(str(self.path / "in"))
         rows = rows.dropDuplicates(["id"]) if self.is_stateful else rows.where("not again")
         writer = rows.select("id", (F.col("id") % 3).alias("part")).writeStream.partitionBy("part")
-        writer = writer.option("checkpointLocation", str(self.location)).trigger(availableNow=True)
-        writer.start(str(self.path / "out"), format="parquet").awaitTermination()
+        writer = writer.option("checkpointLocation", self.where).trigger(availableNow=True)
+        writer.start(self.target, format="parquet").awaitTermination()
 
     def keep(self, name: str) -> int:
         """A savepoint: the location as it is, and the output pinned. Its batch."""
@@ -91,11 +100,15 @@ class Sink:
 
     def check(self, files: int | None = None) -> None:
         """Each row of the input once, in the files that the log names, and no other file."""
-        read = self.spark.read.schema("id long, part int").parquet(str(self.path / "out"))
+        read = self.spark.read.schema("id long, part int").parquet(self.target)
         ids = sorted(row.id for row in read.collect())
         assert ids == list(range((self.files if files is None else files) * ROWS))
-        named = {Path(name.removeprefix("file:")).name for name in read.inputFiles()}
-        assert named == {file.name for file in (self.path / "out").rglob("*.parquet")}
+        named = {name.rpartition("/")[2] for name in read.inputFiles()}
+        assert named == {file.rpartition("/")[2] for file in self.files_there()}
+
+    def files_there(self) -> list[str]:
+        """Every file of rows below the output, whether the log names it or not."""
+        return [str(file) for file in (self.path / "out").rglob("*.parquet")]
 
     def _write_input(self, number: int) -> None:
         first = number * ROWS

@@ -25,8 +25,9 @@ KINDS = {
 
 
 @pytest.fixture(scope="module")
-def spark() -> Iterator[SparkSession]:
-    with spark_session("query-goes-back", {"spark.sql.shuffle.partitions": "1"}) as session:
+def spark(class_path: tuple[Path, ...]) -> Iterator[SparkSession]:
+    conf = {"spark.sql.shuffle.partitions": "1"}
+    with spark_session("query-goes-back", conf, more_jars=class_path) as session:
         yield session
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 from pyspark.sql import SparkSession
@@ -33,13 +33,22 @@ QUICK_SNAPSHOTS = {
 
 @contextlib.contextmanager
 def spark_session(
-    name: str, conf: Mapping[str, str], *, jar: Path | None = None, attempts: int = 1
+    name: str,
+    conf: Mapping[str, str],
+    *,
+    jar: Path | None = None,
+    more_jars: Sequence[Path] = (),
+    attempts: int = 1,
 ) -> Iterator[SparkSession]:
-    """A session with two slots, in which a task has ``attempts``; it ends with the block."""
+    """A session with two slots, in which a task has ``attempts``; it ends with the block.
+
+    The first session of a process decides on the class path of all: with ``jar`` and our file manager, and
+    with ``more_jars``.
+    """
     os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
     os.environ["SPARK_LOCAL_IP"] = "127.0.0.1"
     builder = SparkSession.builder.master(f"local[2,{attempts}]").appName(f"{name}-tests")
-    os.environ.update(behind_spark([] if jar is None else [jar]))
+    os.environ.update(behind_spark([*([] if jar is None else [jar]), *more_jars]))
     with_jar = {} if jar is None else OWN_FILE_MANAGER
     for key, value in {**SPARK_CONF, **with_jar, **conf}.items():
         builder = builder.config(key, value)
