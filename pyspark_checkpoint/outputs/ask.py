@@ -64,7 +64,7 @@ _SILENT = (CKPT_SINK, "noop")
 _TWICE = "comes twice"
 _BY_NUMBER: Mapping[str, str] = {
     "hudi": "is dropped by its batch numbers as far as the table has those: then its rows are lost",
-    "foreach-batch": f"{_TWICE}, or is lost where the function drops batches by number (txnVersion of Delta)",
+    "foreach-batch": f"{_TWICE}, or is lost where the function drops batches by number (txnVersion)",
     "other": f"{_TWICE}, or is lost if it drops batches by number",
 }
 """What becomes of the batches that a query writes again, if it is not that they come twice."""

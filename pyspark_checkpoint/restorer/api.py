@@ -31,7 +31,12 @@ from pyspark_checkpoint.history.head import Head
 from pyspark_checkpoint.history.lookup import LATEST, choose_number, no_checkpoint
 from pyspark_checkpoint.history.savepoint import Savepoint
 from pyspark_checkpoint.history.sink_status import origins
-from pyspark_checkpoint.outputs.ask import OutputQuestion, replayed_offsets, resumption_after
+from pyspark_checkpoint.outputs.ask import (
+    OutputQuestion,
+    OutputsPlan,
+    replayed_offsets,
+    resumption_after,
+)
 from pyspark_checkpoint.outputs.ckpt_sink import LinkedSink
 from pyspark_checkpoint.outputs.decide import FAIL, ROLLBACK, Resumption
 from pyspark_checkpoint.outputs.iceberg_table import FindTable
@@ -366,18 +371,7 @@ class PreparedRestore:
         files = plan_restore(
             manifest, query_id=query_id, point=point, commit=commit, with_planned=partitions is None
         )
-        head = None if request.is_latest else find_newest_readable(history)
-        resumption = replace(
-            resumption_after(manifest, files.done_batch),
-            is_planned=files.planned_batch is not None,
-            goes_back=not request.is_latest,
-            is_clone=request.clone,
-            left_at=_left_at(head, manifest),
-        )
-        sinks = manifest.sinks
-        if not request.sink_location:
-            sinks = _sinks_since(history, manifest, head or manifest)
-        outputs = request.output_question().plan(sinks, resumption, replayed_offsets(manifest, head))
+        sinks, resumption, outputs = ask_outputs(history, manifest, request, files)
         plan = replace(files, partitions=partitions, table_target=target, outputs=outputs)
         return PreparedRestore(request, history, manifest, location, sink, commit, plan, resumption, sinks)
 
@@ -407,6 +401,32 @@ class PreparedRestore:
         if target is not None:
             self.sink.roll_back(target)
         return self.request.output_question().roll_back(self.sinks, self.resumption, check)
+
+
+def ask_outputs(
+    history: CheckpointStore, manifest: CheckpointManifest, request: RestoreRequest, files: RestorePlan
+) -> tuple[tuple[SinkRecord, ...], Resumption, OutputsPlan]:
+    """Ask the outputs of a checkpoint's query, but for its ckpt-sink. Changes nothing.
+
+    ``files`` say where the query goes on. The answer names the outputs that were asked.
+
+    Raises:
+        Diverged: An output has later batches of the query, and may not or cannot go back.
+        Unsupported: It is of a kind that cannot go back from here.
+    """
+    head = None if request.is_latest else find_newest_readable(history)
+    resumption = replace(
+        resumption_after(manifest, files.done_batch),
+        is_planned=files.planned_batch is not None,
+        goes_back=not request.is_latest,
+        is_clone=request.clone,
+        left_at=_left_at(head, manifest),
+    )
+    sinks = manifest.sinks
+    if not request.sink_location:
+        sinks = _sinks_since(history, manifest, head or manifest)
+    twice = replayed_offsets(manifest, head)
+    return sinks, resumption, request.output_question().plan(sinks, resumption, twice)
 
 
 def find_newest_readable(history: CheckpointStore) -> CheckpointManifest | None:

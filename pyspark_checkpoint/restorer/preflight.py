@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 
+from pyspark_checkpoint.capture.commit_log import find_commit
 from pyspark_checkpoint.errors import NoCheckpoint, RefusedError
 from pyspark_checkpoint.format.manifest import CheckpointManifest
-from pyspark_checkpoint.outputs.ask import OutputQuestion, resumption_after
+from pyspark_checkpoint.history.checkpoint_store import CheckpointStore
+from pyspark_checkpoint.outputs.ckpt_sink import LinkedSink
 from pyspark_checkpoint.outputs.decide import FAIL, OutputVerdict, Resumption, decide
 from pyspark_checkpoint.outputs.output import Output
-from pyspark_checkpoint.restorer.plan import RESTORE_MARKER
+from pyspark_checkpoint.restorer.api import RestoreRequest, ask_outputs
+from pyspark_checkpoint.restorer.plan import RESTORE_MARKER, plan_restore
 from pyspark_checkpoint.spark_files.listing import CheckpointListing, pinned_conf
 from pyspark_checkpoint.spark_files.location import CheckpointLocation, LocationSpec
 from pyspark_checkpoint.spark_files.log_reader import LocationLogs
@@ -23,7 +26,6 @@ from pyspark_checkpoint.spark_files.requirements import (
     check_preflight,
 )
 from pyspark_checkpoint.spark_files.skipped_batch import find_skipped_batch
-from pyspark_checkpoint.spark_files.state_artifacts import state_operators
 
 _INTERRUPTED = PreflightFinding(
     Severity.FAILURE, "location", "a restore into it was interrupted", "repeat that restore"
@@ -119,17 +121,21 @@ def _check_outputs(
 
 
 def check_manifest_outputs(
-    manifest: CheckpointManifest, question: OutputQuestion
+    history: CheckpointStore, manifest: CheckpointManifest, request: RestoreRequest
 ) -> tuple[PreflightFinding, ...]:
-    """Whether a query can go on from a checkpoint, as far as the outputs that it names say."""
+    """Whether a query can go on from a checkpoint, as a restore would ask its outputs."""
     if manifest.batch_id is None:
         return ()
-    resumption = resumption_after(manifest, manifest.batch_id)
     try:
-        notes = question.plan(manifest.sinks, resumption).notes
+        files = plan_restore(manifest, commit=find_commit(history, manifest))
+    except RefusedError as error:
+        return (PreflightFinding(Severity.FAILURE, "checkpoint", error.message, error.hint or ""),)
+    try:
+        LinkedSink(manifest, request.url, request.options).plan(may_roll_back=False)
+        _, _, outputs = ask_outputs(history, manifest, request, files)
     except RefusedError as error:
         return (PreflightFinding(Severity.FAILURE, "output", error.message, error.hint or ""),)
-    return tuple(PreflightFinding(Severity.NOTE, "output", note) for note in notes)
+    return tuple(PreflightFinding(Severity.NOTE, "output", note) for note in outputs.notes)
 
 
 def recorded_in_location(location: CheckpointLocation, listing: CheckpointListing) -> Recorded:
@@ -141,19 +147,5 @@ def recorded_in_location(location: CheckpointLocation, listing: CheckpointListin
         )
     logs, newest = LocationLogs(location), max(listing.offsets)
     offsets, declared = logs.offsets(newest), logs.declared_operators(listing, newest)
-    names = {number: info.name for number, info in declared.items()}
-    return Recorded(pinned_conf(offsets.conf, listing.facts), len(offsets.offsets), _in_order(names))
-
-
-def recorded_in_manifest(manifest: CheckpointManifest) -> Recorded:
-    """What a checkpoint says of the query that it is of."""
-    return Recorded(
-        conf=manifest.query.conf,
-        sources=len(manifest.source_offsets),
-        operators=_in_order(state_operators(manifest)),
-        spark_version=manifest.query.spark_version,
-    )
-
-
-def _in_order(operators: Mapping[int, str]) -> tuple[str, ...]:
-    return tuple(name for _, name in sorted(operators.items()))
+    operators = tuple(info.name for _, info in sorted(declared.items()))
+    return Recorded(pinned_conf(offsets.conf, listing.facts), len(offsets.offsets), operators)

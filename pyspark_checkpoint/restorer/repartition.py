@@ -21,11 +21,10 @@ from pyspark_checkpoint.errors import (
 from pyspark_checkpoint.format.manifest import CheckpointManifest
 from pyspark_checkpoint.restorer.execute import Spread, write_plain
 from pyspark_checkpoint.restorer.plan import RestoredFile
-from pyspark_checkpoint.restorer.preflight import recorded_in_manifest
 from pyspark_checkpoint.spark_files.inventory import NODES_HINT
 from pyspark_checkpoint.spark_files.location import LocationSpec
 from pyspark_checkpoint.spark_files.names import STATE
-from pyspark_checkpoint.spark_files.requirements import PARTITIONS
+from pyspark_checkpoint.spark_files.requirements import PARTITIONS, Recorded
 from pyspark_checkpoint.spark_files.restore_points import RestorePoint
 from pyspark_checkpoint.store.open import open_object_store
 
@@ -38,7 +37,7 @@ _WITHOUT = "or restore without partitions"
 
 def needs_repartition(manifest: CheckpointManifest, partitions: int, *, is_clone: bool) -> bool:
     """Whether state has to be repartitioned to have so many; refused where it cannot be. Pure."""
-    recorded = recorded_in_manifest(manifest)
+    recorded = Recorded.of_manifest(manifest)
     if not recorded.operators or recorded.conf.get(PARTITIONS) == str(partitions):
         return False
     if not recorded.is_rocksdb:

@@ -12,6 +12,9 @@ import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
+from pyspark_checkpoint.format.manifest import CheckpointManifest
+from pyspark_checkpoint.spark_files.state_artifacts import state_operators
+
 PROVIDER = "spark.sql.streaming.stateStore.providerClass"
 FORMAT = "spark.sql.streaming.stateStore.checkpointFormatVersion"
 PARTITIONS = "spark.sql.shuffle.partitions"
@@ -49,6 +52,16 @@ class Recorded:
     sources: int
     operators: tuple[str, ...]
     spark_version: str = ""
+
+    @staticmethod
+    def of_manifest(manifest: CheckpointManifest) -> Recorded:
+        """What a checkpoint says of the query that it is of."""
+        return Recorded(
+            conf=manifest.query.conf,
+            sources=len(manifest.source_offsets),
+            operators=tuple(name for _, name in sorted(state_operators(manifest).items())),
+            spark_version=manifest.query.spark_version,
+        )
 
     @property
     def is_rocksdb(self) -> bool:

@@ -89,9 +89,9 @@ def test_a_rewind_with_the_session_takes_query_and_table_back(cases: dict[str, A
     assert case["found"] == case["wanted"]
 
 
-def test_the_command_finds_the_table_by_confs_of_its_own(cases: dict[str, Any]) -> None:
-    """A catalog of files, which only Spark knows; the table is asked, and nothing is changed."""
-    url, catalog = str(cases["home"] / "rewound" / "checkpoints"), "spark.sql.catalog.lake"
+def command(cases: dict[str, Any], *words: str) -> subprocess.CompletedProcess[str]:
+    """Run ``ckpt`` with the confs of a catalog of files, which only Spark knows."""
+    catalog = "spark.sql.catalog.lake"
     confs = {
         "spark.jars": ",".join(map(str, spark_jars())),
         catalog: "org.apache.iceberg.spark.SparkCatalog",
@@ -99,19 +99,36 @@ def test_the_command_finds_the_table_by_confs_of_its_own(cases: dict[str, Any]) 
         f"{catalog}.warehouse": str(cases["home"] / "warehouse"),
     }
     said = [part for name, value in confs.items() for part in ("--conf", f"{name}={value}")]
-    command = [str(PYTHON), "-m", "pyspark_checkpoint", "rewind", url, "--query", "rewound", "--epoch", "0"]
-    done = subprocess.run(
-        [*command, "--dry-run", "--json", *said],
+    return subprocess.run(
+        [str(PYTHON), "-m", "pyspark_checkpoint", *words, *said],
         cwd=ROOT,
         capture_output=True,
         text=True,
         timeout=RUN_SECONDS,
         check=False,
     )
+
+
+def test_the_command_finds_the_table_by_confs_of_its_own(cases: dict[str, Any]) -> None:
+    """The table is asked, and nothing is changed."""
+    url = str(cases["home"] / "rewound" / "checkpoints")
+    words = ("rewind", url, "--query", "rewound", "--epoch", "0", "--dry-run", "--json")
+    done = command(cases, *words)
     assert done.returncode == 0, done.stderr[-3000:]
     (plan,) = json.loads(done.stdout)["roll_backs"]
     assert (plan["target"], plan["batch_id"]) == ("lake.db.rewound", 0)
     assert [line.partition(":")[0] for line in plan["dropped"]] == ["batch 3", "batch 2", "batch 1"]
+
+
+def test_a_preflight_asks_the_table_by_its_name(cases: dict[str, Any]) -> None:
+    """From a checkpoint that it is ahead of, and from the location that goes on where it is."""
+    home = cases["home"] / "rewound"
+    words = ("preflight", str(home / "checkpoints"), "--query", "rewound", "--at", "epoch=0")
+    done = command(cases, *words)
+    assert (done.returncode, "drop batches 1 to 3" in done.stdout) == (1, True), done
+    sink = ("--sink", "iceberg:lake.db.rewound")
+    done = command(cases, "preflight", str(home / "location"), *sink)
+    assert (done.returncode, "output" in done.stdout) == (0, False), done
 
 
 def test_an_automatic_restore_says_the_command_that_has_the_catalog(cases: dict[str, Any]) -> None:

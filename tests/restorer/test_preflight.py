@@ -6,8 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from pyspark_checkpoint import preflight
+from pyspark_checkpoint import preflight, restore
 from pyspark_checkpoint.errors import RefusedError
+from pyspark_checkpoint.history.checkpoint_store import CheckpointStore
 from pyspark_checkpoint.outputs.file_sink import FileSinkOutput
 from pyspark_checkpoint.restorer.plan import RESTORE_MARKER
 from pyspark_checkpoint.spark_files.listing import pinned_conf
@@ -23,6 +24,7 @@ from pyspark_checkpoint.spark_files.requirements import (
 from pyspark_checkpoint.store.open import open_object_store
 from tests.cli.conftest import ckpt
 from tests.cli.kit import Shell
+from tests.outputs.test_ckpt_sink import save_rows
 from tests.support.made_location import MadeLocation, capture
 
 __all__ = ["ckpt"]
@@ -134,6 +136,51 @@ def test_a_checkpoint_that_its_output_is_ahead_of_is_a_failure(
     assert ckpt("preflight", url, "--at", "latest").status == 0
     told = ckpt("preflight", url, "--at", "epoch=0")
     assert (told.status, "drop batch 1" in told.out) == (1, True)
+
+
+def test_a_checkpoint_is_asked_about_as_a_restore_would_ask(ckpt: Shell, url: str, tmp_path: Path) -> None:
+    """The table of a ckpt-sink that is ahead; the target that it has had since; a lineage that it left."""
+    made, table = MadeLocation(tmp_path / "location").commit(0, 1, 2), str(tmp_path / "table")
+    capture(made, url, 0, 1, sink=f"ckpt-sink {table}")
+    save_rows(table, {0: 0, 1: 1})
+    assert ckpt("preflight", url, "--at", "latest").status == 0
+    told = ckpt("preflight", url, "--at", "epoch=0")
+    assert (told.status, "write epochs again that the table has" in told.out) == (1, True)
+    log = tmp_path / "out" / "_spark_metadata"
+    log.mkdir(parents=True)
+    for batch in ("0", "1", "2"):
+        (log / batch).write_text("v1")
+    capture(made, url, 2, sink=f"FileSink[file:{tmp_path / 'out'}]")
+    assert "drop batch 2" in ckpt("preflight", url, "--at", "epoch=1").out
+    old = CheckpointStore.open(url).list_ids()[-1]
+    restore(url, str(tmp_path / "back"), epoch=1, sink="rollback")
+    (log / "2").write_text("v1")
+    told = ckpt("preflight", url, "--at", str(old))
+    assert (told.status, "taken back to batch 1 since" in told.out) == (1, True)
+
+
+def test_an_output_elsewhere_is_given_as_a_restore_takes_it(ckpt: Shell, url: str, tmp_path: Path) -> None:
+    """It was moved; or only a session of Spark knows its catalog."""
+    made = MadeLocation(tmp_path / "location").commit(0, 1)
+    capture(made, url, 0, 1, sink=f"FileSink[file:{tmp_path / 'out'}]")
+    log = tmp_path / "moved" / "_spark_metadata"
+    log.mkdir(parents=True)
+    for batch in ("0", "1", "2", "3"):
+        (log / batch).write_text("v1")
+    typed = ("preflight", url, "--at", "latest")
+    told = ckpt(*typed, "--sink-location", str(tmp_path / "moved"))
+    assert (told.status, "drop batches 2 to 3" in told.out) == (1, True)
+    assert ckpt(*typed, "--conf", "no conf").status == 2
+
+
+def test_an_output_that_nobody_named_is_said_not_to_be_asked(ckpt: Shell, tmp_path: Path) -> None:
+    """A location does not say where its query writes to. The table of a ckpt-sink can be named too."""
+    made, table = MadeLocation(tmp_path / "location").commit(0, 1), str(tmp_path / "table")
+    told = ckpt("preflight", str(made.path))
+    assert (told.status, "note: output: it was not asked" in told.out) == (0, True)
+    save_rows(table, {epoch: epoch for epoch in range(4)})
+    told = ckpt("preflight", str(made.path), "--sink", f"ckpt-sink:{table}")
+    assert (told.status, "has batch 3, the location goes on after 1" in told.out) == (1, True)
 
 
 def test_the_format_of_state_is_recorded_by_the_names_of_its_files() -> None:

@@ -4,22 +4,41 @@ from __future__ import annotations
 
 import argparse
 
-from pyspark_checkpoint.cli.arguments import HISTORY_STORE, Address, address_of, argument, group
+from pyspark_checkpoint.capture.sink_description import CKPT_SINK
+from pyspark_checkpoint.cli.arguments import (
+    HISTORY_STORE,
+    SINK_LOCATION,
+    Address,
+    address_of,
+    argument,
+    group,
+)
 from pyspark_checkpoint.cli.console import Console
 from pyspark_checkpoint.cli.histories import REFERENCE, chosen_manifest, open_history
 from pyspark_checkpoint.errors import SettingsError
 from pyspark_checkpoint.format.manifest_parts import SinkRecord
 from pyspark_checkpoint.outputs.ask import OutputQuestion, can_be_asked
+from pyspark_checkpoint.outputs.ckpt_sink import CkptSinkOutput
+from pyspark_checkpoint.outputs.iceberg_table import FindTable
 from pyspark_checkpoint.outputs.output import Output
 from pyspark_checkpoint.registry.queries import plain_options
-from pyspark_checkpoint.restorer.preflight import check_manifest_outputs, preflight, recorded_in_manifest
-from pyspark_checkpoint.spark_files.requirements import Offered, PreflightFinding, Severity, check_preflight
+from pyspark_checkpoint.restorer.api import RestoreRequest, find_tables
+from pyspark_checkpoint.restorer.preflight import check_manifest_outputs, preflight
+from pyspark_checkpoint.spark.local_session import session_with
+from pyspark_checkpoint.spark_files.requirements import (
+    Offered,
+    PreflightFinding,
+    Recorded,
+    Severity,
+    check_preflight,
+)
 
 ABOUT = """Say whether a query will go on from a checkpoint location, or with --at from a
 checkpoint of a history, before it is started. Give what is known of the query and its session; what
 is not given is not compared. The exit status is 0 if nothing stands against the start."""
 EXAMPLES = """
 ckpt preflight /fresh/location --spark-version 4.2.0 --sources 1
+ckpt preflight /fresh/location --sink delta:s3://bucket/tables/orders
 ckpt preflight s3://bucket/checkpoints --query orders --at latest --partitions 400
 """
 ARGUMENTS = (
@@ -29,9 +48,10 @@ ARGUMENTS = (
     argument(
         "--sink",
         metavar="KIND:PLACE",
-        help="where the query writes to, which is asked: file:PATH, delta:PATH or iceberg:PATH; with --at "
-        "what the checkpoint says",
+        help="where the query writes to, which is asked: file:PATH, delta:PATH, ckpt-sink:URL, "
+        "iceberg:PATH or iceberg:NAME; with --at what the checkpoint says",
     ),
+    *SINK_LOCATION,
     group(
         "the query and its session",
         argument("--spark-version", metavar="V", help="for example 4.2.0"),
@@ -42,6 +62,12 @@ ARGUMENTS = (
             "--operators", metavar="A,B", help="Spark's names of its stateful operators, in their order"
         ),
     ),
+)
+_NOT_ASKED = PreflightFinding(
+    Severity.NOTE,
+    "output",
+    "it was not asked which batches it has: a location does not say where its query writes to",
+    "give --sink KIND:PLACE; or ask with --at, for a checkpoint knows its output",
 )
 
 
@@ -68,32 +94,49 @@ def _findings(args: argparse.Namespace) -> tuple[PreflightFinding, ...]:
     operators = None
     if args.operators is not None:
         operators = tuple(name.strip() for name in args.operators.split(",") if name.strip())
-    if args.at is None:
-        return preflight(
+    with session_with(args.conf) as spark:
+        tables = find_tables(spark)
+        if args.at is None:
+            found = preflight(
+                address.url,
+                spark_version=args.spark_version,
+                provider=args.provider,
+                partitions=args.partitions,
+                sources=args.sources,
+                operators=operators,
+                outputs=() if args.sink is None else (_output(args.sink, address, tables),),
+                options=plain_options(address.options),
+            )
+            return found if args.sink is not None else (*found, _NOT_ASKED)
+        history = open_history(address)
+        manifest = chosen_manifest(history, args.at)
+        offered = Offered(args.spark_version, args.provider, args.partitions, args.sources, operators)
+        request = RestoreRequest(
             address.url,
-            spark_version=args.spark_version,
-            provider=args.provider,
-            partitions=args.partitions,
-            sources=args.sources,
-            operators=operators,
-            outputs=() if args.sink is None else (_output(args.sink, address),),
-            options=plain_options(address.options),
+            "",
+            args.at,
+            sink_location=args.sink_location,
+            options=address.options,
+            tables=tables,
         )
-    manifest = chosen_manifest(open_history(address), args.at)
-    offered = Offered(args.spark_version, args.provider, args.partitions, args.sources, operators)
-    question = OutputQuestion(address.url, options=address.options)
-    return (
-        *check_preflight(recorded_in_manifest(manifest), offered),
-        *check_manifest_outputs(manifest, question),
-    )
+        return (
+            *check_preflight(Recorded.of_manifest(manifest), offered),
+            *check_manifest_outputs(history, manifest, request),
+        )
 
 
-def _output(typed: str, address: Address) -> Output:
+def _output(typed: str, address: Address, tables: FindTable) -> Output:
     """The output that was typed as its kind and its place."""
     kind, _, place = typed.partition(":")
     sink = SinkRecord(kind, place)
-    question = OutputQuestion(place, place=place, options=address.options)
+    if kind == CKPT_SINK and place:
+        return CkptSinkOutput(place, address.options)
+    question = OutputQuestion(place, place=place, options=address.options, tables=tables)
     output = question.open(sink) if place and can_be_asked(sink) else None
     if output is None:
-        raise SettingsError(f"--sink is {typed!r}", hint="give file:PATH, delta:PATH or iceberg:PATH")
+        raise SettingsError(
+            f"--sink is {typed!r}",
+            hint="give file:PATH, delta:PATH, ckpt-sink:URL, iceberg:PATH, or iceberg:NAME with --conf "
+            "for its catalog or pyiceberg configured for it",
+        )
     return output
