@@ -1,7 +1,7 @@
 """``check_inputs``: whether the sources of a query still have what comes after a checkpoint.
 
-Asked before anything goes back, by restores and rewinds and for the recovery window. It changes nothing and
-writes nothing. What cannot be asked is unknown and said; it is never taken for kept.
+Asked by rewinds, before anything goes back, and for the recovery window. It changes nothing and writes
+nothing. What cannot be asked is unknown and said; it is never taken for kept.
 """
 
 from __future__ import annotations

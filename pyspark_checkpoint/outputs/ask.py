@@ -36,7 +36,7 @@ from pyspark_checkpoint.outputs.decide import (
 from pyspark_checkpoint.outputs.delta_table import DeltaOutput
 from pyspark_checkpoint.outputs.file_sink import FileSinkOutput
 from pyspark_checkpoint.outputs.iceberg_table import FindTable, IcebergOutput
-from pyspark_checkpoint.outputs.output import Output, OutputPosition, RollBackPlan
+from pyspark_checkpoint.outputs.output import Output, OutputPosition, RollBackPlan, listed
 from pyspark_checkpoint.outputs.pyiceberg_table import find_pyiceberg_table
 from pyspark_checkpoint.registry.queries import check_named_table, plain_options
 from pyspark_checkpoint.spark_files.location import LocationSpec
@@ -58,7 +58,6 @@ _WHERE_HINT = (
     "table's path (sink_location, --sink-location)"
 )
 _ROUNDS = 5
-_MAX_NAMED = 5
 _SILENT = (CKPT_SINK, "noop")
 """Asked elsewhere, or without anything that could come twice."""
 _TWICE = "comes twice"
@@ -254,7 +253,7 @@ class OutputQuestion:
         if plan is not None and plan.others and not self.drop_others:
             raise Diverged(
                 f"the {output} has commits that are not of this query, and would lose them too: "
-                f"{_listed(plan.others)}",
+                f"{listed(plan.others)}",
                 hint="if they may go: drop_others=True, --drop-others; else write to another target, or "
                 "undo the query's batches in the table itself",
             )
@@ -376,7 +375,7 @@ def replayed_offsets(done: CheckpointManifest, newest: CheckpointManifest | None
                 moved.append(
                     f"{name} {part} from {before.get(part, 'its start')} to {offset}".replace("  ", " ")
                 )
-    return _listed(moved)
+    return listed(moved)
 
 
 def _replay_note(sink: SinkRecord, resumption: Resumption, twice: str) -> str:
@@ -386,8 +385,3 @@ def _replay_note(sink: SinkRecord, resumption: Resumption, twice: str) -> str:
         f"the {kind} cannot be asked nor rolled back: what it got after batch {resumption.done_batch} "
         f"{_BY_NUMBER.get(sink.kind, _TWICE)}{known}"
     )
-
-
-def _listed(names: Sequence[str]) -> str:
-    more = f" and {len(names) - _MAX_NAMED} more" if len(names) > _MAX_NAMED else ""
-    return f"{', '.join(name[:200] for name in names[:_MAX_NAMED])}{more}"

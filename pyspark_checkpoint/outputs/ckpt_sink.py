@@ -10,10 +10,17 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
-from pyspark_checkpoint.errors import Diverged, NoCheckpoint, StaleAttempt
+from pyspark_checkpoint.errors import Diverged, FormatError, NoCheckpoint, StaleAttempt, UnknownVersion
 from pyspark_checkpoint.format.manifest import CheckpointManifest, ManifestKind
 from pyspark_checkpoint.history.checkpoint_store import CheckpointStore
-from pyspark_checkpoint.outputs.output import Output, OutputKind, OutputPin, OutputPosition, RollBackPlan
+from pyspark_checkpoint.outputs.output import (
+    Output,
+    OutputKind,
+    OutputPin,
+    OutputPosition,
+    RollBackPlan,
+    listed,
+)
 from pyspark_checkpoint.registry.queries import check_named_table
 from pyspark_checkpoint.spark_files.positions import SourcePositions
 
@@ -38,11 +45,12 @@ class LinkedSink:
         self._given = options, sink_options
         self._options = options if sink_options is None else sink_options
 
-    def plan(self, *, may_roll_back: bool) -> int | None:
+    def plan(self, *, may_roll_back: bool, drop_others: bool = False) -> int | None:
         """The table's checkpoint to roll back to, None if it is where it must be. Changes nothing.
 
         Refused: a table that is further, or has diverged, without permission to roll it back, one that is
-        behind, one that no longer has these batches, and one that may be somebody else's.
+        behind, one that no longer has these batches, and one that may be somebody else's; also one to which
+        others have written since, unless ``drop_others`` says that this may go too.
         """
         if self._url is None:
             return None
@@ -63,7 +71,10 @@ class LinkedSink:
             return None
         if not may_roll_back:
             raise self._diverged(newest)
-        return self._find(history)
+        target = self._find(history)
+        if not drop_others:
+            keep_others(history, target, self._manifest.query.id)
+        return target
 
     def roll_back(self, number: int) -> None:
         """Roll the table back to the checkpoint that ``plan`` found, as a recorded rollback."""
@@ -147,6 +158,41 @@ class LinkedSink:
         )
 
 
+def _is_of(table: CheckpointManifest, query_id: str) -> bool:
+    """Whether a checkpoint of a table is a batch of the query."""
+    return table.query.id == query_id and table.batch_id is not None
+
+
+def _named(table: CheckpointManifest) -> str:
+    return f"checkpoint {table.checkpoint_id}, {_told(table)}"
+
+
+def keep_others(history: CheckpointStore, target: int, query_id: str) -> None:
+    """Refuse to undo what is not of the query after a checkpoint, and name it: a batch job, another query.
+
+    What is damaged says nothing of who wrote it, and keeps nobody from going back.
+    """
+    others = []
+    for number in reversed(history.list_ids()):
+        if number <= target:
+            break
+        try:
+            table = history.load_by_id(number)
+        except UnknownVersion:
+            raise
+        except FormatError:
+            continue
+        if table is not None and table.kind in _WRITES_ROWS and not _is_of(table, query_id):
+            others.append(_named(table))
+    if others:
+        raise Diverged(
+            f"the table {history.store.url} has epochs that are not of this query, and would lose them "
+            f"too: {listed(others)}",
+            hint="if they may go: drop_others=True, --drop-others (it is recorded: ckpt rollback brings "
+            "them back); else restore a clone that writes to another table",
+        )
+
+
 def _told(newest: CheckpointManifest) -> str:
     """How far a table is, in words: a batch job's epoch is no batch of any query."""
     return f"epoch {newest.epoch} of a batch job" if newest.batch_id is None else f"batch {newest.batch_id}"
@@ -189,8 +235,7 @@ class CkptSinkOutput(Output):
                 found = table.checkpoint_id
                 break
             if table.kind in _WRITES_ROWS:
-                is_ours = table.query.id == query_id and table.batch_id is not None
-                (dropped if is_ours else others).append(f"checkpoint {table.checkpoint_id}, {_told(table)}")
+                (dropped if _is_of(table, query_id) else others).append(_named(table))
         if found is None:
             raise Diverged(
                 f"the {self} no longer keeps batch {batch_id} of query {query_id}",

@@ -13,11 +13,13 @@ from __future__ import annotations
 
 import abc
 import enum
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import ClassVar
 
 from pyspark_checkpoint.errors import Unsupported
+
+_MAX_NAMED = 5
 
 
 class OutputKind(enum.Enum):
@@ -157,3 +159,9 @@ class Output(abc.ABC):
 
     def __str__(self) -> str:
         return f"{self.kind.value} output {self.target}"
+
+
+def listed(names: Sequence[str]) -> str:
+    """Some of them, for a message."""
+    more = f" and {len(names) - _MAX_NAMED} more" if len(names) > _MAX_NAMED else ""
+    return f"{', '.join(name[:200] for name in names[:_MAX_NAMED])}{more}"

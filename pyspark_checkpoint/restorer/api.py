@@ -37,7 +37,7 @@ from pyspark_checkpoint.outputs.ask import (
     replayed_offsets,
     resumption_after,
 )
-from pyspark_checkpoint.outputs.ckpt_sink import LinkedSink
+from pyspark_checkpoint.outputs.ckpt_sink import LinkedSink, keep_others
 from pyspark_checkpoint.outputs.decide import FAIL, ROLLBACK, Resumption
 from pyspark_checkpoint.outputs.iceberg_table import FindTable
 from pyspark_checkpoint.outputs.output import RollBackPlan
@@ -366,7 +366,12 @@ class PreparedRestore:
         else:
             partitions = None
         sink = LinkedSink(manifest, request.url, request.options, request.sink_options)
-        target = None if request.clone else sink.plan(may_roll_back=request.rolls_tables_back)
+        target = None
+        if not request.clone:
+            may, drop = request.rolls_tables_back, request.drop_others
+            target = sink.plan(may_roll_back=may, drop_others=drop)
+            if manifest.table is not None and not (drop or request.is_latest):
+                keep_others(history, manifest.checkpoint_id, manifest.query.id)
         query_id = _clone_id(location, manifest, clock) if request.clone else None
         files = plan_restore(
             manifest, query_id=query_id, point=point, commit=commit, with_planned=partitions is None
@@ -397,7 +402,7 @@ class PreparedRestore:
         """Bring the outputs to what was restored: asked again, for who still ran may have written."""
         target = self.plan.table_target
         if self.request.rolls_tables_back:
-            target = self.sink.plan(may_roll_back=True)
+            target = self.sink.plan(may_roll_back=True, drop_others=self.request.drop_others)
         if target is not None:
             self.sink.roll_back(target)
         return self.request.output_question().roll_back(self.sinks, self.resumption, check)

@@ -18,7 +18,7 @@ from pyspark_checkpoint.format.manifest import (
 from pyspark_checkpoint.history.checkpoint_store import CheckpointStore
 from pyspark_checkpoint.outputs.ckpt_sink import CkptSinkOutput
 from pyspark_checkpoint.outputs.pins import pin_name
-from pyspark_checkpoint.restorer.api import restore, savepoint
+from pyspark_checkpoint.restorer.api import RestoreRequest, execute_restore, restore, savepoint
 from tests.support.made_location import QUERY_ID, MadeLocation, capture, open_capture
 
 
@@ -68,6 +68,27 @@ def test_a_query_and_its_table_stay_at_one_epoch(
     assert newest is not None
     assert (newest.kind, newest.epoch) == (ManifestKind.ROLLBACK, 1)
     restore(url, str(tmp_path / "clone"), epoch=0, clone=True)
+
+
+@pytest.mark.parametrize("epoch", [1, 2])
+def test_what_others_wrote_to_the_table_since_is_named_and_not_undone_unasked(
+    epoch: int, made: MadeLocation, url: str, table_url: str, tmp_path: Path
+) -> None:
+    """Also where nobody has chosen the restore: a batch job's epoch is none of the query's."""
+    capture(made, url, 0, 1, 2, sink=f"ckpt-sink {table_url}")
+    table = save_rows(table_url, {number: number for number in range(3)})
+    save_job(table_url, 3)
+    before = table.list_ids()
+    chosen = RestoreRequest(url, str(tmp_path / "back"), epoch=epoch, sink="rollback")
+    automatic = RestoreRequest(url, str(tmp_path / "back"), automatic=True)
+    for request in (chosen, automatic):
+        with pytest.raises(Diverged, match=r"not of this query.*checkpoint 4, epoch 3 of a batch job"):
+            execute_restore(request)
+    assert (table.list_ids(), (tmp_path / "back").exists()) == (before, False)
+    execute_restore(replace(chosen, drop_others=True))
+    newest = table.load_latest()
+    assert newest is not None
+    assert (newest.kind, newest.epoch) == (ManifestKind.ROLLBACK, epoch)
 
 
 def another_lineage(made: MadeLocation, url: str, table_url: str, tmp_path: Path) -> None:

@@ -14,7 +14,7 @@ import pytest
 
 from pyspark_checkpoint import rewind
 from pyspark_checkpoint.errors import Diverged, FormatError, InUse, RefusedError, SettingsError
-from pyspark_checkpoint.format.manifest import ManifestKind
+from pyspark_checkpoint.format.manifest import CheckpointManifest, ManifestKind
 from pyspark_checkpoint.history.checkpoint_store import CheckpointStore
 from pyspark_checkpoint.registry.queries import QueryRoot, register
 from pyspark_checkpoint.restorer.api import restore, savepoint
@@ -383,6 +383,21 @@ def test_a_query_whose_state_is_in_its_table_goes_back_with_it(tmp_path: Path, v
     assert stream.next_batch() == 3
     stream.run(3)
     assert stream.rows() == stream.whole_state(6) == totals_after(5)
+
+
+def test_what_another_wrote_to_the_table_is_named_before_its_query_goes_back(tmp_path: Path) -> None:
+    """It would no longer be in the table, and nobody has said that it may go."""
+    stream = MadeStream(tmp_path, version=1)
+    stream.run(4)
+    history = CheckpointStore.open(str(stream.table))
+    history.save(CheckpointManifest.new(0, 4))
+    before = history.list_ids()
+    where: dict[str, Any] = {"to": str(stream.location), "epoch": 2, "location_options": {}}
+    with pytest.raises(Diverged, match=r"not of this query.*epoch 4 of a batch job"):
+        rewind(str(stream.table), **where)
+    assert history.list_ids() == before
+    rewind(str(stream.table), **where, drop_others=True)
+    assert stream.rows() == totals_after(2)
 
 
 def test_a_table_without_state_goes_back_with_its_query(tmp_path: Path, made: MadeLocation) -> None:
