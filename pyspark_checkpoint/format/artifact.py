@@ -11,8 +11,6 @@ from pyspark_checkpoint.errors import FormatError, IntegrityError
 from pyspark_checkpoint.format.envelope import sha256_hex
 from pyspark_checkpoint.format.keys import number_of
 
-_FROM_URLSAFE = str.maketrans("-_", "+/")
-
 _HEX_DIGITS = 64
 _URL_SAFE = bytes.maketrans(b"+/", b"-_")
 
@@ -253,7 +251,7 @@ def _decode_place(where: Any, objects: list[str], size_bytes: int) -> tuple[str 
 def decode_digest(digest: Any) -> str:
     """The 64 hex digits that ``encode_digest`` has shortened."""
     try:
-        raw = binascii.a2b_base64(digest.translate(_FROM_URLSAFE) + "=", strict_mode=True)
+        raw = binascii.a2b_base64(digest.replace("-", "+").replace("_", "/") + "=", strict_mode=True)
     except (AttributeError, TypeError, ValueError):
         raise FormatError("an artifact's digest is damaged") from None
     if len(raw) != 32:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import enum
 import re
 from dataclasses import dataclass
+from functools import lru_cache
 
 DEFAULT_STORE = "default"
 METADATA = "metadata"
@@ -18,6 +19,7 @@ OFFSETS, COMMITS, STATE, SOURCES = "offsets/", "commits/", "state/", "sources/"
 LINEAGE = "_ckpt_lineage.json"
 """Not Spark's: in which a restore notes from which batch on Spark plans anew (``outputs.idempotent``)."""
 
+_PARSED_NAMES = 32_768
 _UID = r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}"
 _STORE = re.compile(r"state/(\d+)/(\d+)/(?:([^/_][^/]*)/)?([^/]+)\Z")
 _VERSIONED = re.compile(rf"(\d+)(?:_({_UID}))?\.(delta|snapshot|changelog|zip)\Z")
@@ -101,8 +103,12 @@ class StateFile:
         return f"{self.owner.directory}/{self.version}{uid}.{self.kind.value}"
 
 
+@lru_cache(maxsize=_PARSED_NAMES)
 def parse_state_file(path: str) -> StateFile | None:
-    """What a versioned state file's name says; None for every other file."""
+    """What a versioned state file's name says; None for every other file.
+
+    Remembered, because a commit asks of each file that its manifest names, batch after batch.
+    """
     place = _STORE.match(path)
     if place is None:
         return None

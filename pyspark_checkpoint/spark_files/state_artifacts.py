@@ -16,6 +16,7 @@ from pyspark_checkpoint.spark_files.names import state_directory
 
 STATE_KIND = "spark-state"
 """The kind of an operator whose partitions hold files of Spark's state stores."""
+_UNSAFE_PARTS = frozenset(("", ".", ".."))
 
 
 class StateArtifact(NamedTuple):
@@ -71,7 +72,7 @@ def state_owners(manifest: CheckpointManifest) -> dict[str, tuple[str, int]]:
 def check_location_path(path: str, ref: ArtifactRef) -> str:
     """Return a path that a manifest names if it is below a checkpoint location, else refuse it."""
     parts = path.split("/")
-    if not ref.name or any(part in ("", ".", "..") for part in parts) or "\\" in path:
+    if not ref.name or not _UNSAFE_PARTS.isdisjoint(parts) or "\\" in path:
         raise FormatError(
             f"a manifest names the file {path[:200]!r}, which is not below a checkpoint location"
         )
