@@ -144,8 +144,9 @@ class Aim:
             one, two = ways.get(self.above), ways.get(self.below)
             if one is None or two is None or not fnmatch(one.where, self.where):
                 continue
-            if self.ratio == "request ratio" and not two.counts["requests"]:
-                continue  # it has made nothing durable meanwhile: there is nothing to compare
+            needed = [two.counts["requests"]] if self.ratio == "request ratio" else [one.values, two.values]
+            if not all(needed):
+                continue  # nothing was made durable meanwhile, or no batch was of that kind
             detail, reason = self._remark(one, two, ways), self._why(one, two, ways)
             value = ratio(one, two)
             found.append(replace(self, where=one.where, value=value, detail=detail, reason=reason))
@@ -355,7 +356,7 @@ def side_text(side: Side, base: Side) -> str:
     counted = [f"{number_text(number)} {what}" for what, number in side.counts.items()]
     if not side.values:
         return "; ".join(counted)
-    beside = "" if side is base else f" ({time_ratio(side, base):.2f}x)"
+    beside = "" if side is base or not base.values else f" ({time_ratio(side, base):.2f}x)"
     return "; ".join([f"{number_text(side.p50)}{beside}", *counted])
 
 

@@ -96,6 +96,14 @@ def test_a_way_that_made_no_request_at_all_has_reached_nothing() -> None:
     assert verdicts(runs)[REQUESTS_AIM] == NOT_RUN
 
 
+def test_a_side_without_a_single_batch_is_compared_with_nothing() -> None:
+    """Every batch of a short run has compacted; the pages are written all the same."""
+    sides = Side("upsert", "without"), Side("upsert", "with compaction", (10.0,))
+    page = render_sink(Runs((run("compaction", *sides),)))
+    assert "| upsert |  | 10 |" in page
+    assert "| batch p50, with compaction over without | * | at most 1.5x | - | not run | - |" in page
+
+
 def test_a_listener_that_slows_the_query_misses_its_aim() -> None:
     aim = "batch p50, with the listener over without"
     slowed = Runs((run("listener-cost", batches("disk", FAST), batches("listener", SLOW)),))
