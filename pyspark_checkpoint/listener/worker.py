@@ -143,6 +143,7 @@ class QueryWorker:
         self._capture: Captures | None = None
         self._changed = threading.Condition()
         self._held: HeldBatch | None = None
+        self._let_go: HeldBatch | None = None
         self._wake = True
         self._is_committed = False
         self._ended = False
@@ -167,13 +168,21 @@ class QueryWorker:
             self._changed.notify_all()
 
     def hold(self, held: HeldBatch) -> None:
-        """A batch waits until the one before it is durable. Returns at once; ``held.answer`` is called."""
+        """A batch waits until the one before it is durable. Returns at once; ``held.answer`` is called.
+
+        May be told again and again: one that was let go before is at once, for what it waits for is there.
+        """
         with self._changed:
-            if not self._done:
+            last, is_over = self._let_go, self._done or self._ended
+            was_let_go = last is not None and (held == last or held.batch < last.batch)
+            if not is_over and not was_let_go:
                 self._held = held
                 self._changed.notify_all()
                 return
-        held.answer(Answer.REFUSED, self.status.last_error or "its captures have ended")
+        if is_over:
+            held.answer(Answer.REFUSED, self.status.last_error or "its captures have ended")
+        else:
+            held.answer(Answer.DURABLE, "")
 
     def notify_committed(self) -> None:
         """A batch is committed. Spark describes sources only after the first one: that is waited for."""
@@ -203,9 +212,13 @@ class QueryWorker:
         return self._facts.run_id
 
     def end(self) -> None:
-        """The query has ended: capture what is left, however long the store is away. Returns at once."""
+        """The query has ended: capture what is left, however long the store is away. Returns at once.
+
+        A batch that has waited until then is not planned any more.
+        """
         with self._changed:
             self._ended = self._wake = True
+            self._held = None
             self._changed.notify_all()
 
     def give_way(self) -> None:
@@ -249,9 +262,9 @@ class QueryWorker:
             self._capture = None  # what it knows of the location is much, and of no use any more
             self._tell(self._on_done)
             with self._changed:
-                self._done = True
+                self._done, held = True, self._held
                 self._changed.notify_all()
-            self._answer(Answer.REFUSED, self.status.last_error or "its captures have ended")
+            self._answer(held, Answer.REFUSED, self.status.last_error or "its captures have ended")
 
     def _work(self) -> None:
         is_last = False
@@ -325,16 +338,18 @@ class QueryWorker:
 
     def _round(self) -> None:
         began = self._clock.monotonic_seconds()
+        with self._changed:
+            held = self._held
         try:
             if self._capture is None:
                 self._capture = self._begin()
             self._capture.facts = replace(self._described(), has_ended=self.has_ended)
-            self._try_round(self._capture, began)
+            self._try_round(self._capture, began, held)
         except FencedError as error:
             self.status = replace(self.status, fenced=True, last_error=str(error))
             level = logging.INFO if self.has_ended else logging.ERROR  # then it is the next run's
             _LOG.log(level, "query %s: %s; its captures stop", self._facts.query.id, error)
-            self._answer(Answer.REFUSED, str(error))
+            self._answer(held, Answer.REFUSED, str(error))
             if not self._gives_way:  # otherwise the query is another run's, which captures it
                 self._tell(partial(self._on_fenced, error))
         except StepAside as error:
@@ -343,20 +358,18 @@ class QueryWorker:
         except RefusedError as error:
             lost = self._find_loss(error) if self.has_ended else None
             if lost is None:
-                self._failed(error)
+                self._failed(error, held)
             else:
                 self._location_lost(began, lost)
         except Exception as error:  # noqa: BLE001 - a capture never fails the query; it is counted and retried
-            self._failed(error)
+            self._failed(error, held)
 
-    def _try_round(self, capture: Captures, began: float) -> None:
-        with self._changed:
-            held = self._held
+    def _try_round(self, capture: Captures, began: float, held: HeldBatch | None) -> None:
         if held is not None:
             made = self._timed(
-                lambda: capture.capture_planned(held.batch, held.offsets, lambda: self._let_go(held))
+                lambda: capture.capture_planned(held.batch, held.offsets, lambda: self._release(held))
             )
-            self._let_go(held)
+            self._release(held)
             self._succeeded(made, began)
             return
         newest = capture.newest_committed()
@@ -373,22 +386,22 @@ class QueryWorker:
         finally:
             self._last_ended = self._clock.monotonic_seconds()
 
-    def _let_go(self, held: HeldBatch) -> None:
+    def _release(self, held: HeldBatch) -> None:
         """Its checkpoint is durable: tell this batch, once; another one may wait by now."""
         with self._changed:
-            if self._held is not held:
+            if held == self._let_go:
                 return
-            self._held = None
-        self._tell(partial(held.answer, Answer.DURABLE, ""))
+            self._let_go = held
+        self._answer(held, Answer.DURABLE)
 
-    def _answer(self, answer: Answer, problem: str = "") -> None:
-        """Tell the batch that waits, if one does, what became of its checkpoint."""
+    def _answer(self, held: HeldBatch | None, answer: Answer, problem: str = "") -> None:
+        """Tell a batch what became of its checkpoint, and no other one that waits by now."""
+        if held is None:
+            return
         with self._changed:
-            held = self._held
-            if answer is not Answer.WAITS:
+            if answer is not Answer.WAITS and self._held == held:
                 self._held = None
-        if held is not None:
-            self._tell(partial(held.answer, answer, problem))
+        self._tell(partial(held.answer, answer, problem))
 
     def _is_replaced(self, newest: int) -> bool:
         """Whether the location of a query that has ended has fewer batches than the query committed.
@@ -468,13 +481,13 @@ class QueryWorker:
         )
         self._on_captured(manifest)
 
-    def _failed(self, error: Exception) -> None:
+    def _failed(self, error: Exception, held: HeldBatch | None) -> None:
         text = safe_text(error)
         if text != self.status.last_error:
             _LOG.warning("query %s: capture failed, and is retried: %s", self._facts.query.id, text)
         self.status = replace(self.status, failures=self.status.failures + 1, last_error=text)
         is_final = isinstance(error, (Diverged, Incompatible))
-        self._answer(Answer.REFUSED if is_final else Answer.WAITS, text)
+        self._answer(held, Answer.REFUSED if is_final else Answer.WAITS, text)
 
 
 class ActiveRuns:

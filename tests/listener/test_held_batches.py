@@ -137,8 +137,13 @@ class Waiting:
 
     def __init__(self, watch: Watch, batch: int) -> None:
         self.told: list[tuple[Answer, str]] = []
-        plan = plan_of(watch.location, batch)
-        watch.worker.hold(HeldBatch(batch, plan, lambda answer, text: self.told.append((answer, text))))
+        self._watch, self._batch, self._plan = watch, batch, plan_of(watch.location, batch)
+        self.tell()
+
+    def tell(self) -> None:
+        """Tell its plan, once more."""
+        held = HeldBatch(self._batch, self._plan, lambda answer, text: self.told.append((answer, text)))
+        self._watch.worker.hold(held)
 
     def answers(self) -> list[Answer]:
         return [answer for answer, _ in self.told]
@@ -212,6 +217,96 @@ def test_a_batch_is_let_go_once_and_never_by_the_checkpoint_of_another(watch: Wa
     assert second.answers()[0] is Answer.WAITS
     assert first.answers() == [Answer.DURABLE]
     watch.worker.finish(PATIENCE)
+
+
+def test_a_plan_that_is_told_again_is_answered_by_the_capture_that_runs(watch: Watch) -> None:
+    """The file manager repeats it every five seconds. A store that is slower than that comes to an end."""
+    capture, captured = watch.capture.capture_planned, list[int]()
+    began, go = threading.Event(), threading.Event()
+
+    def slow(
+        batch: int, offsets: bytes, on_durable: Callable[[], None] | None = None
+    ) -> CheckpointManifest | None:
+        captured.append(batch)
+        began.set()
+        assert go.wait(PATIENCE)
+        return capture(batch, offsets, on_durable)
+
+    watch.capture.capture_planned = slow  # type: ignore[method-assign]
+    first = Waiting(watch, 1)
+    assert began.wait(PATIENCE)
+    first.tell()
+    go.set()
+    wait_until(lambda: bool(watch.epochs()))
+    assert first.answers() == [Answer.DURABLE]
+    first.tell()
+    watch.worker.finish(PATIENCE)
+    assert captured == [1]
+    assert first.answers() == [Answer.DURABLE] * 2
+
+
+def test_a_plan_that_is_told_late_disturbs_no_later_batch(watch: Watch) -> None:
+    """Its batch is done and captured by now: of what is in the store already nothing is asked again."""
+    first = Waiting(watch, 1)
+    wait_until(lambda: first.answers() == [Answer.DURABLE])
+    watch.location.commit(1)
+    assert watch.worker.flush(PATIENCE)
+    second = Waiting(watch, 2)
+    wait_until(lambda: second.answers() == [Answer.DURABLE])
+    first.tell()
+    watch.location.commit(2)
+    third = Waiting(watch, 3)
+    wait_until(lambda: bool(third.told))
+    assert third.answers() == [Answer.DURABLE]
+    watch.worker.finish(PATIENCE)
+    assert first.answers() == [Answer.DURABLE] * 2
+    assert (watch.worker.status.failures, watch.worker.status.last_error) == (0, None)
+
+
+def test_what_becomes_of_one_batch_is_not_told_to_the_next(watch: Watch) -> None:
+    """A new side process knows nothing of what the one before it has answered."""
+    capture, began, go = watch.capture.capture_planned, threading.Event(), threading.Event()
+
+    def refused(
+        batch: int, offsets: bytes, on_durable: Callable[[], None] | None = None
+    ) -> CheckpointManifest | None:
+        if batch == 2:
+            return capture(batch, offsets, on_durable)
+        began.set()
+        assert go.wait(PATIENCE)
+        raise Diverged("epoch 0 is before the store's epoch 1")
+
+    watch.capture.capture_planned = refused  # type: ignore[method-assign]
+    first = Waiting(watch, 1)
+    assert began.wait(PATIENCE)
+    watch.location.commit(1)
+    second = Waiting(watch, 2)
+    go.set()
+    wait_until(lambda: bool(second.told))
+    assert first.answers() == [Answer.REFUSED]
+    assert second.answers() == [Answer.DURABLE]
+    watch.worker.finish(PATIENCE)
+
+
+def test_a_plan_whose_query_has_ended_is_not_brought_to_the_store(watch: Watch) -> None:
+    """Its time was over: the next run plans the batch anew, and would be refused for that."""
+    capture, tried = watch.capture.capture_planned, threading.Event()
+
+    def away_at_first(
+        batch: int, offsets: bytes, on_durable: Callable[[], None] | None = None
+    ) -> CheckpointManifest | None:
+        if not tried.is_set():
+            tried.set()
+            return away(batch, offsets, on_durable)
+        return capture(batch, offsets, on_durable)
+
+    watch.capture.capture_planned = away_at_first  # type: ignore[method-assign]
+    waiting = Waiting(watch, 1)
+    assert tried.wait(PATIENCE)
+    watch.worker.end()
+    wait_until(lambda: watch.worker.is_done)
+    assert [(found.epoch, found.planned) for found in watch.captured] == [(0, None)]
+    assert Answer.DURABLE not in waiting.answers()
 
 
 def away(
