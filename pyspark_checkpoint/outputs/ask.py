@@ -230,7 +230,7 @@ class OutputQuestion:
                 return self._plan_roll_back(output, resumption), ""
             case OutputVerdict.UNKNOWN:
                 return None, f"the {output} no longer says which batches it has of this query"
-        if self._begins(output, position, resumption):
+        if resumption.is_clone and self.place is not None and output.can_begin(resumption.done_batch):
             return None, f"the {output} begins with empty batches up to batch {resumption.done_batch}"
         if (behind := _behind(output, position, resumption)) is not None:
             if output.records_every_batch and position.batch_id is not None and self.choice != WARN:
@@ -243,10 +243,6 @@ class OutputQuestion:
             return self._plan_roll_back(output, resumption), ""
         except (Unsupported, Diverged):
             return None, ""
-
-    def _begins(self, output: Output, position: OutputPosition, resumption: Resumption) -> bool:
-        is_new = position.batch_id is None and resumption.done_batch >= 0
-        return resumption.is_clone and self.place is not None and output.records_every_batch and is_new
 
     def _plan_roll_back(self, output: Output, resumption: Resumption) -> RollBackPlan | None:
         plan = output.plan_roll_back(resumption.query_id, resumption.done_batch)

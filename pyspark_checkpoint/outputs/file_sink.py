@@ -106,18 +106,16 @@ class FileSinkOutput(Output):
             raise self._stale()
 
     def begin(self, batch_id: int) -> None:
-        """Let the log of a new path begin with empty batches: Spark reads them all, from the first.
+        """Let the log of a new path begin with empty batches: Spark reads them all, from the first."""
+        if self.can_begin(batch_id):
+            for key in _beginning(batch_id):
+                self._put_entry(key, _VERSION)
 
-        A log that has a file, or is further, is left as it is.
-        """
-        log = self._log()
-        if log.newest >= batch_id or any(self.store.get(key) != _VERSION for key in log.entries.values()):
-            return
-        last = (batch_id + 1) // _USUAL_INTERVAL * _USUAL_INTERVAL - 1
-        for number in (last - _USUAL_INTERVAL, last):  # their distance tells Spark the interval
-            if number > 0:
-                self._put_entry(_compaction(number), _VERSION)
-        self._fill(range(last + 1, batch_id + 1))
+    def can_begin(self, batch_id: int) -> bool:
+        """Whether there is no log yet, or no more than what ``begin`` had written when it was killed."""
+        there, wanted = set(self._log().entries.values()), _beginning(batch_id)
+        is_begun = len(there) < len(wanted) and there == set(wanted[: len(there)])
+        return is_begun and all(self.store.get(key) == _VERSION for key in there)
 
     def pin(self, name: str, query_id: str, batch_id: int) -> OutputPin | None:  # noqa: ARG002
         """Remember how many files there are at the batch, and their digest: what later compactions keep."""
@@ -423,6 +421,14 @@ def _key_below(root: str, path: str) -> str | None:
         return check_key(name.removeprefix(prefix))
     except (SettingsError, Invalid, ValueError):
         return None
+
+
+def _beginning(batch_id: int) -> list[str]:
+    """The empty entries with which a log begins that goes on after a batch, in the order to write them."""
+    last = (batch_id + 1) // _USUAL_INTERVAL * _USUAL_INTERVAL - 1
+    pair = (last - _USUAL_INTERVAL, last)  # their distance tells Spark the interval
+    compactions = [_compaction(number) for number in pair if number > 0]
+    return compactions + [f"{LOG}{number}" for number in range(last + 1, batch_id + 1)]
 
 
 def _compaction(batch_id: int) -> str:

@@ -139,7 +139,14 @@ class Output(abc.ABC):
         raise self._cannot_go_back(plan.query_id, plan.batch_id)
 
     def begin(self, batch_id: int) -> None:  # noqa: B027 - most outputs begin with any batch
-        """Let a new output take the batch after ``batch_id`` as its first. Repeating it changes nothing."""
+        """Let a new output take the batch after ``batch_id`` as its first, if it can begin with that.
+
+        Killed anywhere, repeating finishes it.
+        """
+
+    def can_begin(self, batch_id: int) -> bool:  # noqa: ARG002
+        """Whether ``begin`` has something to do: the output is new, or was begun and not finished."""
+        return False
 
     def pin(self, name: str, query_id: str, batch_id: int) -> OutputPin | None:  # noqa: ARG002
         """Keep the state of a batch for the savepoint ``name``; None if the output cannot.

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
+import shutil
 from pathlib import Path
 
 import pyarrow as pa
@@ -17,6 +18,7 @@ from pyspark_checkpoint.outputs.delta_table import DeltaOutput
 from pyspark_checkpoint.outputs.file_sink import FileSinkOutput
 from pyspark_checkpoint.outputs.iceberg_table import EPOCH_ID, QUERY_ID, IcebergOutput
 from pyspark_checkpoint.store.open import open_object_store
+from pyspark_checkpoint.testing.faulty_store import SimulatedCrash
 from tests.cli.conftest import ckpt
 from tests.cli.kit import Shell
 from tests.support.made_location import MadeLocation, capture
@@ -215,6 +217,50 @@ def test_a_clone_begins_the_log_of_its_own_path(
     found = {path.name: path.read_text() for path in (tmp_path / "own" / "_spark_metadata").iterdir()}
     assert found == {"0": "v1", "1": "v1", "2": "v1"}
     assert "own begins with empty batches up to batch 2" in caplog.text
+
+
+@pytest.mark.parametrize("newest", [2, 12, 25])
+def test_a_clone_that_was_killed_while_its_log_began_is_finished_by_repeating_it(
+    url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, newest: int
+) -> None:
+    """What it has written by then is the beginning of a log, and not a log that lacks batches."""
+    location = MadeLocation(tmp_path / "location").commit(*range(newest + 1))
+    capture(location, url, newest, sink=f"FileSink[file:{tmp_path / 'out'}]")
+    wrote_files(tmp_path / "out", "0", str(newest + 1))
+    own = str(tmp_path / "own")
+    put = FileSinkOutput._put_entry
+    for writes in range(newest + 2):
+        left = [None] * writes
+
+        def dies(output: FileSinkOutput, key: str, data: bytes, left: list[None] = left) -> None:
+            if not left:
+                raise SimulatedCrash
+            left.pop()
+            put(output, key, data)
+
+        monkeypatch.setattr(FileSinkOutput, "_put_entry", dies)
+        try:
+            restore(url, str(tmp_path / "fresh"), clone=True, sink_location=own)
+        except SimulatedCrash:
+            monkeypatch.setattr(FileSinkOutput, "_put_entry", put)
+            restore(url, str(tmp_path / "fresh"), clone=True, sink_location=own)
+            written = FileSinkOutput(own, open_object_store(own)).position(OURS)
+            assert written.batch_id == newest
+            shutil.rmtree(tmp_path / "fresh")
+            shutil.rmtree(own)
+        else:
+            break
+    assert writes > 2
+
+
+@pytest.mark.usefixtures("made")
+def test_a_clone_is_refused_a_path_whose_log_is_another_ones(url: str, tmp_path: Path) -> None:
+    """Though no batch of it has rows: who writes there would be dropped by number."""
+    wrote_files(tmp_path / "out", "0", "1", "2", "3")
+    (tmp_path / "own" / "_spark_metadata").mkdir(parents=True)
+    (tmp_path / "own" / "_spark_metadata" / "1").write_text("v1")
+    with pytest.raises(Diverged, match="own has batch 1 of this query as its newest"):
+        restore(url, str(tmp_path / "fresh"), clone=True, sink_location=str(tmp_path / "own"))
 
 
 @pytest.mark.usefixtures("made")
