@@ -35,6 +35,7 @@ from pyspark_checkpoint.format.keys import (
 from pyspark_checkpoint.format.records import Control, Pin, decode_control, encode_control
 from pyspark_checkpoint.history.manifest_reader import exists, read_stored
 from pyspark_checkpoint.store.base import ObjectStore, Version
+from pyspark_checkpoint.store.parallel import run_bounded
 
 MAX_SWAPS = 100
 _FIRST_DELAY_SECONDS = 0.005
@@ -100,14 +101,20 @@ def lost_control(store: ObjectStore) -> FormatError:
     )
 
 
-def has_history(store: ObjectStore) -> bool:
+def has_history(store: ObjectStore, *, at_once: bool = False) -> bool:
     """Whether anything shows that checkpoints were committed here. Asked only without a control record.
 
-    Artifacts count too: nothing is staged before there is a control record.
+    Artifacts count too: nothing is staged before there is a control record. ``at_once`` asks for the
+    pointer, the manifests and the artifacts together, for who waits for the answer.
     """
-    if exists(store, LATEST_KEY) or has_manifests(store):
-        return True
-    return next(iter(store.list(CHECKPOINTS_PREFIX)), None) is not None
+    questions: tuple[Callable[[], bool], ...] = (
+        lambda: exists(store, LATEST_KEY),
+        lambda: has_manifests(store),
+        lambda: next(iter(store.list(CHECKPOINTS_PREFIX)), None) is not None,
+    )
+    if at_once:
+        return any(run_bounded(lambda question: question(), questions, len(questions)))
+    return any(question() for question in questions)
 
 
 def has_manifests(store: ObjectStore) -> bool:
@@ -115,10 +122,10 @@ def has_manifests(store: ObjectStore) -> bool:
     return next(iter(store.list(MANIFESTS_PREFIX)), None) is not None
 
 
-def find_control_or_new(store: ObjectStore) -> ControlState | None:
+def find_control_or_new(store: ObjectStore, *, at_once: bool = False) -> ControlState | None:
     """The control record, None for a store in which nothing was ever committed. Fails closed."""
     state = find_control(store)
-    if state is not None or not has_history(store):
+    if state is not None or not has_history(store, at_once=at_once):
         return state
     return read_control(store)
 

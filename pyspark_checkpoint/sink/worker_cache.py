@@ -243,7 +243,7 @@ def _look_and_probe(shared: SharedOptions, store: ObjectStore) -> ControlState |
     unsafe = parse_store_settings(shared.path, shared.store_options).allow_unsafe_store
     looks: tuple[Callable[[], ControlState | None], ...] = (
         lambda: require_conditional_writes(store, unsafe),
-        lambda: find_control_or_new(store),
+        lambda: find_control_or_new(store, at_once=True),
     )
     return run_bounded(lambda look: look(), looks, len(looks))[-1]
 

@@ -4,14 +4,19 @@ from __future__ import annotations
 
 import json
 import threading
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from pyspark_checkpoint.errors import FormatError, UnsafeStore
+from pyspark_checkpoint.history.control import find_control_or_new
 from pyspark_checkpoint.sink import worker_cache
 from pyspark_checkpoint.sink.datasource import CheckpointSinkSource
 from pyspark_checkpoint.sink.worker_cache import CACHE, store_key
+from pyspark_checkpoint.store.base import ObjectInfo
+from pyspark_checkpoint.store.local.local_store import LocalStore
 from tests.sink.test_state_requests import Table
 from tests.support.sink_kit import SCHEMA, Query, Worker, read_pairs, rows_from
 
@@ -87,10 +92,26 @@ def test_a_table_that_has_lost_its_control_record_is_refused_when_it_is_planned(
     assert not any(one.startswith("put") for one in processes.asked())
 
 
+def test_a_store_without_a_control_record_is_asked_for_its_history_at_once(path: str) -> None:
+    """The pointer, the manifests and the artifacts: each waits for the others here."""
+    together = threading.Barrier(3)
+
+    class Store(LocalStore):
+        def head(self, key: str) -> ObjectInfo:
+            together.wait(10)
+            return super().head(key)
+
+        def list(self, prefix: str = "", **bounds: Any) -> Iterator[ObjectInfo]:
+            together.wait(10)
+            return super().list(prefix, **bounds)
+
+    assert find_control_or_new(Store(Path(path)), at_once=True) is None
+
+
 def test_a_store_is_looked_at_while_it_is_probed(path: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """And a store that fails the probe is left without a control record."""
     looked = threading.Event()
-    monkeypatch.setattr(worker_cache, "find_control_or_new", lambda _: looked.set())
+    monkeypatch.setattr(worker_cache, "find_control_or_new", lambda _, **__: looked.set())
 
     def probe(store: Table, _: bool) -> None:
         assert looked.wait(10)
