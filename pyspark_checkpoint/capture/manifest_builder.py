@@ -177,8 +177,8 @@ def draft_manifest(
         return replace(build_manifest(start, held), pipeline_hash=None)
     sources = SourcePositions.of_log(logs.offsets)
     batch = BatchPart(
-        epoch=plan.epoch,
-        batch_id=plan.epoch,
+        epoch=plan.batch_id,
+        batch_id=plan.batch_id,
         query=facts.query,
         sink=facts.sink,
         output_mode=facts.output_mode,

@@ -132,13 +132,13 @@ class QueryCapture:
             )
         return newest
 
-    def capture(self, epoch: int | None = None) -> CheckpointManifest | None:
-        """Checkpoint ``epoch``, the newest committed batch by default; None if there is none yet.
+    def capture(self, batch_id: int | None = None) -> CheckpointManifest | None:
+        """Checkpoint batch ``batch_id``, the newest committed batch by default; None if there is none yet.
 
-        The run has claimed the store before. An epoch that this run has captured costs no upload.
+        The run has claimed the store before. A batch that this run has captured costs no upload.
         """
         try:
-            made = self._try_capture(epoch)
+            made = self._try_capture(batch_id)
         except RefusedError:
             self._give_up_unused()
             raise
@@ -151,11 +151,11 @@ class QueryCapture:
         Nothing is committed by that, and nothing is lost if it fails: the capture does what is missing.
         """
         self._ready = None
-        epoch = self.newest_committed()
-        if epoch is None or self._seen is None:
+        batch_id = self.newest_committed()
+        if batch_id is None or self._seen is None:
             return
         listing, self._seen = self._seen, None
-        reading = self._read(listing, epoch)
+        reading = self._read(listing, batch_id)
         self._stage(reading, self._begin_attempt(), LOG_BOUNDS)
         self._ready = reading
 
@@ -175,11 +175,11 @@ class QueryCapture:
         finally:
             self.location.ahead, self._on_durable = {}, None
 
-    def _try_capture(self, epoch: int | None) -> CheckpointManifest | None:
+    def _try_capture(self, batch_id: int | None) -> CheckpointManifest | None:
         gone = False
         for attempt in range(_ATTEMPTS):
             try:
-                return self._capture(epoch)
+                return self._capture(batch_id)
             except StaleAttempt:
                 if attempt == _ATTEMPTS - 1:
                     raise
@@ -213,8 +213,8 @@ class QueryCapture:
         except StoreError as error:
             _LOG.info("checkpoint %d: unused staged objects stay for now: %s", number, error)
 
-    def _capture(self, epoch: int | None) -> CheckpointManifest | None:
-        reading = self._read_planned(epoch)
+    def _capture(self, batch_id: int | None) -> CheckpointManifest | None:
+        reading = self._read_planned(batch_id)
         if reading is None:
             return None
         attempt = self._begin_attempt()
@@ -229,17 +229,17 @@ class QueryCapture:
         self._remember(reading.plan, artifacts_by_path(manifest))
         return manifest
 
-    def _read_planned(self, epoch: int | None) -> _Reading | None:
+    def _read_planned(self, batch_id: int | None) -> _Reading | None:
         """What the checkpoint of a batch needs, the plan of the next one too; None if there is no batch.
 
         Of a batch that was prepared only the logs of the sources can be new: its query waits.
         """
         ready, self._ready = self._ready, None
-        if ready is not None and ready.plan.epoch == epoch and self.location.ahead:
+        if ready is not None and ready.plan.batch_id == batch_id and self.location.ahead:
             reading, listing = ready, self.location.listing(SOURCES)
         else:
             listing, self._seen = self._seen or self.location.listing(), None
-            wanted = listing.newest_committed if epoch is None else epoch
+            wanted = listing.newest_committed if batch_id is None else batch_id
             if wanted is None:
                 return None
             reading = self._read(listing, wanted)
@@ -260,26 +260,26 @@ class QueryCapture:
         claim_alone(self.run, self._check)
         return self.run.attempt()
 
-    def _read(self, listing: CheckpointListing, epoch: int) -> _Reading:
+    def _read(self, listing: CheckpointListing, batch_id: int) -> _Reading:
         logs = self._logs
         if METADATA in listing.facts:
             self._check_query(decode_query_id(self.location.read(METADATA)))
-        if epoch < 0:
+        if batch_id < 0:
             return _Reading(plan_start(listing), None, {})
-        operators = logs.operators(listing, epoch)
-        check_capturable(listing, epoch)
-        commits = logs.commits(listing, epoch)
-        offsets = logs.offsets(epoch)
+        operators = logs.operators(listing, batch_id)
+        check_capturable(listing, batch_id)
+        commits = logs.commits(listing, batch_id)
+        offsets = logs.offsets(batch_id)
         pinned = int(offsets.conf[PARTITIONS]) if PARTITIONS in offsets.conf else None
-        together = logs.written_together(listing, epoch + 1)
-        chains = plan_chains(listing, epoch, commits, operators, partitions=pinned, together=together)
+        together = logs.written_together(listing, batch_id + 1)
+        chains = plan_chains(listing, batch_id, commits, operators, partitions=pinned, together=together)
         newest = logs.offsets(max(listing.offsets))
         plan = CapturePlan(
-            epoch,
+            batch_id,
             plan_operators(chains, listing, logs.shared_files(chains, listing), operators),
-            plan_small_files(listing, epoch, offsets, newest, is_committed=True),
+            plan_small_files(listing, batch_id, offsets, newest, is_committed=True),
         )
-        captured = CapturedLogs(offsets, commits[epoch], logs.schemas(listing, epoch))
+        captured = CapturedLogs(offsets, commits[batch_id], logs.schemas(listing, batch_id))
         return _Reading(plan, captured, logs.opened(chains, listing))
 
     def _with_planned(self, plan: CapturePlan, listing: CheckpointListing) -> CapturePlan:
@@ -287,7 +287,7 @@ class QueryCapture:
 
         The checkpoint is whole without it: what it lacks is not waited for, unless Spark waits.
         """
-        batch = plan.epoch + 1
+        batch = plan.batch_id + 1
         if batch not in listing.offsets - listing.commits:
             return plan
         try:
@@ -295,7 +295,9 @@ class QueryCapture:
         except RefusedError as error:
             if self.location.ahead:
                 raise
-            _LOG.debug("batch %d is left out of the checkpoint of batch %d: %s", batch, plan.epoch, error)
+            _LOG.debug(
+                "batch %d is left out of the checkpoint of batch %d: %s", batch, plan.batch_id, error
+            )
             return plan
 
     def _check_query(self, query_id: str) -> None:

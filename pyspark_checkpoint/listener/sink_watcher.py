@@ -31,8 +31,8 @@ class Captures(Protocol):
     def newest_committed(self) -> int | None:
         """The newest epoch that there can be a checkpoint of; None before the first one."""
 
-    def capture(self, epoch: int | None = None) -> CheckpointManifest | None:
-        """The checkpoint of an epoch, the newest by default."""
+    def capture(self, batch_id: int | None = None) -> CheckpointManifest | None:
+        """The checkpoint of a batch, the newest by default."""
 
     def prepare(self) -> None:
         """Bring to the store what the checkpoint of the newest batch needs, all but its manifest."""
@@ -77,9 +77,9 @@ class TableQuery:
         self._other.facts = self.facts
         return self._other.newest_committed()
 
-    def capture(self, epoch: int | None = None) -> CheckpointManifest | None:
+    def capture(self, batch_id: int | None = None) -> CheckpointManifest | None:
         """The table's newest checkpoint, which its query has made itself."""
-        return self._find_newest() if self._other is None else self._other.capture(epoch)
+        return self._find_newest() if self._other is None else self._other.capture(batch_id)
 
     def prepare(self) -> None:
         """Nothing to do where the sink commits state."""

@@ -359,7 +359,7 @@ def _read(batch: Batch, opened: OpenLocation, head: StatePlan, look: _Look) -> S
     first_epoch = batch.epoch - number
     planned = plan_present(chains, listing, look.shared(chains), operators, first_epoch)
     small = plan_small_files(listing, number, offsets, is_committed=False, epoch=batch.epoch)
-    captured = CapturePlan(batch.epoch, planned, small)
+    captured = CapturePlan(number, planned, small)
     changeable = [
         file
         for chain in chains

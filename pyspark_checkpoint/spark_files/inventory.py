@@ -1,4 +1,4 @@
-"""Which files of a checkpoint directory make up the checkpoint "right after epoch N". Pure.
+"""Which files of a checkpoint directory make up the checkpoint "right after batch N". Pure.
 
 To resume after N Spark needs ``metadata``, ``offsets/N-1``, ``offsets/N``, ``commits/N``, the logs of its
 sources cut to the offset of N, what describes the operators, and for every state store the files
@@ -58,13 +58,13 @@ class OperatorFiles:
 
 @dataclass(frozen=True, slots=True)
 class CapturePlan:
-    """Everything that the checkpoint of ``epoch`` consists of. Before the first batch it is -1."""
+    """Everything that the checkpoint of batch ``batch_id`` consists of. Before the first batch it is -1."""
 
-    epoch: int
+    batch_id: int
     operators: tuple[OperatorFiles, ...]
     files: tuple[CapturedFile, ...]
     planned: PlannedBatch | None = None
-    """The batch after ``epoch``, if Spark has planned it; its files are among ``files``."""
+    """The batch after it, if Spark has planned it; its files are among ``files``."""
 
     def all_files(self) -> Iterator[CapturedFile]:
         """Every file, state first."""
@@ -76,24 +76,24 @@ class CapturePlan:
 
 def plan_chains(
     listing: CheckpointListing,
-    epoch: int,
+    batch_id: int,
     commits: Mapping[int, CommitLog],
     operators: Mapping[int, OperatorInfo],
     *,
     partitions: int | None = None,
     together: Set[StateFile] = frozenset(),
 ) -> tuple[StateChain, ...]:
-    """Choose for every state store the files that give version ``epoch + 1``.
+    """Choose for every state store the files that give version ``batch_id + 1``.
 
-    ``commits`` are the commit logs up to ``epoch`` that exist; only format version 2 needs more than
+    ``commits`` are the commit logs up to ``batch_id`` that exist; only format version 2 needs more than
     the newest. Every partition of every store that an operator declares must be there; of an operator
     that keeps all its state in one (a global aggregation, a limit) the first. ``partitions`` is what the
-    epoch's offset log pins: after a rescale, what lies beyond it, or is declared beyond it, is past.
-    ``together``: see ``sparkstate.chain``.
+    batch's offset log pins: after a rescale, what lies beyond it, or is declared beyond it, is past.
+    ``together``: see ``versions.plan_chain``.
     """
-    check_capturable(listing, epoch)
+    check_capturable(listing, batch_id)
     chains = [
-        plan_chain(owner, epoch + 1, files, unique_ids_of(owner, commits, epoch, operators), together)
+        plan_chain(owner, batch_id + 1, files, unique_ids_of(owner, commits, batch_id, operators), together)
         for owner, files in sorted(listing.state.items())
         if partitions is None or owner.partition < partitions
     ]
@@ -102,7 +102,7 @@ def plan_chains(
 
 
 def unique_ids_of(
-    owner: StoreId, commits: Mapping[int, CommitLog], epoch: int, operators: Mapping[int, OperatorInfo]
+    owner: StoreId, commits: Mapping[int, CommitLog], batch_id: int, operators: Mapping[int, OperatorInfo]
 ) -> dict[int, str]:
     """The unique id of each version of a state store, as the commit logs name it; empty in version 1."""
     info = operators.get(owner.operator)
@@ -111,7 +111,7 @@ def unique_ids_of(
     found: dict[int, str] = {}
     for batch, log in commits.items():
         partitions = log.unique_ids.get(owner.operator, ())
-        if batch <= epoch and owner.partition < len(partitions):
+        if batch <= batch_id and owner.partition < len(partitions):
             stores = partitions[owner.partition]
             if index < len(stores):
                 found[batch + 1] = stores[index]
@@ -131,7 +131,7 @@ def plan_ahead(plan: CapturePlan, listing: CheckpointListing, offsets: OffsetLog
     It needs its offsets, and what its sources have logged since the batch before: without that a file
     source does not know which files the offsets speak of. Refused if the listing does not have it all.
     """
-    batch, present = plan.epoch + 1, {file.path for file in plan.files}
+    batch, present = plan.batch_id + 1, {file.path for file in plan.files}
     logs = plan_source_logs(listing.sources, offsets)
     paths = [offsets_file(batch), *(path for path in logs if path not in present)]
     if len(paths) > MAX_PLANNED_FILES:
@@ -139,7 +139,7 @@ def plan_ahead(plan: CapturePlan, listing: CheckpointListing, offsets: OffsetLog
             f"the sources have {len(paths) - 1} log entries for batch {batch} alone",
             hint="restart the query: the next batch has an entry of its own",
         )
-    ahead = (CapturedFile(path, facts_of(listing, path), max(0, plan.epoch)) for path in paths)
+    ahead = (CapturedFile(path, facts_of(listing, path), max(0, plan.batch_id)) for path in paths)
     return replace(plan, files=(*plan.files, *ahead), planned=PlannedBatch(batch, tuple(paths)))
 
 
@@ -237,7 +237,7 @@ def facts_of(listing: CheckpointListing, path: str) -> FileFacts:
         return listing.facts[path]
     except KeyError:
         raise RefusedError(
-            f"{path} is not in the checkpoint location", hint="it was purged; take a newer epoch"
+            f"{path} is not in the checkpoint location", hint="it was purged; take a newer batch"
         ) from None
 
 

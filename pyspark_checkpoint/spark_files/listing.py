@@ -40,9 +40,9 @@ class CheckpointListing:
         """The newest batch that is done; None before the first one."""
         return max(self.commits & self.offsets, default=None)
 
-    def setup_of(self, epoch: int) -> tuple[str, ...]:
-        """What describes the operators at ``epoch``; what a later run has written is left out."""
-        return tuple(path for path in self.setup if setup_batch(path) <= epoch)
+    def setup_of(self, batch_id: int) -> tuple[str, ...]:
+        """What describes the operators at batch ``batch_id``; what a later run has written is left out."""
+        return tuple(path for path in self.setup if setup_batch(path) <= batch_id)
 
     def operators(self) -> tuple[int, ...]:
         """The stateful operators that have state files."""
@@ -90,23 +90,23 @@ def sort_listing(facts: Mapping[str, FileFacts]) -> CheckpointListing:
     )
 
 
-def check_capturable(listing: CheckpointListing, epoch: int) -> None:
-    """Refuse an epoch that Spark has not finished, or whose logs are gone."""
+def check_capturable(listing: CheckpointListing, batch_id: int) -> None:
+    """Refuse a batch that Spark has not finished, or whose logs are gone."""
     if METADATA not in listing.facts:
         raise RefusedError(
             "the checkpoint location has no metadata file: no query has started there",
             hint="give the checkpointLocation of the query, after its first start",
         )
-    if epoch not in listing.commits:
+    if batch_id not in listing.commits:
         raise RefusedError(
-            f"batch {epoch} is not committed",
+            f"batch {batch_id} is not committed",
             hint="only committed batches are captured; with real-time mode or asynchronous progress "
             "tracking Spark does not log every batch, and no checkpoint can be taken",
         )
-    needed = {epoch} | ({epoch - 1} if epoch > 0 else set())
+    needed = {batch_id} | ({batch_id - 1} if batch_id > 0 else set())
     missing = sorted(needed - listing.offsets)
     if missing:
         raise RefusedError(
             f"the offset log of batch {missing[0]} is gone",
-            hint="Spark purges logs after minBatchesToRetain batches; take a newer epoch",
+            hint="Spark purges logs after minBatchesToRetain batches; take a newer batch",
         )

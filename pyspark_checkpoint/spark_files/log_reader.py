@@ -60,17 +60,17 @@ class LocationLogs:
         self._zips: dict[tuple[StateFile, FileFacts], OpenedZip] = {}
         self._setup: dict[tuple[str, FileFacts], bytes] = {}
 
-    def operators(self, listing: CheckpointListing, epoch: int) -> dict[int, OperatorInfo]:
-        """What the operators were at ``epoch``. A schema that one needs and that is gone is an error."""
+    def operators(self, listing: CheckpointListing, batch_id: int) -> dict[int, OperatorInfo]:
+        """What the operators were at ``batch_id``. A schema that one needs and that is gone is an error."""
         return {
             number: self._completed(info, listing)
-            for number, info in self.declared_operators(listing, epoch).items()
+            for number, info in self.declared_operators(listing, batch_id).items()
         }
 
-    def declared_operators(self, listing: CheckpointListing, epoch: int) -> dict[int, OperatorInfo]:
-        """What the operators say of themselves: of each the newest description up to ``epoch``."""
+    def declared_operators(self, listing: CheckpointListing, batch_id: int) -> dict[int, OperatorInfo]:
+        """What the operators say of themselves: of each the newest description up to ``batch_id``."""
         newest: dict[str, str] = {}
-        for path in sorted(listing.setup_of(epoch), key=setup_batch):
+        for path in sorted(listing.setup_of(batch_id), key=setup_batch):
             operator, _, rest = path.removeprefix(STATE).partition("/_metadata/")
             if rest == "metadata" or rest.startswith("v2/"):
                 newest[operator] = path
@@ -78,9 +78,9 @@ class LocationLogs:
         found = (decode_operator_metadata(read(path, listing), path) for path in newest.values())
         return {info.operator: info for info in found}
 
-    def schemas(self, listing: CheckpointListing, epoch: int) -> dict[str, str]:
+    def schemas(self, listing: CheckpointListing, batch_id: int) -> dict[str, str]:
         """Digests of the operators' schema files, by what is left of their names without ids."""
-        paths = (path for path in listing.setup_of(epoch) if "chema" in path)
+        paths = (path for path in listing.setup_of(batch_id) if "chema" in path)
         return {_schema_name(path): sha256_hex(self._read_setup(path, listing)) for path in paths}
 
     def offsets(self, batch: int) -> OffsetLog:
@@ -88,14 +88,14 @@ class LocationLogs:
         name = offsets_file(batch)
         return decode_offset_log(self._location.read(name), name)
 
-    def commits(self, listing: CheckpointListing, epoch: int) -> dict[int, CommitLog]:
-        """The commit log of ``epoch``; format version 2 names its files in all that are left before it."""
+    def commits(self, listing: CheckpointListing, batch_id: int) -> dict[int, CommitLog]:
+        """The commit log of a batch; format version 2 names its files in all that are left before it."""
         has_ids = any(file.uid for files in listing.state.values() for file in files)
         found = self.read_commits(
-            batch for batch in listing.commits if batch == epoch or (has_ids and batch < epoch)
+            batch for batch in listing.commits if batch == batch_id or (has_ids and batch < batch_id)
         )
-        if epoch in listing.commits and epoch not in found:
-            raise FileGone(f"{commits_file(epoch)} is gone from the checkpoint location", hint=GONE_HINT)
+        if batch_id in listing.commits and batch_id not in found:
+            raise FileGone(f"{commits_file(batch_id)} is gone from the checkpoint location", hint=GONE_HINT)
         return found
 
     def read_commits(self, batches: Iterable[int]) -> dict[int, CommitLog]:

@@ -1,4 +1,4 @@
-"""Which files of the sources' own logs belong to an epoch. Pure.
+"""Which files of the sources' own logs belong to a batch. Pure.
 
 A file source keeps a log of the files it has seen, numbered on its own. Left in too long it makes a
 restored query skip or merge files silently, so it is cut exactly; and where it is not certain which
@@ -18,14 +18,14 @@ COMPACT_SUFFIX = ".compact"
 
 @dataclass(frozen=True, slots=True)
 class _Place:
-    """Where one place of a source in the plan stands: at the epoch, and in the newest batch."""
+    """Where one place of a source in the plan stands: at the batch, and in the newest batch."""
 
     now: str | None
     later: str | None
 
     @property
     def last(self) -> int | None:
-        """The last entry of its log that belongs to the epoch, -1 if none does; None if it has no such log.
+        """The last entry of its log that belongs to the batch, -1 if none does; None if it has no such log.
 
         What kind a source is that had no offset yet is told by the newest batch.
         """
@@ -77,7 +77,7 @@ def _cut(paths: tuple[str, ...], last: int | None) -> tuple[str, ...]:
     if missing:
         raise RefusedError(
             f"entry {missing[0]} of the file source's log is gone",
-            hint="Spark removes compacted entries after a while; take a newer epoch",
+            hint="Spark removes compacted entries after a while; take a newer batch",
         )
     return tuple(entries[n] for n in wanted)
 

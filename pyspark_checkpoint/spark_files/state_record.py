@@ -105,7 +105,7 @@ def plan_store_chains(
     """The chains that give ``owner`` before and after ``batch``; raises if they are not all there.
 
     ``unique_ids`` are those of the versions up to ``batch``. Of version ``batch + 1`` every id counts.
-    ``together``: see ``sparkstate.chain``.
+    ``together``: see ``versions.plan_chain``.
     """
     earlier = {version: uid for version, uid in unique_ids.items() if version <= batch}
     chains = [plan_chain(owner, batch, files, earlier, together)] if batch > 0 else []

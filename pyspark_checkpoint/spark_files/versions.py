@@ -60,7 +60,7 @@ def plan_chain(
             return chain
     raise RefusedError(
         f"version {missing} of state {owner.directory} is not in the checkpoint location",
-        hint="it was purged or never written; take a newer epoch",
+        hint="it was purged or never written; take a newer batch",
     )
 
 

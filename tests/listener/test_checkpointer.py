@@ -157,7 +157,7 @@ def test_two_listeners_of_one_run_make_one_history(made: MadeLocation, url: str,
     assert contents(tmp_path / "fresh") == needed(made, 2)
 
 
-def test_an_epoch_without_its_commit_is_not_captured(made: MadeLocation, url: str) -> None:
+def test_a_batch_without_its_commit_is_not_captured(made: MadeLocation, url: str) -> None:
     """Its state files may be written again; also if the commit goes while it is looked at."""
     (made.path / "commits/2").unlink()
     capturer = open_capture(made, url)

@@ -125,10 +125,10 @@ def test_batches_that_come_during_a_capture_are_captured_as_one(tmp_path: Path) 
         go, reached = threading.Event(), threading.Event()
         capture = watch.capture.capture
 
-        def slow(epoch: int | None = None) -> CheckpointManifest | None:
+        def slow(batch_id: int | None = None) -> CheckpointManifest | None:
             reached.set()
             assert go.wait(PATIENCE)
-            return capture(epoch)
+            return capture(batch_id)
 
         watch.capture.capture = slow  # type: ignore[method-assign]
         watch.location.commit(1)
@@ -148,7 +148,7 @@ def test_a_notice_returns_at_once(tmp_path: Path) -> None:
         assert watch.worker.flush(PATIENCE)
         go = threading.Event()
 
-        def wait(epoch: int | None = None) -> None:
+        def wait(batch_id: int | None = None) -> None:
             go.wait(PATIENCE)
 
         watch.capture.capture = wait  # type: ignore[method-assign]
@@ -197,7 +197,7 @@ def test_a_failure_is_counted_logged_once_and_retried(
         assert watch.worker.flush(PATIENCE)
         capture = watch.capture.capture
 
-        def fail(epoch: int | None = None) -> CheckpointManifest | None:
+        def fail(batch_id: int | None = None) -> CheckpointManifest | None:
             raise Unavailable("the store is away")
 
         watch.capture.capture = fail  # type: ignore[method-assign]
@@ -222,7 +222,7 @@ def test_a_foreign_error_is_a_failure_whose_text_is_not_shown(
     with caplog.at_level(logging.WARNING), watching(tmp_path, 0) as watch:
         assert watch.worker.flush(PATIENCE)
 
-        def fail(epoch: int | None = None) -> CheckpointManifest | None:
+        def fail(batch_id: int | None = None) -> CheckpointManifest | None:
             raise ValueError("secret")
 
         watch.capture.capture = fail  # type: ignore[method-assign]
@@ -302,10 +302,10 @@ class Away:
         self.is_back = False
         watch.capture.capture = self  # type: ignore[method-assign]
 
-    def __call__(self, epoch: int | None = None) -> CheckpointManifest | None:
+    def __call__(self, batch_id: int | None = None) -> CheckpointManifest | None:
         if not self.is_back:
             raise Unavailable("the store is away")
-        return self.capture(epoch)
+        return self.capture(batch_id)
 
 
 def test_a_query_that_ended_during_a_store_outage_is_captured_afterwards(tmp_path: Path) -> None:

@@ -31,10 +31,10 @@ class Slow:
         self.capture = watch.capture.capture
         watch.capture.capture = self  # type: ignore[method-assign]
 
-    def __call__(self, epoch: int | None = None) -> CheckpointManifest | None:
+    def __call__(self, batch_id: int | None = None) -> CheckpointManifest | None:
         self.reached.set()
         assert self.go.wait(PATIENCE)
-        return self.capture(epoch)
+        return self.capture(batch_id)
 
 
 @pytest.mark.parametrize("concurrency", [1, 4])
@@ -216,9 +216,9 @@ class Removed:
         self.capture, self.location = watch.capture.capture, watch.location.path
         watch.capture.capture = self  # type: ignore[method-assign]
 
-    def __call__(self, epoch: int | None = None) -> CheckpointManifest | None:
+    def __call__(self, batch_id: int | None = None) -> CheckpointManifest | None:
         shutil.rmtree(self.location, ignore_errors=True)
-        return self.capture(epoch)
+        return self.capture(batch_id)
 
 
 def test_a_location_removed_during_the_last_capture_counts_as_removed(

@@ -1,4 +1,4 @@
-"""Which files of a Spark checkpoint directory belong to an epoch."""
+"""Which files of a Spark checkpoint directory belong to a batch."""
 
 from __future__ import annotations
 
@@ -65,18 +65,18 @@ def deltas(partition: int, *versions: int) -> list[str]:
 
 def plan(
     listing: CheckpointListing,
-    epoch: int,
+    batch_id: int,
     commits: Mapping[int, CommitLog] | None = None,
     operators: Mapping[int, OperatorInfo] = AGGREGATION,
     shared: Mapping[str, tuple[str, ...]] | None = None,
     offset: str | None = None,
 ) -> CapturePlan:
-    chains = plan_chains(listing, epoch, commits or {}, operators)
+    chains = plan_chains(listing, batch_id, commits or {}, operators)
     offsets = OffsetLog(0, 0, {}, (offset,))
     return CapturePlan(
-        epoch,
+        batch_id,
         plan_operators(chains, listing, shared or {}, operators),
-        plan_small_files(listing, epoch, offsets, is_committed=True),
+        plan_small_files(listing, batch_id, offsets, is_committed=True),
     )
 
 
@@ -128,7 +128,7 @@ def test_a_checkpoint_is_the_newest_base_and_all_changes_after_it() -> None:
     assert state == {"state/0/0/3.snapshot", "state/0/0/4.delta", *deltas(1, 1, 2, 3, 4)}
 
 
-def test_logs_of_the_epoch_and_the_one_before_are_taken_and_no_later_ones() -> None:
+def test_logs_of_the_batch_and_the_one_before_are_taken_and_no_later_ones() -> None:
     """Spark wants the previous offsets to resume, and must not find later ones."""
     captured = plan(listing_of(*logs(0, 1, 2), *deltas(0, 1, 2, 3), *deltas(1, 1, 2, 3)), 1)
     assert {p for p in paths_of(captured) if not p.startswith("state/")} == {
@@ -181,7 +181,7 @@ def test_format_version_2_takes_only_what_the_commit_log_names() -> None:
 
 
 def test_a_missing_version_is_refused_by_name() -> None:
-    """A purged delta means that this epoch cannot be restored, never that it is skipped."""
+    """A purged delta means that this batch cannot be restored, never that it is skipped."""
     with pytest.raises(RefusedError, match="version 2 of state state/0/1"):
         plan(listing_of(*logs(0, 1, 2), *deltas(0, 1, 2, 3), *deltas(1, 1, 3)), 2)
 
