@@ -14,7 +14,6 @@ import orjson
 
 from pyspark_checkpoint.capture.upload import ReadGroup, UploadTarget, read_group, upload_group
 from pyspark_checkpoint.capture.upload_plan import KnownFile, UploadPlan, plan_uploads
-from pyspark_checkpoint.errors import RefusedError
 from pyspark_checkpoint.format.artifact import ArtifactRef, Tables, decode_artifact, encode_artifact
 from pyspark_checkpoint.format.manifest import CheckpointManifest, ManifestKind, RequestCount
 from pyspark_checkpoint.format.manifest_parts import StateRecord
@@ -48,7 +47,7 @@ from pyspark_checkpoint.spark_files.state_record import (
     ids_before,
     plan_store_chains,
 )
-from pyspark_checkpoint.spark_files.versions import FileFacts, StateChain
+from pyspark_checkpoint.spark_files.versions import FileFacts, NotListed, StateChain
 
 BY_A_BATCH = (ManifestKind.EPOCH, ManifestKind.REPLACEMENT)
 """The kinds of manifests that a batch makes."""
@@ -274,7 +273,7 @@ def plan_present(
     """The files of the chains; ``FileGone`` if a snapshot needs one that came or went after the listing."""
     try:
         return plan_operators(chains, listing, shared, operators, first_epoch=first_epoch)
-    except RefusedError as error:
+    except NotListed as error:
         raise FileGone(error.message, hint=error.hint) from error
 
 
@@ -303,7 +302,7 @@ def _find_chains(
 ) -> tuple[StateChain, ...]:
     try:
         return plan_store_chains(owner, batch, files, unique_ids, together)
-    except RefusedError:
+    except NotListed:
         # Another task still writes this partition. The driver looks again when all are done.
         return ()
 

@@ -25,7 +25,7 @@ from pyspark_checkpoint.spark_files.names import (
 )
 from pyspark_checkpoint.spark_files.source_logs import plan_source_logs
 from pyspark_checkpoint.spark_files.state_artifacts import operator_key
-from pyspark_checkpoint.spark_files.versions import FileFacts, StateChain, plan_chain
+from pyspark_checkpoint.spark_files.versions import FileFacts, NotListed, StateChain, plan_chain
 
 MAX_SOURCE_SCHEMAS = 64
 MAX_SOURCE_SCHEMA_BYTES = 1024 * 1024
@@ -236,7 +236,7 @@ def facts_of(listing: CheckpointListing, path: str) -> FileFacts:
     try:
         return listing.facts[path]
     except KeyError:
-        raise RefusedError(
+        raise NotListed(
             f"{path} is not in the checkpoint location", hint="it was purged; take a newer batch"
         ) from None
 

@@ -154,7 +154,7 @@ def _check_partitions(recorded: Recorded, partitions: int | None) -> Iterator[Pr
         f"the session asks for {partitions}, Spark will use {pinned}, which the state is split in",
         f"restore with partitions={partitions}"
         if recorded.is_rocksdb
-        else "state in HDFS-backed stores cannot be split again",
+        else "state in HDFS-backed stores cannot be repartitioned",
     )
 
 

@@ -39,6 +39,13 @@ class StateChain:
         return (self.base, *self.changes) if self.base else self.changes
 
 
+class NotListed(RefusedError):
+    """A file that is needed is not among those that were found: purged, or not written yet.
+
+    Who looks too early catches this and looks again; what is wrong with a location is another error.
+    """
+
+
 def plan_chain(
     owner: StoreId,
     version: int,
@@ -58,7 +65,7 @@ def plan_chain(
         chain, missing = _walk_back(owner, version, by_version, files, together, same_time=same_time)
         if missing == 0:
             return chain
-    raise RefusedError(
+    raise NotListed(
         f"version {missing} of state {owner.directory} is not in the checkpoint location",
         hint="it was purged or never written; take a newer batch",
     )
