@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import importlib
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -43,11 +43,37 @@ FRONT_DOORS = (
     pyspark_checkpoint.checkpoint,
     pyspark_checkpoint.configure,
     pyspark_checkpoint.idempotent_options,
+    pyspark_checkpoint.open_object_store,
     pyspark_checkpoint.preflight,
     pyspark_checkpoint.restore,
     pyspark_checkpoint.rewind,
     pyspark_checkpoint.savepoint,
 )
+
+
+def methods() -> Iterator[tuple[str, Callable[..., object]]]:
+    """What the two public classes offer, but for Spark's callbacks."""
+    for kind in (pyspark_checkpoint.CheckpointListener, pyspark_checkpoint.CheckpointStore):
+        ours = {
+            name
+            for base in kind.__mro__
+            if base.__module__.startswith("pyspark_checkpoint")
+            for name in vars(base)
+        }
+        for name, method in inspect.getmembers(kind, inspect.isroutine):
+            if name in ours and (name == "__init__" or not name.startswith(("_", "on"))):
+                yield f"{kind.__name__}.{name}", method
+
+
+@pytest.mark.parametrize(("name", "method"), list(methods()))
+def test_a_public_method_names_every_argument(name: str, method: Callable[..., object]) -> None:
+    """In a line of its own, or in its sentence."""
+    text = inspect.getdoc(method) or ""
+    parameters = [one for one in inspect.signature(method).parameters.values() if one.name != "self"]
+    assert all(one.kind not in (one.VAR_KEYWORD, one.VAR_POSITIONAL) for one in parameters), name
+    assert all(one.annotation is not one.empty for one in parameters), name
+    told = [one.name for one in parameters if f"    {one.name}: " in text or f"``{one.name}``" in text]
+    assert told == [one.name for one in parameters], name
 
 
 @pytest.mark.parametrize("door", FRONT_DOORS, ids=lambda door: door.__name__)

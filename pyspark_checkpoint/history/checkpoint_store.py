@@ -187,7 +187,7 @@ class CheckpointStore:
         return self._vnode_count
 
     def with_vnode_count(self, vnode_count: int) -> Self:
-        """The same store, for the same run, expecting another number of vnodes."""
+        """The same store, for the same run, expecting ``vnode_count`` vnodes."""
         return type(self)(
             self.store,
             run_id=self.run_id,
@@ -307,7 +307,12 @@ class CheckpointStore:
     def save_with_state(
         self, manifest: CheckpointManifest, state_data: Iterable[bytes] | None = None
     ) -> CheckpointManifest:
-        """Commit a checkpoint together with its state sidecar: both or nothing. Otherwise as ``save``."""
+        """Commit ``manifest`` together with its state sidecar: both or nothing. Otherwise as ``save``.
+
+        Args:
+            manifest: As for ``save``.
+            state_data: The sidecar, as for ``save_state_data``; None if there is none.
+        """
         if state_data is not None:
             self.save_state_data(manifest.checkpoint_id, state_data)
         return self.save(manifest)
@@ -422,12 +427,12 @@ class CheckpointStore:
         return read_overview(self.store, mac=self.authenticator(), last=last)
 
     def load_state_data(self, checkpoint_id: int) -> bytes | None:
-        """The state sidecar of a checkpoint, verified; None if it has none, or there is no such one."""
+        """The state sidecar of ``checkpoint_id``, verified; None if that has none, or does not exist."""
         chunks = self.iter_state_data(checkpoint_id)
         return None if chunks is None else b"".join(chunks)
 
     def iter_state_data(self, checkpoint_id: int) -> Iterator[bytes] | None:
-        """The state sidecar in chunks; an error at the end means that none of them may be used."""
+        """The state sidecar of ``checkpoint_id`` in chunks; after an error at the end none may be used."""
         manifest = self.load_by_id(checkpoint_id)
         ref = None if manifest is None else find_sidecar(manifest)
         if ref is None:
@@ -438,6 +443,11 @@ class CheckpointStore:
         self, manifest: CheckpointManifest, operator: str, partition: int
     ) -> Sequence[bytes]:
         """A partition's snapshot and deltas, in the order to apply, verified and decrypted.
+
+        Args:
+            manifest: The checkpoint.
+            operator: A name among its ``operators``.
+            partition: Which of the operator's partitions.
 
         Raises:
             NoCheckpoint: The checkpoint has no such partition, or it is not in this object's share.
@@ -481,13 +491,13 @@ class CheckpointStore:
         return retain.plan_prune(recent, head.control, policy)
 
     def execute_prune(self, plan: retain.PrunePlan) -> retain.PruneResult:
-        """Do what a plan says, and finish what earlier prunes left. Repeatable after a crash."""
+        """Do what ``plan`` says, and finish what earlier prunes left. Repeatable after a crash."""
         return retain.execute_prune(
             self.store, plan, self._clock, cache=self._summaries, mac=self.authenticator()
         )
 
     def prune(self, keep: int | None = None, *, keep_newer_than_ms: int | None = None) -> int:
-        """Plan and execute a prune; every savepoint stays.
+        """Plan and execute a prune, by ``keep`` and ``keep_newer_than_ms`` of ``plan_prune``.
 
         Returns:
             How many checkpoints were removed.
@@ -496,11 +506,11 @@ class CheckpointStore:
         return 0 if plan is None else len(self.execute_prune(plan).removal.numbers)
 
     def remember(self, published: CheckpointManifest) -> None:
-        """Note a checkpoint that the run of this object has published: ``prune`` need not read it again."""
+        """Note what the run of this object has ``published``: ``prune`` need not read it again."""
         self._summaries[published.checkpoint_id] = summarize_manifest(published)
 
     def plan_cleanup(self, *, grace_ms: int = orphans.GRACE_MS) -> orphans.OrphanPlan:
-        """What ``cleanup_orphans`` would delete. Lists the store."""
+        """What ``cleanup_orphans`` would delete with this ``grace_ms``. Lists the store."""
         return orphans.scan_orphans(self.store, self._clock, grace_ms=grace_ms)
 
     def cleanup_orphans(self, *, grace_ms: int = orphans.GRACE_MS) -> int:
@@ -512,7 +522,7 @@ class CheckpointStore:
         return orphans.execute_orphans(self.store, self.plan_cleanup(grace_ms=grace_ms))
 
     def validate_checkpoint(self, checkpoint_id: int) -> recover.ValidationResult:
-        """Check one checkpoint whole: its manifest and every byte that it needs.
+        """Check checkpoint ``checkpoint_id`` whole: its manifest and every byte that it needs.
 
         Raises:
             NoCheckpoint: There is no such checkpoint.
@@ -583,7 +593,7 @@ class CheckpointStore:
         )
 
     def savepoint(self, name: str, checkpoint_id: int | None = None) -> Savepoint:
-        """Pin a checkpoint, the newest by default, under a name. Repeating it changes nothing.
+        """Pin ``checkpoint_id``, the newest by default, under ``name``. Repeating it changes nothing.
 
         Raises:
             NoCheckpoint: There is no such checkpoint, or it is pruned or deleted.
@@ -597,7 +607,7 @@ class CheckpointStore:
         return [] if state is None else list_savepoints(self.store)
 
     def remove_savepoint(self, name: str) -> Removal:
-        """Forget a savepoint; what only it kept is deleted.
+        """Forget the savepoint ``name``; what only it kept is deleted.
 
         Raises:
             NoCheckpoint: There is no such savepoint.
@@ -605,7 +615,7 @@ class CheckpointStore:
         return remove_savepoint(self.store, name, self._clock)
 
     def rollback(self, checkpoint_id: int) -> CheckpointManifest:
-        """Make the content of an earlier checkpoint the newest one. Every running query is fenced.
+        """Make the content of ``checkpoint_id`` the newest one. Every running query is fenced.
 
         Returns:
             The new manifest.
@@ -620,7 +630,7 @@ class CheckpointStore:
         )
 
     def delete_checkpoint(self, checkpoint_id: int) -> Removal:
-        """Delete one checkpoint; its id stays taken, and the chain stays provable.
+        """Delete checkpoint ``checkpoint_id``; its id stays taken, and the chain stays provable.
 
         Raises:
             NoCheckpoint: There is no such checkpoint.

@@ -190,6 +190,9 @@ class QueryListener(StreamingQueryListener):
     def flush(self, timeout_seconds: float = 60.0) -> bool:
         """Wait until everything committed so far is durable.
 
+        Args:
+            timeout_seconds: How long to wait at most, for all queries together.
+
         Returns:
             False if some capture failed or is late, or if another producer makes the checkpoints of a
             query: how far that one is, is not known here.
@@ -204,7 +207,7 @@ class QueryListener(StreamingQueryListener):
     def close(self, timeout_seconds: float = 30.0) -> None:
         """Capture what is left, end all threads, and leave the session: later queries are not captured.
 
-        Waits so long at most for each query. Closing again waits again, and changes nothing else.
+        Waits ``timeout_seconds`` at most for each query. Closing again waits again, and changes nothing.
         """
         with self._lock:
             self._closed.set()
@@ -258,7 +261,7 @@ class QueryListener(StreamingQueryListener):
             worker.notify_described(*_descriptions(progress), progress["batchId"])
 
     def hold_batch(self, run_id: str, held: HeldBatch) -> None:
-        """Spark is about to plan a batch, and waits until the one before it is durable. Returns at once."""
+        """Spark waits to plan ``held`` of ``run_id``: the batch before is not durable. Returns at once."""
         worker = self._worker(run_id)
         if worker is None:
             held.answer(Answer.REFUSED, "it is not checkpointed")
@@ -266,13 +269,13 @@ class QueryListener(StreamingQueryListener):
             worker.hold(held)
 
     def heard_commit(self, run_id: str) -> None:
-        """A batch of a run is committed, which Spark's own event says later."""
+        """A batch of ``run_id`` is committed, which Spark's own event says later."""
         worker = self._worker(run_id)
         if worker is not None:
             worker.notify_committed()
 
     def heard_idle(self, run_id: str) -> None:
-        """A run had nothing to do."""
+        """The run ``run_id`` had nothing to do."""
         worker = self._worker(run_id)
         if worker is not None:
             worker.notify()

@@ -49,10 +49,21 @@ def open_object_store(
     env: Mapping[str, str] | None = None,
     clock: Clock = SYSTEM_CLOCK,
 ) -> ObjectStore:
-    """Open the store at ``url``, wrapped so that passing failures are retried.
+    """Open a store, wrapped so that passing failures are retried.
 
-    Nothing is sent yet: a wrong credential or a missing bucket shows at the first request. Options
-    are those of ``store.options``; ``env`` stands for the environment. Raises ``SettingsError``.
+    Nothing is sent yet: a wrong credential or a missing bucket shows at the first request.
+
+    Args:
+        url: ``s3://``, ``gs://``, ``az://``, ``file://``, ``memory://`` or a directory.
+        options: Options of the store, as ``store.options`` names them.
+        env: Stands for the environment, in which options may be too.
+        clock: Where times and ids come from, and what waits between two tries.
+
+    Returns:
+        The store; ``store.base`` says what each call promises.
+
+    Raises:
+        SettingsError: The URL or an option is wrong, or a package is missing.
     """
     settings = parse_store_settings(url, options, env=env)
     return RetryingStore(_open_backend(settings, clock), settings.retry, clock)
