@@ -6,12 +6,12 @@ import os
 import signal
 import subprocess
 import sys
-import time
 
 import pytest
 
 from tests.support.servers.launch import rclone_s3
 from tests.support.servers.process import accepts
+from tests.support.waiting import wait_until
 
 pytestmark = pytest.mark.server
 
@@ -39,10 +39,7 @@ def test_a_server_dies_with_a_killed_test_process() -> None:
         port = int(child.stdout.readline())
         assert accepts(port)
         os.kill(child.pid, signal.SIGKILL)
-    deadline = time.monotonic() + 10
-    while accepts(port) and time.monotonic() < deadline:
-        time.sleep(0.05)
-    assert not accepts(port)
+    wait_until(lambda: not accepts(port), "the end of the server", 10)
 
 
 def test_two_servers_run_side_by_side() -> None:

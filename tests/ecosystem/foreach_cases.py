@@ -21,6 +21,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark_checkpoint import checkpoint, idempotent_options, open_object_store, rewind, savepoint
 from pyspark_checkpoint.outputs.delta_table import DeltaOutput
 from tests.ecosystem.app import session
+from tests.support.waiting import wait_until
 
 KINDS = ("merge", "fixed", "append", "plain")
 """The example; the same with an id that a user would choose without us; appends of a query with state; and
@@ -154,11 +155,12 @@ def play_first(lives: list[Life]) -> None:
 
     for life in lives:
         threading.Thread(target=play, args=(life.first,), daemon=True).start()
-    deadline = time.monotonic() + SECONDS
-    while not all((life.directory / "frozen").exists() for life in lives):
+
+    def are_still() -> bool:
         assert not failed, failed
-        assert time.monotonic() < deadline, "not all of them stopped"
-        time.sleep(0.1)
+        return all((life.directory / "frozen").exists() for life in lives)
+
+    wait_until(are_still, "the stop of all", SECONDS)
     print("still", flush=True)
     time.sleep(SECONDS)
 

@@ -8,7 +8,6 @@ import shutil
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -26,6 +25,7 @@ from tests.ecosystem.kit import PYTHON, ROOT, environment, read_tables, run_driv
 from tests.support.servers.hadoop import build_jar
 from tests.support.servers.hdfs import mini_hdfs
 from tests.support.servers.kafka import KafkaServer, kafka
+from tests.support.waiting import wait_until
 
 pytestmark = [pytest.mark.spark, pytest.mark.server, pytest.mark.crash]
 SECONDS = 900.0
@@ -115,13 +115,15 @@ def played(job: str, table: str, broker: KafkaServer, place: Path) -> Checkpoint
     place.mkdir(parents=True)
     broker.make_topic(place.name)
     broker.produce(place.name, range(FIRST))
-    job_process, deadline = submit(job, place, broker, table), time.monotonic() + SECONDS
-    log = place / "job.log"
+    job_process, log = submit(job, place, broker, table), place / "job.log"
+
+    def is_far() -> bool:
+        assert job_process.poll() is None, log.read_text(errors="replace")[-6000:]
+        found = newest(place)
+        return found is not None and (found.batch_id or 0) >= 4
+
     try:
-        while (found := newest(place)) is None or (found.batch_id or 0) < 4:
-            assert job_process.poll() is None, log.read_text(errors="replace")[-6000:]
-            assert time.monotonic() < deadline, log.read_text(errors="replace")[-6000:]
-            time.sleep(0.1)
+        wait_until(is_far, "the checkpoint of batch 4", SECONDS)
     finally:
         os.killpg(job_process.pid, signal.SIGKILL)
         job_process.wait()

@@ -11,6 +11,7 @@ import pytest
 from tests.integration.filemanager.jvm import Jvm, Manager
 from tests.support.servers.launch import S3Server
 from tests.support.servers.proxy import FaultProxy, Request
+from tests.support.waiting import wait_until
 
 
 @pytest.fixture
@@ -212,10 +213,7 @@ def test_deletes_are_sent_without_being_asked_for(jvm: Jvm, log: Manager, proxy:
     log.write("1", b"x")
     log.delete("0")
     other = jvm.spark_manager(log.root)
-    deadline = 50
-    while other.exists("0") and deadline:
-        deadline -= 1
-        time.sleep(0.1)
+    wait_until(lambda: not other.exists("0"), "the delete", 10)
     assert other.names() == ["1"]
 
 

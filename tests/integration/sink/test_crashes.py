@@ -6,6 +6,7 @@ import os
 import time
 from collections import Counter
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -22,6 +23,7 @@ from tests.support.drivers.queries import QuerySpec, total_after
 from tests.support.servers.launch import S3Server
 from tests.support.servers.proxy import Fault, FaultProxy, Rule
 from tests.support.sink_kit import read_rows
+from tests.support.waiting import wait_until
 
 pytestmark = pytest.mark.crash
 
@@ -146,11 +148,12 @@ def test_killed_at_named_steps_on_s3(
                 before = find_head(store)
                 target = (0 if before is None else before.number) + 3
                 driver.start(spec)
-                _wait(lambda: exists(store, manifest_key(target - 1)))
+                wait_until(lambda: exists(store, manifest_key(target - 1)), f"checkpoint {target - 1}")
                 proxy.add(Rule(Fault.STALL, method="PUT", contains=contains, seconds=90))
                 head = find_head(store)
                 assert head is not None
-                _wait(lambda: happened(store, head.number + 1), seconds=20, required=False)
+                with suppress(AssertionError):
+                    wait_until(lambda: happened(store, head.number + 1), "the step", 20)
                 time.sleep(0.3)
                 driver.kill()
             proxy.clear()
@@ -161,12 +164,3 @@ def test_killed_at_named_steps_on_s3(
         rows = read_rows(path, epoch="8", **s3_server.options)
         assert {row["key"]: row["sum"] for row in rows} == total_after(8, ROWS)
         assert len(rows) == ROWS
-
-
-def _wait(condition: Callable[[], bool], *, seconds: float = 120, required: bool = True) -> None:
-    deadline = time.monotonic() + seconds
-    while not condition():
-        if time.monotonic() > deadline:
-            assert not required, "it did not come so far"
-            return
-        time.sleep(0.02)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
@@ -14,6 +13,7 @@ from pyspark_checkpoint.sink.worker_cache import CACHE
 from tests.support.drivers.driver import Driver, DriverError
 from tests.support.drivers.queries import QuerySpec, total_after
 from tests.support.sink_kit import read_rows
+from tests.support.waiting import wait_until
 
 ROOT = Path(__file__).resolve().parents[3]
 ROWS = 30
@@ -78,13 +78,12 @@ def test_two_drivers_with_one_location_and_one_store(jar: Path, tmp_path: Path) 
         Driver(tmp_path / "second.log", class_path=[jar]) as second,
     ):
         first.start(endless)
-        while not first.call("poll", name="total")["committed"]:
-            time.sleep(0.1)
+        wait_until(lambda: first.poll("total")["committed"], "a batch of the first", pause_seconds=0.1)
         second.start(endless)
-        states = [driver.call("poll", name="total") for driver in (first, second)]
-        while all(state["active"] for state in states):
-            time.sleep(0.1)
-            states = [driver.call("poll", name="total") for driver in (first, second)]
+        wait_until(
+            lambda: not all(driver.poll("total")["active"] for driver in (first, second)), "a stop", 300
+        )
+        states = [driver.poll("total") for driver in (first, second)]
         first.kill()
         second.kill()
     errors = [state["error"] for state in states if not state["active"]]

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
+from functools import partial
 from typing import Any
 
 from tests.support.drivers import outcome
 from tests.support.drivers.driver import Driver
 from tests.support.drivers.queries import QuerySpec
+from tests.support.waiting import wait_until
 
 PATIENCE_SECONDS = 200
 CONCURRENT = "Multiple streaming"
@@ -22,26 +24,31 @@ def contend(drivers: Sequence[Driver], spec: QuerySpec, wait_seconds: float) -> 
     """
     first, second = drivers
     first.start(spec)
-    deadline = time.monotonic() + PATIENCE_SECONDS
-    while len((found := first.poll(spec.name))["committed"]) < 2:
-        assert found["active"] and time.monotonic() < deadline, f"the first does not run: {found['error']}"
-        time.sleep(0.1)
+
+    def runs() -> bool:
+        found = first.poll(spec.name)
+        assert found["active"], f"the first does not run: {found['error']}"
+        return len(found["committed"]) >= 2
+
+    def is_decided() -> bool:
+        found = [driver.poll(spec.name) for driver in drivers]
+        return not all(one["active"] for one in found) or all(len(one["committed"]) >= 6 for one in found)
+
+    def is_done(driver: Driver, wanted: int) -> bool:
+        found = driver.poll(spec.name)
+        return not found["active"] or len(found["committed"]) >= wanted
+
+    _wait(runs, "two batches of the first")
     time.sleep(wait_seconds)
     second.start(spec)
-    deadline = time.monotonic() + PATIENCE_SECONDS
-    while time.monotonic() < deadline:
-        results = [driver.poll(spec.name) for driver in drivers]
-        if not all(result["active"] for result in results):
-            break
-        if all(len(result["committed"]) >= 6 for result in results):
-            break
-        time.sleep(0.1)
-    for driver, result in zip(drivers, results, strict=True):
-        wanted = len(result["committed"]) + 2
-        while (found := driver.poll(spec.name))["active"] and len(found["committed"]) < wanted:
-            assert time.monotonic() < deadline, "the survivor does not go on"
-            time.sleep(0.1)
+    _wait(is_decided, "which of the two goes on")
+    for driver in drivers:
+        wanted = len(driver.poll(spec.name)["committed"]) + 2
+        _wait(partial(is_done, driver, wanted), "that the survivor goes on")
     return [driver.call("stop", name=spec.name) for driver in drivers]
+
+
+_wait = partial(wait_until, timeout_seconds=PATIENCE_SECONDS, pause_seconds=0.1)
 
 
 def run_by_both(spec: QuerySpec) -> list[int]:

@@ -5,11 +5,14 @@ from __future__ import annotations
 import random
 import time
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 from tests.support.drivers.driver import Driver
 from tests.support.drivers.queries import QuerySpec
+from tests.support.waiting import wait_until
 
 
 @dataclass(frozen=True)
@@ -49,9 +52,8 @@ def run_with_kills(
             for spec in specs:
                 driver.send("start", spec=spec.as_dict())
             target = done(specs) + chance.randint(1, max(1, 2 * share - 1))
-            deadline = time.monotonic() + timeout_seconds
-            while done(specs) < min(target, total) and time.monotonic() < deadline:
-                time.sleep(0.05)
+            with suppress(AssertionError):
+                wait_until(partial(_are_at, done, specs, min(target, total)), "the batch", timeout_seconds)
             time.sleep(chance.random() * 0.5)
         finally:
             driver.kill()
@@ -60,6 +62,10 @@ def run_with_kills(
     with start() as driver:
         driver.run(*specs, timeout_seconds=timeout_seconds)
     return CrashReport(kills, at_kill)
+
+
+def _are_at(done: Callable[[Sequence[QuerySpec]], int], specs: Sequence[QuerySpec], target: int) -> bool:
+    return done(specs) >= target
 
 
 def _done(specs: Sequence[QuerySpec]) -> int:

@@ -21,6 +21,8 @@ from pyspark.sql import functions as F
 from pyspark.sql.streaming import StatefulProcessor, StatefulProcessorHandle
 from pyspark.sql.streaming.state import GroupState, GroupStateTimeout
 
+from tests.support.waiting import wait_until
+
 _STATE = "spark.sql.streaming.stateStore."
 _PROVIDERS = "org.apache.spark.sql.execution.streaming.state."
 PROVIDER = f"{_STATE}providerClass"
@@ -143,7 +145,7 @@ def _dying(session: SparkSession, spec: QuerySpec) -> DataFrame:
             if context.partitionId() == 0:
                 victim.write_text(str(_executor()))
             else:
-                _wait_for(victim)
+                wait_until(victim.exists, "the other executor", 60)
                 time.sleep(3)
                 mark.touch()
                 os.kill(int(victim.read_text()), signal.SIGKILL)
@@ -156,12 +158,6 @@ def _executor() -> int:
     """The JVM that this Python worker belongs to: the parent of the daemon that forked it."""
     parent = ["ps", "-o", "ppid=", "-p", str(os.getppid())]
     return int(subprocess.run(parent, capture_output=True, check=True).stdout)
-
-
-def _wait_for(path: Path) -> None:
-    deadline = time.monotonic() + 60
-    while not path.exists() and time.monotonic() < deadline:
-        time.sleep(0.05)
 
 
 def _dedup(session: SparkSession, spec: QuerySpec) -> DataFrame:

@@ -98,7 +98,7 @@ def azurite() -> Iterator[AzureServer]:
     accounts = ";".join(f"{name}:{ACCOUNT_KEY}" for name in (ACCOUNT, OTHER_ACCOUNT))
     with running("azurite", argv, env={"AZURITE_ACCOUNTS": accounts}) as (process, ports):
         server = AzureServer(ports[0], process.pid)
-        process.wait_until(lambda: accepts(server.port), 60)
+        process.wait_ready(lambda: accepts(server.port), 60)
         with ContainerClient.from_connection_string(
             server.options["connectionString"], CONTAINER
         ) as client:

@@ -79,6 +79,6 @@ def fake_gcs() -> Iterator[GcsServer]:
 
     with running("fake-gcs", argv) as (process, ports):
         server = GcsServer(ports[0], process.pid)
-        process.wait_until(lambda: accepts(server.port), 60)
+        process.wait_ready(lambda: accepts(server.port), 60)
         server.create_bucket(server.bucket)
         yield server

@@ -40,5 +40,5 @@ def mini_hdfs() -> Iterator[HdfsServer]:
         return ["java", "-Xmx512m", *opened, "-cp", f"{JARS}/*", str(source), str(home), str(ports[0])]
 
     with running("hdfs", argv) as (process, ports):
-        process.wait_until((homes[0] / "ready").exists, START_SECONDS)
+        process.wait_ready((homes[0] / "ready").exists, START_SECONDS)
         yield HdfsServer(ports[0], process.pid)

@@ -76,7 +76,7 @@ class KafkaServer:
 def kafka() -> Iterator[KafkaServer]:
     """Run a broker; it and its data are gone at the end, however that comes."""
     with running("kafka", _argv, ports=2) as (process, ports):
-        process.wait_until(lambda: accepts(ports[0]), START_SECONDS)
+        process.wait_ready(lambda: accepts(ports[0]), START_SECONDS)
         yield KafkaServer(ports[0], process.pid)
 
 

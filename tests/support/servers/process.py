@@ -10,12 +10,12 @@ import signal
 import socket
 import subprocess
 import tempfile
-import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 from pyspark_checkpoint.clock import SYSTEM_CLOCK
 from tests.support.announced import check_announced
+from tests.support.waiting import wait_until
 
 LOOPBACK = "127.0.0.1"
 GRPC_OFFSET = 10_000
@@ -112,15 +112,20 @@ class ServerProcess:
         """The server's process id."""
         return self._process.pid
 
-    def wait_until(self, ready: Callable[[], bool], timeout_seconds: float) -> None:
+    def wait_ready(self, ready: Callable[[], bool], timeout_seconds: float) -> None:
         """Return once ``ready`` says so; a dead server or a passed time limit is a ``ServerError``."""
-        deadline = time.monotonic() + timeout_seconds
-        while not ready():
+
+        def is_ready() -> bool:
+            if ready():
+                return True
             if self._process.poll() is not None:
                 raise ServerError(f"{self.name} ended with {self._process.returncode}: {self._tail()}")
-            if time.monotonic() > deadline:
-                raise ServerError(f"{self.name} is not ready after {timeout_seconds} s: {self._tail()}")
-            time.sleep(0.05)
+            return False
+
+        try:
+            wait_until(is_ready, f"{self.name} is ready", timeout_seconds)
+        except AssertionError as error:
+            raise ServerError(f"{error}: {self._tail()}") from None
 
     def stop(self) -> None:
         """End the server and everything that it started."""

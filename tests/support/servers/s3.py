@@ -203,7 +203,7 @@ def rclone_s3() -> Iterator[S3Server]:
 
 def _wait_for_bucket(process: ServerProcess, server: S3Server) -> None:
     """Wait for the port, then until a bucket can be made and an object written into it."""
-    process.wait_until(lambda: accepts(server.port), START_SECONDS)
+    process.wait_ready(lambda: accepts(server.port), START_SECONDS)
     client = server.client()
 
     def writable() -> bool:
@@ -222,6 +222,6 @@ def _wait_for_bucket(process: ServerProcess, server: S3Server) -> None:
         return True
 
     try:
-        process.wait_until(writable, START_SECONDS)
+        process.wait_ready(writable, START_SECONDS)
     finally:
         client.close()
