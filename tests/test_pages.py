@@ -95,6 +95,27 @@ def test_the_page_of_options_has_every_option_and_every_argument() -> None:
         assert [name for name in named if f"`{name}`" not in section] == [], heading
 
 
+def test_no_text_has_a_word_that_only_we_would_understand() -> None:
+    """Repartition, diverged, lineage, live set, duplicate: the field's own words, wherever one reads."""
+    ours = re.compile(
+        r"split(?:ting|s)? anew|went another way|\ball the time\b|\bdoubled\b|what it names? cannot be told"
+        r"|\bthe living\b|\bin trouble\b|\bcourse of (?:a|the) table\b",
+        re.IGNORECASE,
+    )
+    folders = ("pyspark_checkpoint", "tests", "docs", "examples", "tools", "benchmarks", "jvm-shim/src")
+    files = [
+        file
+        for folder in folders
+        for file in (ROOT / folder).rglob("*")
+        if file.suffix in (".py", ".md", ".java") and file != Path(__file__)
+    ]
+    assert len(files) > 700
+    found = {
+        str(file.relative_to(ROOT)): ours.findall(file.read_text("utf-8")) for file in (*files, *PAGES)
+    }
+    assert {name: words for name, words in found.items() if words} == {}
+
+
 def test_no_page_has_a_path_of_a_machine() -> None:
     """Examples name made-up places; a home directory is somebody's."""
     for page in PAGES:

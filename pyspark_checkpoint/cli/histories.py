@@ -83,7 +83,7 @@ def chosen_manifest(history: CheckpointStore, typed: str) -> CheckpointManifest:
 
 @dataclass(frozen=True, slots=True)
 class Query:
-    """A query below a URL, and where its history is, or why that cannot be told."""
+    """A query below a URL, and where its history is, or why that is not known."""
 
     root: QueryRoot
     url: str = ""

@@ -81,7 +81,7 @@ def _remove_batch(store: ObjectStore, live: LiveSet, numbers: Sequence[int]) -> 
         try:
             summary = find_summary(store, number)
         except FormatError:
-            # Dead and damaged: what it named cannot be told; cleanup_orphans finds it by its number.
+            # Dead and damaged: what it named is not known; cleanup_orphans finds it by its number.
             found.append(number)
             records.append(seal_key(number))
             continue
@@ -117,7 +117,7 @@ def remove_unnamed(store: ObjectStore, named: Set[str], lists: Iterable[ListRef]
         try:
             content = read_list(store, ref)
         except FormatError:
-            # Gone, or damaged: what it named cannot be told; cleanup_orphans finds it by its number.
+            # Gone, or damaged: what it named is not known; cleanup_orphans finds it by its number.
             continue
         count += remove_unnamed(store, content.paths() - live.paths, content.lists, live)
     if dead:

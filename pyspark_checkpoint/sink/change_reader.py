@@ -337,7 +337,7 @@ class FeedHistory:
     def _is_final(self, head: Head) -> bool:
         if _table(head).batch:
             return True
-        # A claim is sealed a moment after it was made; what it repeats has been sealed all the time.
+        # A claim is sealed a moment after it was made; what it repeats has a seal already.
         store, mac = self._opened.store, self._opened.mac
         repeated = origins(store, head.manifest, mac=mac)
         return any(find_seal(store, manifest, mac=mac) is not None for manifest in repeated)

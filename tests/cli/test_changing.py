@@ -170,7 +170,7 @@ def test_a_dry_run_knows_which_restore_was_interrupted(
 
 
 class InRocksdb(MadeStream):
-    """A query whose state Spark could split anew."""
+    """A query whose state Spark could repartition."""
 
     def offsets(self, number: int) -> str:
         version, head, source = super().offsets(number).split("\n")

@@ -131,9 +131,9 @@ def wrong(answers: Mapping[str, dict[str, Any]]) -> dict[str, str]:
     found = {}
     for query, answer in answers.items():
         rows, wanted = Counter(answer["rows"]), expected(query, FILES)
-        lost, doubled = wanted - rows, rows - wanted
-        if answer["error"] or lost or doubled:
-            found[query] = f"lost {sorted(lost)}, too many {sorted(doubled)}, {answer['error']}"
+        lost, duplicated = wanted - rows, rows - wanted
+        if answer["error"] or lost or duplicated:
+            found[query] = f"lost {sorted(lost)}, too many {sorted(duplicated)}, {answer['error']}"
     return found
 
 

@@ -78,7 +78,7 @@ def is_refused_rightly(case: Case, outcome: Outcome) -> bool:
 
 
 def check_exact(case: Case, outcome: Outcome, answer: dict[str, Any]) -> str:
-    """What is wrong with the outcome of a case; empty if nothing is lost or doubled."""
+    """What is wrong with the outcome of a case; empty if nothing is lost or duplicated."""
     if outcome.done_batch is None:
         return "" if is_refused_rightly(case, outcome) else f"{outcome}"
     expected = Counter(map(tuple, case.expected(FILES)))
@@ -90,9 +90,9 @@ def check_exact(case: Case, outcome: Outcome, answer: dict[str, Any]) -> str:
         expected -= Counter(map(tuple, case.expected_after(outcome.done_batch)))
         error = error or ("" if answer["left"] == written else f"its first output has {answer['left']}")
     found = Counter(map(tuple, answer["rows"]))
-    lost, doubled = expected - found, found - expected
-    if error or lost or doubled:
-        return f"lost {sorted(lost)}, too many {sorted(doubled)}, {outcome}, {error}"
+    lost, duplicated = expected - found, found - expected
+    if error or lost or duplicated:
+        return f"lost {sorted(lost)}, too many {sorted(duplicated)}, {outcome}, {error}"
     return ""
 
 
@@ -140,7 +140,7 @@ def played(tmp_path_factory: pytest.TempPathFactory) -> Played:
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
 def test_a_killed_query_goes_on_without_loss(case: Case, played: Played) -> None:
-    """Or a clone is refused, with the batches that would be lost or doubled.
+    """Or a clone is refused, with the batches that would be lost or duplicated.
 
     A clone with another target has there what comes after its checkpoint; the first one stays as it is.
     """

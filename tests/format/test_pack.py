@@ -45,7 +45,7 @@ def small_pack() -> Pack:
 def test_a_plan_places_every_artifact_once_and_keeps_every_bound(
     sizes: list[int], used: int, limit: PackBounds
 ) -> None:
-    """No artifact is lost or doubled, and inline total, pack size and the size for alone hold."""
+    """No artifact is lost or duplicated, and inline total, pack size and the size for alone hold."""
     plan = plan_packs(sizes, inline_used_bytes=used, bounds=limit)
     placed = [*plan.inline, *(at for pack in plan.packs for at in pack), *plan.alone]
     assert sorted(placed) == list(range(len(sizes)))

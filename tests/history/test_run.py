@@ -151,7 +151,7 @@ def test_a_commit_whose_floor_check_got_no_answer_is_found_again() -> None:
 
 
 def test_a_damaged_manifest_under_the_next_number_is_an_error_and_no_fence() -> None:
-    """Who has the number cannot be told, so nothing is decided."""
+    """Who has the number is not known, so nothing is decided."""
     history, run = history_of(1)
     history.run("run-b").claim()
     history.flip(manifest_key(2))

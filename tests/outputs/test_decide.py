@@ -89,7 +89,7 @@ class Model:
 
 
 @pytest.mark.parametrize("choice", OUTPUT_CHOICES)
-def test_a_query_goes_on_just_where_nothing_is_lost_or_doubled(choice: str) -> None:
+def test_a_query_goes_on_just_where_nothing_is_lost_or_duplicated(choice: str) -> None:
     """Exhaustively. Otherwise the choice decides, and only it."""
     otherwise = {FAIL: OutputVerdict.REFUSE, ROLLBACK: OutputVerdict.ROLL_BACK, WARN: OutputVerdict.WARN}
     for resumption, newest, runs in CASES:

@@ -61,7 +61,7 @@ def check_at(log: SparkLog, batch_id: int) -> None:
 
 @pytest.mark.parametrize("newest", [9, 10, 29])
 def test_a_file_sink_goes_back_to_every_batch(newest: int) -> None:
-    """Over compactions, and to the beginning: nothing lost, nothing doubled, no file left over."""
+    """Over compactions, and to the beginning: nothing lost, nothing duplicated, no file left over."""
     for batch_id in range(-1, newest):
         log = written(newest)
         output_of(log.store).roll_back(plan_of(log.store, batch_id))

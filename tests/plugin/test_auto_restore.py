@@ -237,7 +237,7 @@ def test_a_history_that_cannot_be_read_is_an_error(url: str, tmp_path: Path) -> 
 def test_a_newest_checkpoint_that_is_damaged_is_stepped_over(
     url: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """As ``ckpt restore`` does it, with a warning; while the location is there it is nobody's trouble."""
+    """As ``ckpt restore`` does it, with a warning; while the location is there it is no problem."""
     kept = ran(url, tmp_path / "location")
     location = str(tmp_path / "location")
     register(open_object_store(url), QueryRoot("q", QUERY_ID, "app", 2, checkpoint_location=location))

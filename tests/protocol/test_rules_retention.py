@@ -211,7 +211,7 @@ def test_rule_8_a_list_that_nobody_removed_and_is_missing_is_damage() -> None:
 
 @pytest.mark.parametrize("damage", ["missing", "unreadable"])
 def test_rule_8_a_live_manifest_that_cannot_be_read_stops_every_delete(damage: str) -> None:
-    """``live_set.read_live_set``: what it names cannot be told, so nothing may go."""
+    """``live_set.read_live_set``: what it names is not known, so nothing may go."""
     history, _ = history_of(6)
     add_savepoint(history.inner, "sp", history.clock, number=2)
     if damage == "missing":

@@ -277,7 +277,7 @@ def test_rule_7_nothing_to_write_is_true_only_while_the_head_is_the_head(monkeyp
 
 
 def test_rule_7_a_lower_epoch_other_offsets_and_another_query_are_refused(monkeypatch: Patch) -> None:
-    """``rules.choose_kind`` and ``rules.check_query``: each would lose or double rows."""
+    """``rules.choose_kind`` and ``rules.check_query``: each would lose or duplicate rows."""
     history, run = history_of(3)
     with pytest.raises(RefusedError, match=r"behind the store.*run ckpt restore"):
         commit(run, 1)

@@ -76,7 +76,7 @@ def test_schema_logs_of_sources_are_committed_with_the_rows_of_every_batch(tmp_p
 def test_a_batch_that_is_planned_comes_back_with_its_offsets_unless_state_is_repartitioned(
     made: MadeLocation, url: str, tmp_path: Path
 ) -> None:
-    """The output may have seen it: with other offsets, its rows would be dropped or doubled."""
+    """The output may have seen it: with other offsets, its rows would be dropped or duplicated."""
     made.plan(4)
     manifest = capture(made, url, 3)[0]
     assert manifest.planned == PlannedBatch(4, ("offsets/4",))

@@ -282,7 +282,7 @@ def _key_ring() -> str:
 def test_any_sequence_of_events_gives_the_table_of_an_undisturbed_run(
     tmp_path_factory: pytest.TempPathFactory, steps: list[tuple[dict[int, int], str]], max_deltas: str
 ) -> None:
-    """Deaths before and after commits, replaced workers and doubled tasks, against a dictionary."""
+    """Deaths before and after commits, replaced workers and duplicated tasks, against a dictionary."""
     path = str(tmp_path_factory.mktemp("events") / "table")
     options = {"maxDeltas": max_deltas, "partitions": "3"}
     query = Query(path, options=options)

@@ -28,7 +28,7 @@ from pyspark_checkpoint.store.base import Body, ObjectStore, Version
 from pyspark_checkpoint.store.local.local_store import LocalStore
 from pyspark_checkpoint.store.memory import MemoryStore
 from pyspark_checkpoint.store.open import open_object_store
-from pyspark_checkpoint.table import compaction as roll
+from pyspark_checkpoint.table import compaction
 from tests.support.sink_kit import Query, read_pairs, rows_from
 
 Pairs = list[tuple[int | None, int]]
@@ -41,7 +41,7 @@ def small(monkeypatch: pytest.MonkeyPatch) -> None:
     """Lists of three parts and of two lists, and parts that are settled at some dozens of rows."""
     monkeypatch.setattr(settle, "LIST_PARTS", 3)
     monkeypatch.setattr(settle, "LIST_LISTS", 2)
-    monkeypatch.setattr(roll, "SETTLED_BYTES", 150)
+    monkeypatch.setattr(compaction, "SETTLED_BYTES", 150)
 
 
 class Table:

@@ -1,4 +1,4 @@
-"""Run suites of tests side by side, and say all the time how far they are.
+"""Run suites of tests side by side, and say on the way how far they are.
 
     python -m tests.support.lanes test
     python -m tests.support.lanes integration --lanes 1 --only sink,capture

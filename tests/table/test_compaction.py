@@ -1,4 +1,4 @@
-"""The rolling rule, played through for many epochs: short chains, few bytes, nobody pays at once."""
+"""The rule of compaction, played through for many epochs: short chains, few bytes, nobody pays at once."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Layout of keyed tables: which partition owns what, and how splitting anew moves it."""
+"""Layout of keyed tables: which partition owns what, and how repartitioning moves it."""
 
 from __future__ import annotations
 

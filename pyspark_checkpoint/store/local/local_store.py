@@ -236,7 +236,10 @@ class LocalStore(ObjectStore):
             except OSError:
                 self._directories.remove_empty(path.parent)
                 raise
-        raise Unavailable(f"put {key!r}: its directory or the staged file is removed all the time", key=key)
+        raise Unavailable(
+            f"put {key!r}: gave up after {_ATTEMPTS} tries, others remove its directory or the staged file",
+            key=key,
+        )
 
     def _replace(self, key: str, path: Path, staged: StagedFile, if_match: Version | None) -> None:
         """Give a staged file its name whatever is there, or only if ``if_match`` is."""

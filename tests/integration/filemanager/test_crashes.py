@@ -53,7 +53,7 @@ def specs(names: Sequence[str], disk: Path, root: str, results: Path, batches: i
         pytest.param(SOAK_KILLS, tuple(QUERIES), marks=pytest.mark.soak, id="many-kills"),
     ],
 )
-def test_killed_drivers_lose_and_double_nothing(
+def test_killed_drivers_lose_and_duplicate_nothing(
     jar: Path, s3_server: S3Server, tmp_path: Path, kills: int, names: Sequence[str]
 ) -> None:
     """SIGKILL at random moments; every batch of every query equals that of an undisturbed run."""

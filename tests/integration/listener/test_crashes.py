@@ -1,4 +1,4 @@
-"""Drivers killed while they are captured, restores killed while they write: nothing is lost or doubled."""
+"""Drivers killed while they are captured, restores killed as they write: no row is lost or duplicated."""
 
 from __future__ import annotations
 

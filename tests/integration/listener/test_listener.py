@@ -201,7 +201,7 @@ def test_executors_upload_what_is_large_and_old_epochs_go(
 
 @pytest.mark.promise
 def test_a_location_behind_its_history_stops_its_query(lab: Lab, caplog: pytest.LogCaptureFixture) -> None:
-    """An old copy of the location comes back: running on would double what was written.
+    """An old copy of the location comes back: running on would duplicate what was written.
 
     So does the location itself after its history was rolled back: running on would undo that.
     """

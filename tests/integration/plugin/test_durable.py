@@ -131,7 +131,7 @@ def app_home(tmp_path: Path) -> Path:
 
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize("query", ["stateless", "stateful", "table", "table-alone"])
-def test_no_row_is_lost_or_doubled_when_machine_and_disk_are_lost_at_any_moment(
+def test_no_row_is_lost_or_duplicated_when_machine_and_disk_are_lost_at_any_moment(
     app_home: Path, query: str
 ) -> None:
     """Spark alone promises that on a disk that is still there.
@@ -155,7 +155,7 @@ def test_no_row_is_lost_or_doubled_when_machine_and_disk_are_lost_at_any_moment(
 
 @pytest.mark.timeout(300)
 @pytest.mark.parametrize("query", ["stateful", "table-alone"])
-def test_no_row_is_lost_or_doubled_when_the_machine_is_lost_in_the_first_batch(
+def test_no_row_is_lost_or_duplicated_when_the_machine_is_lost_in_the_first_batch(
     app_home: Path, query: str
 ) -> None:
     """Its plan is in the store, although no checkpoint of a batch is there yet."""

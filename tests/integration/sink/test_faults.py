@@ -58,7 +58,7 @@ def proxy(s3_server: S3Server) -> Iterator[FaultProxy]:
 def test_a_store_that_goes_away_for_twenty_seconds(
     lab: Lab, s3_server: S3Server, proxy: FaultProxy
 ) -> None:
-    """The query waits and goes on; nobody restarts it, and nothing is lost or doubled."""
+    """The query waits and goes on; nobody restarts it, and nothing is lost or duplicated."""
     path = s3_server.url(f"away-{lab.root.name}")
     options = {**s3_server.options_at(proxy.endpoint), "keyColumns": "k", "path": path}
     lab.put(pa.table({"k": [1, 2], "v": [1, 1]}))

@@ -62,7 +62,7 @@ def roller(run_id: str, target: int) -> Actor:
             made = rollback(context.store, target, run_id=run_id, clock=context.clock)
             context.emit("committed", made.checkpoint_id, made.commit_nonce)
 
-    return Actor(f"roll {run_id}", program, ends=ENDS, may=DELETES)
+    return Actor(f"rollback {run_id}", program, ends=ENDS, may=DELETES)
 
 
 def deleter(number: int) -> Actor:

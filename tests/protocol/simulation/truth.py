@@ -129,7 +129,7 @@ class Truth:
         if new.epoch < parent.epoch and new.kind is not ManifestKind.ROLLBACK:
             raise Violation(f"EPOCH: {where} goes from epoch {parent.epoch} down to {new.epoch}")
         if new.kind is ManifestKind.EPOCH and new.epoch == parent.epoch and parent.operators:
-            raise Violation(f"DOUBLED: {where} commits epoch {new.epoch} a second time")
+            raise Violation(f"DUPLICATED: {where} commits epoch {new.epoch} a second time")
         if new.kind is ManifestKind.REPLACEMENT and new.epoch != parent.epoch:
             raise Violation(f"REPLACED: {where} replaces epoch {new.epoch}, the head's is {parent.epoch}")
         if new.kind is ManifestKind.CLAIM and new.operators != parent.operators:
