@@ -61,7 +61,7 @@ class Case:
         is_clone: Whether the restored query has a new id.
         back: How many checkpoints before the newest it goes on from.
         is_elsewhere: Whether the clone has another target than the query had.
-        is_naive: Whether it is restored although its output says that rows would be lost or doubled.
+        is_naive: Whether it is restored although its output says that rows would be lost or duplicated.
     """
 
     output: str

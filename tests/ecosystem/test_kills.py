@@ -66,7 +66,7 @@ def play(cases: Sequence[Case], directory: Path) -> Played:
 
 
 def is_refused_rightly(case: Case, outcome: Outcome) -> bool:
-    """Whether a clone would have lost or doubled rows of its target, and is told from which batch on.
+    """Whether a clone would have lost or duplicated rows of its target, and is told from which batch on.
 
     The output may have nothing of its newest batches, which had no rows.
     """
