@@ -107,7 +107,7 @@ def name_outcome(case: Case, outcome: Outcome, answer: dict[str, Any]) -> str:
     return f"exact, sink={outcome.choice}" + (", elsewhere" if case.is_elsewhere else "")
 
 
-def test_the_check_finds_lost_and_doubled_rows_and_needless_refusals() -> None:
+def test_the_check_finds_lost_and_duplicated_rows_and_needless_refusals() -> None:
     """So that whoever weakens it sees it."""
     kept, clone = (
         Case("delta", "stateless", "hdfs", "after-sink"),
@@ -148,7 +148,7 @@ def test_a_killed_query_goes_on_without_loss(case: Case, played: Played) -> None
 
 
 @pytest.mark.parametrize("case", NAIVE_CASES, ids=lambda case: case.name)
-def test_without_the_refusal_rows_are_lost_or_doubled(case: Case, played: Played) -> None:
+def test_without_the_refusal_rows_are_lost_or_duplicated(case: Case, played: Played) -> None:
     """The same lives and the same check: so the proof can fail, and does not refuse for nothing."""
     outcome, answer = played[case.name]
     expected, found = Counter(map(tuple, case.expected(FILES))), Counter(map(tuple, answer["rows"]))

@@ -51,7 +51,7 @@ def opened(worker: Worker, query: Query) -> Table:
     return store
 
 
-class Lab:
+class ThreeProcesses:
     """A query whose batches are planned in one process, run in another, committed in a third."""
 
     def __init__(self, stream: MadeStream) -> None:
@@ -80,7 +80,7 @@ class Lab:
 @pytest.mark.parametrize("state", ["on", "off"])
 def test_a_batch_in_steady_state_asks_for_nothing_that_it_could_know(tmp_path: Path, state: str) -> None:
     """One GET to plan, one PUT a task, two PUTs and one GET to commit; the state adds none."""
-    lab = Lab(MadeStream(tmp_path, options={"state": state}))
+    lab = ThreeProcesses(MadeStream(tmp_path, options={"state": state}))
     lab.batch()
     lab.batch()
     for _ in range(3):
@@ -93,7 +93,7 @@ def test_a_batch_in_steady_state_asks_for_nothing_that_it_could_know(tmp_path: P
 
 def test_a_task_reads_what_it_compacts_and_nothing_else(tmp_path: Path) -> None:
     """Each delta once, when it is its partition's turn: one GET a task and batch in the long run."""
-    lab = Lab(MadeStream(tmp_path, options={"maxDeltas": "4"}))
+    lab = ThreeProcesses(MadeStream(tmp_path, options={"maxDeltas": "4"}))
     written = [lab.batch()[1] for _ in range(12)]
     read = [sum(one.startswith("get") for one in asked) for asked in written]
     assert [number for number, count in enumerate(read) if count] == [3, 4, 7, 8, 11]
@@ -103,7 +103,7 @@ def test_a_task_reads_what_it_compacts_and_nothing_else(tmp_path: Path) -> None:
 
 def test_pruning_reads_what_it_removes_and_nothing_that_it_keeps(tmp_path: Path) -> None:
     """What the checkpoints name that stay is known from their commits."""
-    lab = Lab(MadeStream(tmp_path, options={"retain": "4"}))
+    lab = ThreeProcesses(MadeStream(tmp_path, options={"retain": "4"}))
     for _ in range(10):
         lab.batch()
     with lab.workers[2]:
@@ -119,7 +119,7 @@ def test_pruning_reads_what_it_removes_and_nothing_that_it_keeps(tmp_path: Path)
 
 def test_what_is_known_for_pruning_is_bounded_also_if_somebody_else_prunes(tmp_path: Path) -> None:
     """The floor rises without this process; what is below it is forgotten."""
-    lab = Lab(MadeStream(tmp_path, options={"retain": "20"}))
+    lab = ThreeProcesses(MadeStream(tmp_path, options={"retain": "20"}))
     for _ in range(12):
         lab.batch()
         lab.stream.history().prune(2)
@@ -130,7 +130,7 @@ def test_what_is_known_for_pruning_is_bounded_also_if_somebody_else_prunes(tmp_p
 
 def test_a_process_that_missed_batches_finds_the_head_all_the_same(tmp_path: Path) -> None:
     """Spark may plan in another process in between, or start a new one."""
-    lab = Lab(MadeStream(tmp_path))
+    lab = ThreeProcesses(MadeStream(tmp_path))
     plans = lab.workers[0]
     other = Worker()
     for number in range(6):
