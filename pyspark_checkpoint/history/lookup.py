@@ -155,30 +155,34 @@ def choose_number(
     at: int | str = LATEST,
     *,
     epoch: int | None = None,
+    savepoint: str | None = None,
     timestamp_ms: int | None = None,
 ) -> int:
     """The number of the checkpoint that somebody means; ``NoCheckpoint`` if there is none.
 
     ``at`` is a number, a savepoint's name, ``epoch=N`` or ``latest``: the newest, damaged or not. ``epoch``
-    chooses the newest checkpoint of that epoch instead, ``timestamp_ms`` the newest that was made by then.
+    chooses the newest checkpoint of that epoch instead, ``savepoint`` the one of that name, whatever the
+    name looks like, ``timestamp_ms`` the newest that was made by then.
     Whether a number that was given exists is found out by reading it.
     """
-    text = str(at).strip()
+    text = str(at).strip() if savepoint is None else savepoint
     by_epoch = text.removeprefix("epoch=")
-    if epoch is None and by_epoch != text and by_epoch.isdigit():
+    if epoch is None and savepoint is None and by_epoch != text and by_epoch.isdigit():
         epoch = int(by_epoch)
     if epoch is not None:
         found, wanted = find_number_by_epoch(store, epoch), f"epoch {epoch}"
     elif timestamp_ms is not None:
         found, wanted = find_number_by_time(store, timestamp_ms), "checkpoint of that time or before"
-    elif text == LATEST:
+    elif savepoint is None and text == LATEST:
         where = locate_head(store)
         numbers = [] if where is None else visible_numbers(where.control, where.number)
         found, wanted = max(numbers, default=None), "checkpoint"
-    elif text.isdigit():
+    elif savepoint is None and text.isdigit():
         return int(text)
     else:
         found, wanted = find_number_by_savepoint(store, text), f"savepoint {text!r}"
     if found is None:
-        raise NoCheckpoint(f"{store.url} has no {wanted}", hint="ckpt list shows what it has")
+        raise NoCheckpoint(
+            f"{store.url} has no {wanted}", hint="ckpt list shows what it has; older ones are pruned"
+        )
     return found

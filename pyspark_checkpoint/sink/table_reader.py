@@ -36,9 +36,7 @@ from pyspark_checkpoint.format.manifest import CheckpointManifest, OperatorSnaps
 from pyspark_checkpoint.format.manifest_parts import TableMode
 from pyspark_checkpoint.history.artifact_reader import ArtifactReader
 from pyspark_checkpoint.history.lookup import (
-    find_number_by_epoch,
-    find_number_by_savepoint,
-    find_number_by_time,
+    choose_number,
     parse_timestamp_ms,
     read_checkpoint,
 )
@@ -197,24 +195,15 @@ def found_table(opened: OpenTable, manifest: CheckpointManifest, shared: SharedO
 
 def _find_checkpoint_id(opened: OpenTable, options: ReadOptions) -> int:
     """The checkpoint that the options name."""
-    store = opened.store
     if options.checkpoint_id is not None:
         return options.checkpoint_id
-    if options.epoch is not None:
-        found, wanted = find_number_by_epoch(store, options.epoch), f"epoch {options.epoch}"
-    elif options.savepoint is not None:
-        found = find_number_by_savepoint(store, options.savepoint)
-        wanted = f"savepoint {options.savepoint!r}"
-    else:
-        timestamp = options.timestamp or ""
-        found = find_number_by_time(store, parse_timestamp_ms(timestamp, "timestampAsOf"))
-        wanted = f"checkpoint from {timestamp} or before"
-    if found is None:
-        raise NoCheckpoint(
-            f"{options.shared.path} has no {wanted}",
-            hint="ckpt list shows what it has; older ones are pruned",
-        )
-    return found
+    timestamp = options.timestamp
+    return choose_number(
+        opened.store,
+        epoch=options.epoch,
+        savepoint=options.savepoint,
+        timestamp_ms=None if timestamp is None else parse_timestamp_ms(timestamp, "timestampAsOf"),
+    )
 
 
 class TableReader(DataSourceReader):

@@ -23,6 +23,7 @@ def test_a_checkpoint_is_chosen_in_every_way_that_people_have() -> None:
     assert choose_number(history.store, "good") == 2
     assert choose_number(history.store, "3") == choose_number(history.store, "epoch=7") == 3
     assert choose_number(history.store, epoch=6) == 2
+    assert choose_number(history.store, savepoint="epoch=7") == 1
     assert choose_number(history.store, timestamp_ms=made[-1].timestamp_ms) == 3
     history.rollback(1)
     assert choose_number(history.store, epoch=5) == choose_number(history.store) == 4
@@ -36,6 +37,8 @@ def test_what_is_not_there_is_named() -> None:
         ({"at": "nowhere"}, "no savepoint 'nowhere'"),
         ({"at": "epoch=9"}, "no epoch 9"),
         ({"epoch": 9}, "no epoch 9"),
+        ({"savepoint": "2"}, "no savepoint '2'"),
+        ({"savepoint": "latest"}, "no savepoint 'latest'"),
         ({"timestamp_ms": 1}, "no checkpoint of that time or before"),
     ):
         with pytest.raises(NoCheckpoint, match=said) as refused:

@@ -79,7 +79,7 @@ def test_a_table_is_read_at_any_point_in_time(lab: Lab) -> None:
     for options, message in (
         ({"epoch": "9"}, "has no epoch 9"),
         ({"savepoint": "x"}, "has no savepoint 'x'"),
-        ({"timestampAsOf": "2001-01-01"}, "has no checkpoint from 2001-01-01 or before"),
+        ({"timestampAsOf": "2001-01-01"}, "has no checkpoint of that time or before"),
         ({"epoch": "1", "checkpointId": "1"}, "give one of them"),
     ):
         with pytest.raises(Exception, match=message):
