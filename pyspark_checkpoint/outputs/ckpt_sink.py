@@ -82,12 +82,20 @@ class LinkedSink:
             CheckpointStore.open(self._url, self._options).rollback(number)
 
     def _check_start(self, newest: CheckpointManifest | None) -> None:
-        """Before its first batch a query has nothing in the table. That batch is repeated, and replaced."""
-        is_ours = newest is not None and newest.query.id == self._manifest.query.id
-        if newest is not None and is_ours and (newest.batch_id or 0) > 0:
+        """Before its first batch a query has nothing in the table. That batch is repeated, and replaced.
+
+        Unless somebody else has written since: then it would be there twice.
+        """
+        if newest is None or self._url is None:
+            return
+        query_id = self._manifest.query.id
+        batch_id = CkptSinkOutput(self._url, self._options).position(query_id).batch_id
+        is_last = newest.query.id == query_id and newest.batch_id is not None
+        since = "" if is_last else " of the query, and others have written to it since"
+        if batch_id is not None and (batch_id > 0 or since):
             raise Diverged(
-                f"the query's table {self._url} is at {_told(newest)}, the checkpoint before the first: "
-                "the query would write epochs again that the table has",
+                f"the query's table {self._url} is at batch {batch_id}{since}, the checkpoint before the "
+                "first: the query would write epochs again that the table has",
                 hint="restore an epoch that the table has (ckpt list), or a clone for another table",
             )
 

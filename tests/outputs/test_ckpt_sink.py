@@ -243,6 +243,22 @@ def test_the_start_of_a_query_fits_a_table_that_has_nothing_of_it_or_the_first_b
         restore(url, str(tmp_path / "too late"))
 
 
+@pytest.mark.parametrize("batches", [1, 4])
+def test_the_start_of_a_query_does_not_fit_a_table_that_others_have_written_to_since(
+    batches: int, url: str, table_url: str, tmp_path: Path
+) -> None:
+    """A query that may take it over would write its batches once more, after theirs."""
+    made = MadeLocation(tmp_path / "location")
+    plan = (made.plan(0).path / "offsets/0").read_bytes()
+    (made.path / "offsets/0").unlink()
+    open_capture(made, url, sink=f"ckpt-sink {table_url}").capture_planned(0, plan)
+    save_rows(table_url, {epoch: epoch for epoch in range(batches)})
+    save_job(table_url, batches)
+    with pytest.raises(Diverged, match=f"at batch {batches - 1} of the query, and others have written"):
+        restore(url, str(tmp_path / "fresh"))
+    assert not (tmp_path / "fresh").exists()
+
+
 def save_job(table_url: str, epoch: int) -> None:
     """What a batch job records."""
     CheckpointStore.open(table_url).save(CheckpointManifest.new(0, epoch))
