@@ -245,21 +245,21 @@ class Pace:
 PACE = Pace()
 
 
-def measure(lab: Lab, driver: Driver, spec: QuerySpec, pace: Pace, tally: Tally, delay_ms: int) -> None:
-    """Run a query past its warm-up, note every batch and the requests meanwhile, and stop it."""
+def measure(lab: Lab, driver: Driver, spec: QuerySpec, pace: Pace, tally: Tally, delay_ms: int) -> int:
+    """Run a query past its warm-up, note batches and requests, and stop it; return the first one noted."""
     lab.delay(0 if pace.warm_up > LONG_WARM_UP else delay_ms)
     driver.start(spec)
     try:
         driver.wait_for(spec.name, pace.warm_up)
         lab.delay(delay_ms)
-        _measure_running(lab, driver, spec, pace, tally)
+        return _measure_running(lab, driver, spec, pace, tally)
     except RuntimeError:
         with contextlib.suppress(RuntimeError):
             driver.call("stop", 120, name=spec.name)
         raise
 
 
-def _measure_running(lab: Lab, driver: Driver, spec: QuerySpec, pace: Pace, tally: Tally) -> None:
+def _measure_running(lab: Lab, driver: Driver, spec: QuerySpec, pace: Pace, tally: Tally) -> int:
     if spec.listen:  # what it asks once, at its start, is no batch's
         driver.call("flush", 150, name=spec.name, timeout_seconds=120)
     lab.proxy.clear()
@@ -284,6 +284,7 @@ def _measure_running(lab: Lab, driver: Driver, spec: QuerySpec, pace: Pace, tall
         tally.captures += captures
         tally.captured_batches += len(result["committed"])
         add_captures(lab, spec, tally)
+    return begun
 
 
 def epochs_of(url: str, options: Mapping[str, str]) -> list[CheckpointManifest]:

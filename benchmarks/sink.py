@@ -30,7 +30,6 @@ ON_DISK = {
     "ckpt-sink keyed after it": (OURS, "totals"),
 }
 """The formats and kinds of queries."""
-COMPACTION_WARM_UP = 2
 SMALL = (OURS, "noop", EMPTY_FORMAT)
 
 
@@ -78,11 +77,11 @@ def measure_compaction(settings: Settings) -> Iterator[Side]:
             spec = contender(lab, driver, case, OURS).spec(f"compaction_{partitions}")
             spec.options.update(retain="1000", maxDeltas=settings["max-deltas"])
             tally = Tally()
-            pace = Pace(settings.number("batches"), COMPACTION_WARM_UP, 600)
-            measure(lab, driver, spec, pace, tally, settings.number("delay"))
+            pace = Pace(settings.number("batches"), 2, 600)
+            first = measure(lab, driver, spec, pace, tally, settings.number("delay"))
             batches = compacting(chains_of(spec.options["table"], lab.server.options))
             found: dict[bool, list[int]] = {True: [], False: []}
-            for batch, taken in enumerate(tally.batch_ms, COMPACTION_WARM_UP):
+            for batch, taken in enumerate(tally.batch_ms, first):
                 found[batch in batches].append(taken)
             yield Side(case.where, "without", tuple(found[False]))
             yield Side(case.where, "with compaction", tuple(found[True]))

@@ -37,7 +37,6 @@ MIB = 1024 * 1024
 PART_BYTES, LARGE_BYTES = 16 * MIB, 32 * MIB
 """From the second on the SDKs upload in parts, as our stores do by default."""
 
-
 SIZES = {"10KB": (10_000, 80), "1MB": (1_000_000, 16), "100MB": (100_000_000, 1)}
 """How many bytes the objects have, and how many make a measurement."""
 
@@ -100,7 +99,6 @@ def bare_azure(server: AzureServer) -> Bare:
 
 def bare_disk(root: Path) -> Bare:
     """open, write, fsync, link, fsync of the directory: what a durable create takes."""
-
     (root / "bench").mkdir()
 
     def put(key: str, data: bytes) -> None:

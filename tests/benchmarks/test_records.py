@@ -36,6 +36,7 @@ from benchmarks.peers import SIDES, Case, reads_of, spec_of
 from benchmarks.side_by_side import situations
 from benchmarks.sink import compacting
 from tests.support.bench_rows import batches, run
+from tests.support.drivers.queries import QuerySpec
 from tests.support.servers.faults import Request
 
 ROWS = (
@@ -135,6 +136,23 @@ def test_a_long_run_is_cut_in_early_late_and_other_batches() -> None:
 def test_a_batch_compacts_if_a_partition_has_no_more_artifacts_after_it() -> None:
     chains = [{0: 1, 1: 1}, {0: 2, 1: 2}, {0: 3, 1: 1}, {0: 4, 1: 2}, {0: 4, 1: 3}]
     assert compacting(chains) == {2, 4}
+
+
+def test_the_first_measured_batch_is_known_when_a_query_is_faster_than_whoever_watches() -> None:
+    """A compaction must be blamed on the batch that did it, not on its neighbour."""
+    done = iter([3, 3, 5, 6])
+
+    def stop(spec: QuerySpec) -> tuple[dict[str, Any], int]:
+        return {"batch_ms": [10, 11, 12, 13, 14, 15], "duration_ms": [{}] * 6}, 0
+
+    driver: Any = SimpleNamespace(
+        start=id, wait_for=lambda *_: 2, count_committed=lambda _: next(done), stop=stop
+    )
+    lab: Any = SimpleNamespace(delay=id, proxy=SimpleNamespace(clear=dict), requests_of=lambda _: [])
+    spec = QuerySpec("name", "upsert", "", "", 9)
+    tally = Tally()
+    assert lab_module.measure(lab, driver, spec, Pace(3, 2), tally, 20) == 3
+    assert tally.batch_ms == [13, 14, 15]
 
 
 def test_every_way_keeps_its_checkpoint_where_it_says(tmp_path: Path) -> None:
