@@ -25,6 +25,7 @@ def main(argv: Sequence[str]) -> int:
     """Run one part and show what it found, or all of them; write the pages."""
     if argv and argv[0] in PARTS:
         part = load_part(argv[0])
+        part.parse(argv[1:])  # --help and what is wrong end here, before the pages are touched
         try:
             print(report.show(part, part.run(argv[1:])))
         finally:
@@ -33,7 +34,7 @@ def main(argv: Sequence[str]) -> int:
     if argv not in ([], ["--quick"], ["report"]):
         parts = (f"{name:14} {(load_part(name).doc or '').partition(chr(10))[0]}" for name in PARTS)
         print("\n".join([__doc__ or "", *parts]), file=sys.stderr)
-        return 0 if argv == ["parts"] else 2
+        return 0 if {"parts", "--help"} & {*argv} else 2
     failed = []
     for arguments in [] if argv == ["report"] else plan(quick="--quick" in argv):
         tell(f"python -m benchmarks {' '.join(arguments)}")

@@ -8,7 +8,9 @@ from typing import Any
 
 import pytest
 
+from benchmarks import __main__ as program
 from benchmarks import lab as lab_module
+from benchmarks import report
 from benchmarks.frame import (
     Argument,
     Part,
@@ -310,3 +312,15 @@ def test_the_peers_are_compared_at_every_number_of_tasks_and_rows(tmp_path: Path
         assert shuffled == ({*SIDES["append"]} if case.kind == "append" else floors)
         assert all("table" in spec.options for side, spec in specs.items() if side not in floors)
         assert specs["ckpt-sink"].options.get("keyColumns", "") == ("key" if case.kind == "upsert" else "")
+
+
+@pytest.mark.parametrize(("asked", "code"), [("--help", 0), ("--no-such", 2)])
+@pytest.mark.parametrize("before", [[], ["report"], ["durability"]], ids=" ".join)
+def test_help_and_wrong_arguments_measure_and_write_nothing(
+    before: list[str], asked: str, code: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(report, "write_pages", lambda: pytest.fail("pages were written"))
+    try:
+        assert program.main([*before, asked]) == code
+    except SystemExit as ended:
+        assert ended.code == code
