@@ -67,12 +67,7 @@ def resolve_id(history: CheckpointStore, typed: str) -> int:
 def chosen_manifest(history: CheckpointStore, typed: str) -> CheckpointManifest:
     """The manifest of the checkpoint that was typed."""
     checkpoint_id = resolve_id(history, typed)
-    try:
-        manifest = history.load_by_id(checkpoint_id)
-    except FormatError as error:
-        cure = "ckpt verify shows the damage; ckpt rollback goes back to a good checkpoint"
-        error.hint = error.own_hint or cure
-        raise
+    manifest = history.load_by_id(checkpoint_id)
     if manifest is None:
         raise no_checkpoint(history.store, checkpoint_id)
     return manifest

@@ -78,14 +78,8 @@ def find_head(
         return None
     if cached is not None and found.data is cached.data:
         return Head(cached.manifest, cached.sha256, found.control, cached.data, found.lost)
-    try:
-        head = head_from_bytes(found.data, found.number, found.control, mac=mac)
-        return replace(head, lost=found.lost)
-    except FormatError as error:
-        error.hint = (
-            error.own_hint or "ckpt verify shows the damage, ckpt rollback goes back to a good checkpoint"
-        )
-        raise
+    head = head_from_bytes(found.data, found.number, found.control, mac=mac)
+    return replace(head, lost=found.lost)
 
 
 def head_from_bytes(data: bytes, number: int, control: Control, *, mac: Mac | None = None) -> Head:

@@ -15,7 +15,8 @@ import pytest
 from pyspark_checkpoint import __version__
 from pyspark_checkpoint.cli import exits
 from pyspark_checkpoint.cli.commands.watch_command import Look, changes
-from pyspark_checkpoint.errors import SettingsError
+from pyspark_checkpoint.errors import SettingsError, UnknownVersion
+from pyspark_checkpoint.format.envelope import encode_sealed
 from pyspark_checkpoint.format.keys import CONTROL_KEY, manifest_key
 from pyspark_checkpoint.history.checkpoint_store import CheckpointStore
 from pyspark_checkpoint.history.overview import Entry
@@ -172,6 +173,15 @@ def test_verify_ends_with_zero_only_if_nothing_is_wrong(ckpt: Shell, table: str)
     assert "hint:" in told.err
     assert ckpt("verify", table, "--quick").status == 0
     assert ckpt("verify", table, "latest").status == 1
+
+
+def test_a_checkpoint_of_a_newer_version_asks_for_that_and_for_no_rollback(ckpt: Shell, table: str) -> None:
+    """It is not damaged: what it holds would be given up."""
+    path = Path(table) / manifest_key(3)
+    fields = json.loads(path.read_text("utf-8"))
+    path.write_bytes(encode_sealed({**fields, "version": 2}))
+    told = ckpt("show", table, "3", "--json").json["error"]
+    assert (told["code"], told["hint"]) == (UnknownVersion.code, UnknownVersion.default_hint)
 
 
 def test_verify_of_one_checkpoint_reads_only_that(ckpt: Shell, table: str) -> None:
