@@ -21,7 +21,7 @@ from pyspark_checkpoint.store.base import (
 )
 from pyspark_checkpoint.store.remote import Call
 
-_CONTENT_RANGE = re.compile(r"bytes (\d+)-(\d+)/(\d+)")
+_CONTENT_RANGE = re.compile(r"bytes (\d{1,18})-(\d{1,18})/(\d{1,18})")
 
 
 class PieceCheck(Protocol):
@@ -105,13 +105,13 @@ class RangeReader(abc.ABC):
         return b""
 
     def pinned(self, call: Call, name: str, start: int, end: int, version: str) -> bytes:
-        """Read a range that is not empty of exactly this version, else ``Conflict``."""
+        """Read exactly a range, which is not empty, of exactly this version, else ``Conflict``."""
         replaced = replace(call, if_absent=False)
         try:
             found = self.find(replaced, name, start, end, version)
         except NotFound:
             raise replaced.lost_race() from None
-        if found is None or found.version != version:
+        if found is None or found.version != version or len(found.data) != end - start:
             raise replaced.lost_race()
         return found.data
 
