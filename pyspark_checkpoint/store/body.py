@@ -62,8 +62,11 @@ class UploadBody:
         self._view = None
         self._file = data
         self._origin = body_position(data) or 0
-        self.size_bytes = max(0, data.seek(0, io.SEEK_END) - self._origin)
-        data.seek(self._origin)
+        try:
+            self.size_bytes = max(0, data.seek(0, io.SEEK_END) - self._origin)
+            data.seek(self._origin)
+        except OSError as error:
+            raise _unreadable(error) from error
 
     @property
     def whole(self) -> bytes | None:
@@ -101,6 +104,10 @@ class UploadBody:
                 found.append(piece)
                 missing -= len(piece)
         except OSError as error:
-            # Not an OSError further up: a transport would take it for a broken connection.
-            raise Invalid(f"the file to upload cannot be read: {error.strerror or 'read error'}") from error
+            raise _unreadable(error) from error
         return found[0] if len(found) == 1 else b"".join(found)
+
+
+def _unreadable(error: OSError) -> Invalid:
+    """Not an OSError further up: a transport would take it for a broken connection."""
+    return Invalid(f"the file to upload cannot be read: {error.strerror or 'read error'}")

@@ -12,6 +12,8 @@ from pyspark_checkpoint.errors import Invalid
 from pyspark_checkpoint.store.azure.azure_transfer import block_ranges
 from pyspark_checkpoint.store.body import UploadBody
 from pyspark_checkpoint.store.gcs.gcs_transfer import part_step
+from pyspark_checkpoint.store.memory import MemoryStore
+from pyspark_checkpoint.store.meter import MeteredStore
 
 DATA = bytes(range(256)) * 40
 
@@ -60,6 +62,22 @@ class BrokenDisk(io.BytesIO):
 
     def read(self, size: int | None = -1, /) -> bytes:
         raise OSError(5, "Input/output error")
+
+
+class NoEnd(io.BytesIO):
+    """A file that says it can be rewound, and cannot tell where it ends, as those of /proc."""
+
+    def seek(self, offset: int, whence: int = io.SEEK_SET, /) -> int:
+        if whence == io.SEEK_END:
+            raise OSError(22, "Invalid argument")
+        return super().seek(offset, whence)
+
+
+def test_a_file_that_cannot_be_measured_is_invalid() -> None:
+    """On every store alike, and behind a meter, whatever error the file has."""
+    for store in (MemoryStore(), MeteredStore(MemoryStore())):
+        with pytest.raises(Invalid, match="Invalid argument"):
+            store.put("k", NoEnd(DATA))
 
 
 def test_a_read_error_is_not_a_broken_connection() -> None:
