@@ -81,6 +81,23 @@ def test_a_public_name_occurs_once() -> None:
     assert twice.keys() == ALLOWED_TWICE.keys(), twice
 
 
+def test_no_repr_shows_the_options_of_a_store() -> None:
+    """They may be credentials, and a repr goes to logs and tracebacks."""
+    shown = {
+        f"{module}: {owner.name}.{field.target.id}"
+        for module, tree in modules()
+        for owner in ast.walk(tree)
+        if isinstance(owner, ast.ClassDef)
+        and any("dataclass" in ast.unparse(one) for one in owner.decorator_list)
+        for field in owner.body
+        if isinstance(field, ast.AnnAssign)
+        and isinstance(field.target, ast.Name)
+        and re.fullmatch(r"_?(\w+_)?options", field.target.id)
+        and "repr=False" not in ast.unparse(field)
+    }
+    assert shown == set()
+
+
 def test_nothing_is_there_for_tests_alone() -> None:
     """A name that occurs nowhere but where it is defined has no user."""
     words = Counter(

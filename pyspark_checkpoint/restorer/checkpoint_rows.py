@@ -9,7 +9,7 @@ from __future__ import annotations
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -69,7 +69,7 @@ class RowSource:
 
     spark: SparkSession
     history: CheckpointStore
-    options: Mapping[str, str]
+    options: Mapping[str, str] = field(repr=False)
     directory: Path
     operator: str | None
     state: Mapping[str, str]
