@@ -15,6 +15,7 @@ from dataclasses import dataclass
 
 from pyspark_checkpoint.errors import FormatError, MissingKey
 from pyspark_checkpoint.format.artifact import ArtifactRef
+from pyspark_checkpoint.format.fields import number_in
 from pyspark_checkpoint.format.manifest import CheckpointManifest, ManifestKind
 from pyspark_checkpoint.history.artifact_reader import ArtifactReader, WantedArtifact
 from pyspark_checkpoint.history.checkpoint_store import CheckpointStore
@@ -89,8 +90,9 @@ class LocationStatus:
 
         It has the time at which the batch was planned, so that another run of the batch has another one.
         """
-        folder, _, number = ref.name.partition("/")
-        if folder != "offsets" or not number.isdigit() or int(number) <= batch:
+        folder, _, rest = ref.name.partition("/")
+        number = number_in(rest)
+        if folder != "offsets" or number is None or number <= batch:
             return False
         try:
             return reader.has_bytes(WantedArtifact(ref), self.location.read(ref.name))

@@ -14,6 +14,7 @@ from pyspark_checkpoint.errors import FormatError
 MAX_INT64 = 2**63 - 1
 MAX_NAME_LETTERS = 4096
 """What a name or a place may have at most; offsets and schemas have bounds of their own."""
+_MAX_DIGITS = 600
 T = TypeVar("T")
 
 
@@ -34,6 +35,11 @@ def whole(value: Any, name: str, low: int = 0, high: int = MAX_INT64) -> int:
 def signed_number(value: Any, name: str) -> int:
     """A whole number of 64 bits, which may be negative."""
     return whole(value, name, -MAX_INT64 - 1)
+
+
+def number_in(text: str) -> int | None:
+    """The number that a text of digits is; None for every other text, and one that Python may not read."""
+    return int(text) if len(text) <= _MAX_DIGITS and text.isascii() and text.isdigit() else None
 
 
 def text(value: Any, name: str, most: int | None = None) -> str:

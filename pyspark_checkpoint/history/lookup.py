@@ -11,6 +11,7 @@ from datetime import UTC, datetime
 
 from pyspark_checkpoint.errors import FormatError, IntegrityError, NoCheckpoint, SettingsError
 from pyspark_checkpoint.format.envelope import Mac, sha256_hex
+from pyspark_checkpoint.format.fields import number_in
 from pyspark_checkpoint.format.keys import MAX_NUMBER, manifest_key
 from pyspark_checkpoint.format.manifest import ManifestKind
 from pyspark_checkpoint.format.records import Control
@@ -137,8 +138,9 @@ def find_number_by_savepoint(store: ObjectStore, name: str) -> int | None:
 
 def parse_timestamp_ms(text: str, option: str) -> int:
     """Read milliseconds, or a date and time of ISO 8601; without a zone it is UTC. ``option`` had it."""
-    if text.strip().isdigit():
-        return int(text)
+    number = number_in(text.strip())
+    if number is not None:
+        return number
     try:
         moment = datetime.fromisoformat(text.strip())
     except ValueError:
@@ -166,9 +168,9 @@ def choose_number(
     Whether a number that was given exists is found out by reading it.
     """
     text = str(at).strip() if savepoint is None else savepoint
-    by_epoch = text.removeprefix("epoch=")
-    if epoch is None and savepoint is None and by_epoch != text and by_epoch.isdigit():
-        epoch = int(by_epoch)
+    number = number_in(text) if savepoint is None else None
+    if epoch is None and savepoint is None and text.startswith("epoch="):
+        epoch = number_in(text.removeprefix("epoch="))
     if epoch is not None:
         found, wanted = find_number_by_epoch(store, epoch), f"epoch {epoch}"
     elif timestamp_ms is not None:
@@ -177,8 +179,8 @@ def choose_number(
         where = locate_head(store)
         numbers = [] if where is None else visible_numbers(where.control, where.number)
         found, wanted = max(numbers, default=None), "checkpoint"
-    elif savepoint is None and text.isdigit():
-        return int(text)
+    elif number is not None:
+        return number
     else:
         found, wanted = find_number_by_savepoint(store, text), f"savepoint {text!r}"
     if found is None:

@@ -10,6 +10,7 @@ from typing import Any, TypeVar
 import orjson
 
 from pyspark_checkpoint.format.artifact import ArtifactRef
+from pyspark_checkpoint.format.fields import number_in
 from pyspark_checkpoint.format.manifest import (
     CheckpointManifest,
     ConnectorCheckpoint,
@@ -291,6 +292,6 @@ def _sink_texts(sinks: Iterable[SinkRecord]) -> dict[str, str]:
 
 
 def _whole(text: str | None) -> int | None:
-    if text is None or not text.removeprefix("-").isdigit():
+    if text is None or number_in(text.removeprefix("-")) is None:
         return None
     return int(text)

@@ -13,6 +13,7 @@ import orjson
 
 from pyspark_checkpoint.errors import FormatError
 from pyspark_checkpoint.format.artifact import ArtifactRef
+from pyspark_checkpoint.format.fields import number_in
 from pyspark_checkpoint.format.manifest import CheckpointManifest
 from pyspark_checkpoint.spark_files.names import parse_source_file
 
@@ -26,9 +27,9 @@ def later_entries(manifest: CheckpointManifest, source: str, last: int) -> tuple
         place = parse_source_file(ref.name)
         if place is None or place[0] != source:
             continue
-        number = place[1].removesuffix(".compact")
-        if number.isascii() and number.isdigit() and int(number) > last:
-            found[int(number)] = ref
+        number = number_in(place[1].removesuffix(".compact"))
+        if number is not None and number > last:
+            found[number] = ref
     return tuple(found[number] for number in sorted(found))
 
 

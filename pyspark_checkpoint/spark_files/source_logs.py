@@ -11,6 +11,7 @@ from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass
 
 from pyspark_checkpoint.errors import RefusedError
+from pyspark_checkpoint.format.fields import number_in
 from pyspark_checkpoint.spark_files.logs import OffsetLog, file_source_offset
 
 COMPACT_SUFFIX = ".compact"
@@ -152,4 +153,5 @@ def _newest_entry(paths: tuple[str, ...]) -> int:
 
 def _entry_number(path: str) -> int:
     name = path.rsplit("/", 1)[-1].removesuffix(COMPACT_SUFFIX)
-    return int(name) if name.isdigit() else -1
+    number = number_in(name)
+    return -1 if number is None else number

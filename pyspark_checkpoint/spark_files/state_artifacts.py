@@ -6,6 +6,7 @@ Operators are named ``{number}-{Spark's name}`` in a manifest and their artifact
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from typing import NamedTuple
 
@@ -17,6 +18,7 @@ from pyspark_checkpoint.spark_files.names import state_directory
 STATE_KIND = "spark-state"
 """The kind of an operator whose partitions hold files of Spark's state stores."""
 _UNSAFE_PARTS = frozenset(("", ".", ".."))
+_OPERATOR = re.compile(r"([0-9]{1,9})-")
 
 
 class StateArtifact(NamedTuple):
@@ -35,10 +37,10 @@ def operator_key(number: int, name: str) -> str:
 
 def parse_operator_key(key: str) -> int:
     """The number of an operator of Spark, from its name in a manifest."""
-    number, dash, _ = key.partition("-")
-    if not dash or not number.isdigit():
+    match = _OPERATOR.match(key)
+    if match is None:
         raise FormatError(f"operator {key!r} is not one that a capture of Spark's state writes")
-    return int(number)
+    return int(match[1])
 
 
 def state_artifacts(manifest: CheckpointManifest) -> Iterator[StateArtifact]:

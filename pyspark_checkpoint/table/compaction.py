@@ -21,6 +21,7 @@ What is rewritten in epoch N covers epochs up to N-1 only, so that a replacement
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -30,6 +31,7 @@ DEFAULT_MAX_DELTAS = 10
 SETTLED_BYTES = 256 * 1024 * 1024
 """What a join of a table without keys may take in memory: decoded, not as it is stored."""
 _LEVEL_PREFIX = "level-"
+_LEVEL = re.compile(rf"{_LEVEL_PREFIX}([0-9]{{1,9}})")
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,10 +65,10 @@ def parse_level(name: str) -> int:
     """Read back what ``level_name`` gave."""
     if not name:
         return 0
-    number = name.removeprefix(_LEVEL_PREFIX)
-    if number == name or not number.isdigit():
+    match = _LEVEL.fullmatch(name)
+    if match is None:
         raise FormatError(f"a table's artifact has the name {name[:80]!r}")
-    return int(number)
+    return int(match[1])
 
 
 def is_compaction_due(partition: int, epoch: int, max_deltas: int) -> bool:

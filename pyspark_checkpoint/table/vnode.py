@@ -14,6 +14,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from pyspark_checkpoint.errors import SettingsError
+from pyspark_checkpoint.format.fields import number_in
 from pyspark_checkpoint.table.murmur3 import Hashes, spark_hash
 
 MIN_DEFAULT_VNODES = 256
@@ -66,11 +67,12 @@ def parse_vnodes(text: str, vnodes: int) -> tuple[int, ...]:
     wanted: set[int] = set()
     for part in text.split(","):
         first, dash, last = part.strip().partition("-")
-        if not first.isdigit() or (dash and not last.isdigit()):
+        low = number_in(first)
+        high = number_in(last) if dash else low
+        if low is None or high is None:
             raise SettingsError(
                 f"not a list of vnodes: {text!r}", hint="write numbers and ranges: 0-63,128"
             )
-        low, high = int(first), int(last) if dash else int(first)
         if low > high or high >= vnodes:
             raise SettingsError(
                 f"vnodes {part.strip()!r} are not within 0 to {vnodes - 1}",

@@ -184,6 +184,14 @@ def test_a_checkpoint_of_a_newer_version_asks_for_that_and_for_no_rollback(ckpt:
     assert (told["code"], told["hint"]) == (UnknownVersion.code, UnknownVersion.default_hint)
 
 
+@pytest.mark.parametrize("typed", ["\u00b2", "epoch=\u00b2", "9" * 5000])
+def test_what_only_looks_like_a_number_is_a_word(ckpt: Shell, table: str, typed: str) -> None:
+    """Python calls a raised two a digit, and reads no number of 5,000 of them."""
+    done = ckpt("show", table, typed)
+    assert done.status == exits.REFUSED
+    assert "has no checkpoint" in done.err
+
+
 def test_verify_of_one_checkpoint_reads_only_that(ckpt: Shell, table: str) -> None:
     """The damage of another is none of its business."""
     flip(table, manifest_key(2))

@@ -147,5 +147,6 @@ def test_levels_are_told_by_names() -> None:
     """Built and parsed as a pair; another name is damage."""
     for level in range(5):
         assert parse_level(level_name(level)) == level
-    with pytest.raises(FormatError):
-        parse_level("partition-3")
+    for name in ("partition-3", "level-", "level-\u00b2"):
+        with pytest.raises(FormatError):
+            parse_level(name)

@@ -77,7 +77,7 @@ def test_parse_vnodes_reads_ranges() -> None:
     assert parse_vnodes("0-3, 9,2", 16) == (0, 1, 2, 3, 9)
 
 
-@pytest.mark.parametrize("text", ["", "a", "3-1", "16", "1-", "-1"])
+@pytest.mark.parametrize("text", ["", "a", "3-1", "16", "1-", "-1", "\u00b2", "0-\u00b2"])
 def test_parse_vnodes_refuses_what_the_table_does_not_have(text: str) -> None:
     """A list that means nothing is an error, not everything."""
     with pytest.raises(SettingsError):
