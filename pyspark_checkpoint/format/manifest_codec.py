@@ -179,7 +179,7 @@ def _from_fields(fields: dict[str, Any]) -> CheckpointManifest:
     manifest = CheckpointManifest(
         **plain,
         kind=_decode_kind(fields["kind"]),
-        query=_decode_query(fields["query"]),
+        query=decode_query(fields["query"]),
         operators={
             name: _decode_operator(operator, objects, data_keys)
             for name, operator in mapping(fields["operators"], "operators").items()
@@ -198,9 +198,7 @@ def _from_fields(fields: dict[str, Any]) -> CheckpointManifest:
         table=None if table is None else decode_table(table),
         state=None if state is None else decode_state(state, plain["batch_id"]),
         planned=None if planned is None else decode_planned(planned),
-        requests=RequestCount(
-            **_decode_numbers(record(fields["requests"], "requests", _REQUEST_FIELDS), "requests", whole)
-        ),
+        requests=decode_requests(fields["requests"]),
     )
     if fields["total_size_bytes"] != manifest.total_size_bytes:
         raise FormatError("total_size_bytes is not the sum of its artifacts")
@@ -246,10 +244,17 @@ def _decode_kind(value: Any) -> ManifestKind:
         raise bad_field("kind", f"is {value[:40]!r}, which this version does not know") from None
 
 
-def _decode_query(value: Any) -> QueryInfo:
+def decode_query(value: Any) -> QueryInfo:
+    """Read what a manifest says of its query."""
     fields = record(value, "query", (*_QUERY_TEXTS, "conf"))
     texts = {name: short_text(fields[name], f"query.{name}") for name in _QUERY_TEXTS}
     return QueryInfo(**texts, conf=text_map(fields["conf"], "query.conf"))
+
+
+def decode_requests(value: Any) -> RequestCount:
+    """Read what a manifest says that it cost."""
+    fields = record(value, "requests", _REQUEST_FIELDS)
+    return RequestCount(**_decode_numbers(fields, "requests", whole))
 
 
 def _encode_connectors(connectors: Mapping[str, ConnectorCheckpoint]) -> dict[str, Any]:

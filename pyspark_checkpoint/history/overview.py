@@ -19,7 +19,7 @@ from pyspark_checkpoint.format.envelope import Mac, check_version, decode_sealed
 from pyspark_checkpoint.format.fields import optional, short_text, signed_number, whole
 from pyspark_checkpoint.format.keys import manifest_key, parse_attempt_key
 from pyspark_checkpoint.format.manifest import CheckpointManifest, ManifestKind, QueryInfo, RequestCount
-from pyspark_checkpoint.format.manifest_codec import manifest_fields
+from pyspark_checkpoint.format.manifest_codec import decode_query, decode_requests, manifest_fields
 from pyspark_checkpoint.format.manifest_parts import SinkRecord, decode_sinks
 from pyspark_checkpoint.format.records import Control
 from pyspark_checkpoint.format.summary import new_bytes_in
@@ -145,8 +145,8 @@ def entry_from_fields(fields: Mapping[str, Any], names: Sequence[str] = ()) -> E
         object_count=len(fields["objects"]),
         generation=whole(fields["generation"], "generation"),
         run_id=short_text(fields["run_id"], "run_id"),
-        query=QueryInfo(**fields["query"]),
-        requests=RequestCount(puts=1) if repeats else RequestCount(**fields["requests"]),
+        query=decode_query(fields["query"]),
+        requests=RequestCount(puts=1) if repeats else decode_requests(fields["requests"]),
         staged_ms=None if repeats else _staged_ms(fields),
         batch_watermark_ms=optional(signed_number, fields["batch_watermark_ms"], "batch_watermark_ms"),
         next_watermark_ms=optional(signed_number, fields["next_watermark_ms"], "next_watermark_ms"),

@@ -16,6 +16,7 @@ from pyspark_checkpoint.format.keys import manifest_key
 from pyspark_checkpoint.format.manifest import ManifestKind
 from pyspark_checkpoint.format.manifest_codec import decode_manifest, manifest_fields
 from pyspark_checkpoint.format.summary import decode_summary
+from pyspark_checkpoint.history.overview import decode_entry
 from tests.golden.make_golden import make_store
 
 STRANGE: list[Any] = [
@@ -106,6 +107,22 @@ def test_a_summary_of_strange_values_is_damage_or_a_summary(path: Path) -> None:
             continue
         assert type(summary.number) is type(summary.epoch) is type(summary.generation) is int
         assert type(summary.run_id) is type(summary.attempt) is str
+
+
+@pytest.mark.parametrize("path", list(places(FIELDS)), ids=lambda path: ".".join(map(str, path)))
+def test_an_entry_of_strange_values_is_damage_or_can_be_shown(path: Path) -> None:
+    """One manifest of anybody's must not end a listing or a page of all the others."""
+    for value in STRANGE:
+        data = sealed(changed(path, value))
+        if data is None:
+            continue
+        try:
+            entry = decode_entry(data, FIELDS["checkpoint_id"])
+        except FormatError:
+            continue
+        numbers = (entry.requests.puts, entry.requests.gets, entry.requests.bytes, entry.new_bytes)
+        assert {type(number) for number in numbers} == {int}
+        assert {type(text) for text in (entry.query.id, entry.query.name, entry.run_id)} == {str}
 
 
 @pytest.mark.parametrize("part", ["", "query", "table", "state", "planned", "requests", "sinks"])
