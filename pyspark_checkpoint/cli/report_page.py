@@ -16,7 +16,7 @@ from statistics import median
 from pyspark_checkpoint import __version__
 from pyspark_checkpoint.cli import text
 from pyspark_checkpoint.cli.histories import OUTPUT_HEADS, checkpoint_cells, output_rows, source_rows
-from pyspark_checkpoint.cli.windows import window_lines
+from pyspark_checkpoint.cli.windows import output_lines, window_lines
 from pyspark_checkpoint.format.manifest import ConnectorCheckpoint
 from pyspark_checkpoint.history.overview import (
     Entry,
@@ -182,7 +182,8 @@ def _outputs(chapter: Chapter) -> Iterator[str]:
     if rows:
         yield _section("Outputs", OUTPUT_HEADS, rows)
     if chapter.window is not None:
-        lines = (f"<p>{escape(line)}</p>" for line in window_lines(chapter.window))
+        told = (*output_lines(chapter.window), *window_lines(chapter.window))
+        lines = (f"<p>{escape(line)}</p>" for line in told)
         yield f"<h2>Recovery window</h2>{''.join(lines)}"
 
 

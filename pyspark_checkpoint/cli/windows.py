@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Iterator, Sequence
+from dataclasses import asdict
 from typing import Any
 
 from pyspark_checkpoint.cli.arguments import address_of, parse_options
@@ -38,11 +39,23 @@ def window_record(window: RecoveryWindow | None) -> dict[str, Any] | None:
         "pinned": list(window.pinned),
         "limits": list(window.limits),
         "unknown": list(window.unknown),
+        "outputs": [asdict(output) for output in window.outputs],
     }
 
 
+def output_lines(window: RecoveryWindow) -> Iterator[str]:
+    """How far the outputs were when they were asked, for people."""
+    for output in window.outputs:
+        where = f"output {output.kind} {output.target}"
+        if output.batch_id is None:
+            yield f"{where} has no batch of the query now"
+        else:
+            version = f", version {output.version}" if output.version else ""
+            yield f"{where} has batch {output.batch_id} now{version}"
+
+
 def window_lines(window: RecoveryWindow) -> Iterator[str]:
-    """The same for people."""
+    """How far back the query can go, for people."""
     if window.oldest is None:
         yield "no checkpoint can be gone back to with its input and output"
     else:

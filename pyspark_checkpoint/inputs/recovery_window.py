@@ -8,8 +8,9 @@ unknown, and never taken for lost.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+import contextlib
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 
 from pyspark_checkpoint.errors import CheckpointError, Diverged, FormatError, Unsupported
 from pyspark_checkpoint.format.manifest import CheckpointManifest
@@ -30,6 +31,16 @@ class Reach:
 
 
 @dataclass(frozen=True, slots=True)
+class OutputNow:
+    """How far an output is that the newest checkpoint names. ``version`` is what it calls that itself."""
+
+    kind: str
+    target: str
+    batch_id: int | None
+    version: str
+
+
+@dataclass(frozen=True, slots=True)
 class RecoveryWindow:
     """How far back a query can go.
 
@@ -40,6 +51,7 @@ class RecoveryWindow:
         older: Those of the lineage that cannot.
         limits: Why the next older one cannot be had.
         unknown: What did not answer, or cannot be asked.
+        outputs: How far those outputs are that answered.
     """
 
     oldest: int | None = None
@@ -48,6 +60,7 @@ class RecoveryWindow:
     older: frozenset[int] = frozenset()
     limits: tuple[str, ...] = ()
     unknown: tuple[str, ...] = ()
+    outputs: tuple[OutputNow, ...] = ()
 
     def has(self, number: int) -> bool | None:
         """Whether a checkpoint can be had; None if it was not asked, being of another lineage."""
@@ -91,6 +104,15 @@ class WindowQuestion:
                 unknown.append(f"{told}: {error.message}")
         return Reach(tuple(lost), tuple(unknown))
 
+    def positions(self, manifest: CheckpointManifest) -> Iterator[OutputNow]:
+        """How far each output of a checkpoint is; what gives no answer is left out."""
+        for found in find_outputs(manifest, self.outputs):
+            if found.output is not None:
+                with contextlib.suppress(CheckpointError):
+                    at = found.output.position(found.sink.application_id or manifest.query.id)
+                    if at.is_known:
+                        yield OutputNow(found.sink.kind, found.sink.target, at.batch_id, at.version)
+
 
 def ask_window(
     history: CheckpointStore, entries: Sequence[Entry], question: WindowQuestion
@@ -108,7 +130,12 @@ def ask_window(
             else question.ask(history, manifest)
         )
 
-    return find_window(lineage_of(entries), reach)
+    window = find_window(lineage_of(entries), reach)
+    try:
+        newest = None if window.newest is None else history.load_by_id(window.newest)
+    except FormatError:
+        newest = None
+    return window if newest is None else replace(window, outputs=tuple(question.positions(newest)))
 
 
 def find_window(lineage: Sequence[Entry], reach: Callable[[int], Reach]) -> RecoveryWindow:

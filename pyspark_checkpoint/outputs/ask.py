@@ -259,7 +259,7 @@ class OutputQuestion:
         """What is said of an output that gives no answer; refused if it was to be rolled back."""
         problem = f"the output {sink.target} cannot be asked how far it is: {error.message}"
         if self.choice != ROLLBACK:
-            return problem
+            return f"{problem}; so that it can: {error.hint}" if error.hint else problem
         raise Unsupported(
             problem, hint=f"{error.hint}; or choose sink=warn, and look at the output yourself"
         )

@@ -83,6 +83,8 @@ def history(tmp_path: Path, url: str) -> CheckpointStore:
             capture(made, url, batch_id, sink=sink)
         if batch_id == 3:
             savepoint(url, "early")
+    for batch_id in (25, 26):  # it is further than the newest checkpoint
+        log.add(batch_id)
     return CheckpointStore.open(url)
 
 
@@ -108,13 +110,16 @@ def test_the_window_is_shown_where_it_is_asked(url: str, ckpt: Shell, tmp_path: 
     oldest, newest, early = (by_batch[batch]["checkpoint_id"] for batch in (21, 24, 3))
     line = f"can go back to every checkpoint from {oldest} to {newest}, and to {early}"
     assert line in told.out
+    assert f"output file file:{tmp_path / 'out'} has batch 26 now, version 26" in told.out
     assert "before that: output file" in told.out
     assert "not known: input source-0" in told.out
 
     shown = ckpt("show", url, "--window")
     assert f"file file:{tmp_path / 'out'}" in " ".join(shown.out.split())
     assert line in shown.out
-    assert ckpt("show", url, "--window", "--json").json["recovery_window"]["oldest"] == oldest
+    found = ckpt("show", url, "--window", "--json").json["recovery_window"]
+    now = {"kind": "file", "target": f"file:{tmp_path / 'out'}", "batch_id": 26, "version": "26"}
+    assert (found["oldest"], found["outputs"]) == (oldest, [now])
     page = tmp_path / "report.html"
     assert ckpt("report", url, "-o", page, "--window").status == 0
     assert line in page.read_text()

@@ -296,7 +296,7 @@ def test_an_output_that_cannot_be_asked_is_said(
     monkeypatch.setattr(FileSinkOutput, "position", refuse)
     with caplog.at_level(logging.WARNING):
         assert restore(url, str(tmp_path / "fresh")).batch_id == 2
-    assert "cannot be asked how far it is: no answer" in caplog.text
+    assert "cannot be asked how far it is: no answer; so that it can: look at the network" in caplog.text
 
 
 @pytest.mark.usefixtures("made")

@@ -20,7 +20,7 @@ from pyspark_checkpoint.cli.histories import (
     problem_kind,
     problem_record,
 )
-from pyspark_checkpoint.cli.windows import find_recovery_window, window_lines
+from pyspark_checkpoint.cli.windows import find_recovery_window, output_lines, window_lines
 from pyspark_checkpoint.errors import CheckpointError, FormatError, SettingsError
 from pyspark_checkpoint.history.overview import Entry, Overview
 from pyspark_checkpoint.inputs.recovery_window import RecoveryWindow
@@ -78,7 +78,7 @@ def _show_checkpoints(overview: Overview, window: RecoveryWindow | None, console
     for row in output_rows(() if overview.newest is None else overview.newest.sinks):
         console.line(console.dim(f"writes to {output_line(row)}"))
     if window is not None:
-        console.lines(window_lines(window))
+        console.lines((*output_lines(window), *window_lines(window)))
 
 
 def _show_queries(address: Address, names: QueryNames, console: Console) -> bool:

@@ -17,7 +17,7 @@ from pyspark_checkpoint.cli.histories import (
     output_rows,
     source_rows,
 )
-from pyspark_checkpoint.cli.windows import find_recovery_window, window_lines, window_record
+from pyspark_checkpoint.cli.windows import find_recovery_window, output_lines, window_lines, window_record
 from pyspark_checkpoint.format.manifest import CheckpointManifest, OperatorSnapshotEntry
 from pyspark_checkpoint.format.manifest_codec import manifest_fields
 from pyspark_checkpoint.history.overview import Entry, entry_of
@@ -52,7 +52,7 @@ def run(args: argparse.Namespace, console: Console) -> None:
     _show(manifest, entry_of(manifest, names), console)
     if window is not None:
         console.title("recovery window")
-        console.lines(window_lines(window))
+        console.lines((*output_lines(window), *window_lines(window)))
 
 
 def manifest_record(manifest: CheckpointManifest) -> dict[str, Any]:
