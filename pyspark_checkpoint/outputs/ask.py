@@ -232,7 +232,7 @@ class OutputQuestion:
                 return None, f"the {output} no longer says which batches it has of this query"
         if resumption.is_clone and self.place is not None and output.can_begin(resumption.done_batch):
             return None, f"the {output} begins with empty batches up to batch {resumption.done_batch}"
-        if (behind := _behind(output, position, resumption)) is not None:
+        if (behind := find_behind(output, position, resumption)) is not None:
             if output.records_every_batch and position.batch_id is not None and self.choice != WARN:
                 raise behind
             return None, behind.message
@@ -294,7 +294,7 @@ class OutputQuestion:
         )
 
 
-def _behind(output: Output, position: OutputPosition, resumption: Resumption) -> Diverged | None:
+def find_behind(output: Output, position: OutputPosition, resumption: Resumption) -> Diverged | None:
     """What is to be said of an output that lacks batches which the query takes for done."""
     newest, done = position.batch_id, resumption.done_batch
     if done < 0 or (newest is not None and newest >= done):

@@ -8,6 +8,7 @@ from pyspark_checkpoint.capture.commit_log import find_commit
 from pyspark_checkpoint.errors import NoCheckpoint, RefusedError
 from pyspark_checkpoint.format.manifest import CheckpointManifest
 from pyspark_checkpoint.history.checkpoint_store import CheckpointStore
+from pyspark_checkpoint.outputs.ask import find_behind
 from pyspark_checkpoint.outputs.ckpt_sink import LinkedSink
 from pyspark_checkpoint.outputs.decide import FAIL, OutputVerdict, Resumption, decide
 from pyspark_checkpoint.outputs.output import Output
@@ -118,6 +119,10 @@ def _check_outputs(
                 "roll the output back with it (ckpt rewind, or spark.ckpt.sink=rollback), or take a newer "
                 "location or another target",
             )
+        elif (behind := find_behind(output, position, resumption)) is not None:
+            is_sure = output.records_every_batch and newest is not None
+            severity = Severity.FAILURE if is_sure else Severity.WARNING
+            yield PreflightFinding(severity, "output", behind.message, behind.hint or "")
 
 
 def check_manifest_outputs(

@@ -125,6 +125,21 @@ def test_an_output_that_is_ahead_of_its_location_is_a_failure(ckpt: Shell, tmp_p
     assert ckpt("preflight", str(made.path), "--sink", "kafka:topic").status == 2
 
 
+def test_an_output_that_lacks_what_is_done_is_named(ckpt: Shell, tmp_path: Path) -> None:
+    """The guard would stop the query at its start; a new target is only said to be one."""
+    made, log = MadeLocation(tmp_path / "location").commit(0, 1), tmp_path / "out" / "_spark_metadata"
+    typed = ("preflight", str(made.path), "--sink", f"file:{tmp_path / 'out'}")
+    told = ckpt(*typed)
+    assert (told.status, "warning: output" in told.out, "has no batch" in told.out) == (0, True, True)
+    log.mkdir(parents=True)
+    (log / "0").write_text("v1")
+    told = ckpt(*typed)
+    assert (told.status, "would go on after batch 1: the rows between are not in it" in told.out) == (
+        1,
+        True,
+    )
+
+
 def test_a_checkpoint_that_its_output_is_ahead_of_is_a_failure(
     ckpt: Shell, url: str, tmp_path: Path
 ) -> None:
