@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 from deltalake import DeltaTable
 
+from pyspark_checkpoint import rewind
 from pyspark_checkpoint.errors import CheckpointError, RefusedError
 from pyspark_checkpoint.format.manifest import CheckpointManifest
 from pyspark_checkpoint.history.checkpoint_store import CheckpointStore
@@ -160,6 +161,15 @@ def test_the_example_to_delta_has_every_record_once_after_a_kill(
     assert asked(last).state is InputState.KEPT
     with pytest.raises(RefusedError, match=f"to-delta-0 begins at {ALL // 2 - 1}"):
         refuse_lost([asked(first)])
+    with pytest.raises(RefusedError, match=f"to-delta-0 begins at {ALL // 2 - 1}"):
+        rewind(
+            str(place / "checkpoints"),
+            query="orders",
+            at=first.checkpoint_id,
+            source_options={BOOTSTRAP: broker.bootstrap},
+        )
+    still = newest(place)
+    assert still is not None and still.checkpoint_id == last.checkpoint_id, "nothing was changed"
     broker.delete_topic(place.name)
     assert "is not there any more" in asked(last).reason
 
