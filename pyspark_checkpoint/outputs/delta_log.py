@@ -26,6 +26,8 @@ _COMMIT = re.compile(r"_delta_log/(\d{20})\.json\Z", re.ASCII)
 _CHECKPOINT = re.compile(
     r"_delta_log/(\d{20})\.checkpoint(?:\.(\d{10})\.(\d{10})|\.[0-9a-f-]{36})?\.(parquet|json)\Z", re.ASCII
 )
+_STAGED = re.compile(r"_delta_log/(?:_staged_commits|_commits)/(\d{20})\.[0-9a-f-]{36}\.json\Z", re.ASCII)
+"""A commit on which a catalog decides, until it is published under its number alone."""
 _SIDECAR = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,200}\Z", re.ASCII)
 
 Action = dict[str, Any]
@@ -52,17 +54,20 @@ class DeltaLog:
         target: The table, as people write it.
         commits: The bytes of each commit file.
         checkpoints: The files of each whole checkpoint of the log.
+        newest_staged: The newest commit that was proposed to a catalog; -1 if none was.
     """
 
     store: ObjectStore = field(repr=False)
     target: str
     commits: Mapping[int, int]
     checkpoints: Mapping[int, tuple[str, ...]]
+    newest_staged: int = -1
 
     @staticmethod
     def of(store: ObjectStore, target: str) -> DeltaLog:
         """List a table's log."""
         commits, found, parts = dict[int, int](), dict[int, tuple[str, ...]](), dict[int, int]()
+        staged = -1
         for info in store.list(LOG):
             if commit := _COMMIT.match(info.key):
                 commits[int(commit[1])] = info.size_bytes
@@ -73,8 +78,15 @@ class DeltaLog:
                 elif parts.get(number) != 1:
                     found[number] = (*found.get(number, ()), info.key)
                     parts[number] = int(checkpoint[3])
+            elif proposed := _STAGED.match(info.key):
+                staged = max(staged, int(proposed[1]))
         whole = {number: keys for number, keys in found.items() if len(keys) == parts[number]}
-        return DeltaLog(store, target, commits, whole)
+        return DeltaLog(store, target, commits, whole, staged)
+
+    @property
+    def is_behind(self) -> bool:
+        """Whether a catalog may have newer commits of the table than its log."""
+        return self.newest_staged > self.newest
 
     @property
     def newest(self) -> int:

@@ -157,7 +157,8 @@ class DeltaOutput(Output):
                 hint="a commit file is missing: repair the table before its query goes on",
             )
         batch = state.transaction
-        return OutputPosition(None if batch is None or batch < 0 else batch, str(log.newest))
+        known = None if batch is None or batch < 0 else batch
+        return OutputPosition(known, str(log.newest), is_known=not log.is_behind)
 
     def _first_dropped(self, log: DeltaLog, query_id: str, batch_id: int) -> int | None:
         """The oldest commit of those newest ones of the query that are of batches after ``batch_id``."""
@@ -172,6 +173,8 @@ class DeltaOutput(Output):
     def _plan(self, query_id: str, batch_id: int) -> _Planned | None:
         log = DeltaLog.of(self._store, self.target)
         position = self._position(log, query_id)
+        if not position.is_known:
+            raise self._unsupported("a catalog decides on its commits, and has some that its log has not")
         if position.batch_id is None or position.batch_id <= batch_id:
             return None
         first = self._first_dropped(log, query_id, batch_id)

@@ -417,6 +417,23 @@ def test_tables_whose_rules_are_unknown_are_refused(
     assert caught.value.own_hint
 
 
+@pytest.mark.parametrize("directory", ["_staged_commits", "_commits"])
+def test_commits_that_a_catalog_has_not_published_are_not_taken_for_none(
+    directory: str, flat: MadeTable
+) -> None:
+    """The newest batches may be in them: what the log has is an older version of the table."""
+    staged = flat.path / "_delta_log" / directory
+    staged.mkdir()
+    name = "5f4b6e0c-9a0e-4a63-9f58-0d8a3c7f6f10.json"
+    (staged / f"{flat.version:020d}.{name}").write_text("{}")
+    assert flat.output.position(OURS).is_known, "it is published by now"
+    (staged / f"{flat.version + 1:020d}.{name}").write_text("{}")
+    assert not flat.output.position(OURS).is_known
+    for batch_id in (1, 3):
+        with pytest.raises(Unsupported, match="a catalog decides"):
+            flat.output.plan_roll_back(OURS, batch_id)
+
+
 @pytest.mark.parametrize(
     ("action", "why"),
     [
