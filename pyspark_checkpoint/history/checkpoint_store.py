@@ -503,7 +503,7 @@ class CheckpointStore:
             How many checkpoints were removed.
         """
         plan = self.plan_prune(keep, keep_newer_than_ms=keep_newer_than_ms)
-        return 0 if plan is None else len(self.execute_prune(plan).removal.numbers)
+        return 0 if plan is None else len(self.execute_prune(plan).removal.checkpoint_ids)
 
     def remember(self, published: CheckpointManifest) -> None:
         """Note what the run of this object has ``published``: ``prune`` need not read it again."""

@@ -54,13 +54,13 @@ _BATCH = 100
 
 @dataclass(frozen=True, slots=True)
 class Removal:
-    """What was deleted: checkpoint numbers, and how many objects in all."""
+    """What was deleted: which checkpoints, and how many objects in all."""
 
-    numbers: tuple[int, ...] = ()
+    checkpoint_ids: tuple[int, ...] = ()
     object_count: int = 0
 
     def __add__(self, other: Removal) -> Removal:
-        return Removal(self.numbers + other.numbers, self.object_count + other.object_count)
+        return Removal(self.checkpoint_ids + other.checkpoint_ids, self.object_count + other.object_count)
 
 
 def remove_dead(store: ObjectStore, live: LiveSet, numbers: Iterable[int]) -> Removal:

@@ -26,7 +26,7 @@ class Savepoint:
     """A name and the checkpoint that it keeps."""
 
     name: str
-    number: int
+    checkpoint_id: int
     sha256: str
     outputs: tuple[str, ...] = ()
     """What is kept of the outputs of its query, a line each, where it was just made."""

@@ -174,9 +174,9 @@ def savepoint(
     """
     history = CheckpointStore.open(resolve_root(url, query, options), options)
     made = history.savepoint(name, None if at == LATEST else choose_number(history.store, at))
-    seal_known(history, made.number, options, typed_url=url)
+    seal_known(history, made.checkpoint_id, options, typed_url=url)
     question = OutputQuestion(url, place=sink_location, options=options, tables=find_tables(spark))
-    kept = pin_outputs(load_checkpoint(history, made.number), name, question)
+    kept = pin_outputs(load_checkpoint(history, made.checkpoint_id), name, question)
     return replace(made, outputs=tuple(map(str, kept)))
 
 

@@ -108,7 +108,7 @@ def test_a_prune_removes_manifests_artifacts_and_side_records_and_nothing_else()
     kept = history.head()
     result = history.prune(1)
     gone = before - set(history.keys())
-    assert result.removal.numbers == (1, 2, 3, 4, 5)
+    assert result.removal.checkpoint_ids == (1, 2, 3, 4, 5)
     assert kept.paths() <= set(history.keys())
     assert {seal_key(5), committed_key(5, "out"), failed_key(5, "out", 0), failed_key(5, "out", 1)} <= gone
     assert {seal_key(6), committed_key(6, "out"), failed_key(6, "out", 1)} <= set(history.keys())

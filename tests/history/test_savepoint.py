@@ -23,9 +23,9 @@ from tests.support.history_kit import History, commit, history_of, stage_one
 def test_savepoints_are_named_listed_and_removed_by_name() -> None:
     """The newest checkpoint by default; repeating one changes nothing."""
     history, run = history_of(3)
-    assert add_savepoint(history.inner, "b", history.clock).number == 3
-    assert add_savepoint(history.inner, "a", history.clock, number=1).number == 1
-    assert add_savepoint(history.inner, "b", history.clock, number=3).number == 3
+    assert add_savepoint(history.inner, "b", history.clock).checkpoint_id == 3
+    assert add_savepoint(history.inner, "a", history.clock, number=1).checkpoint_id == 1
+    assert add_savepoint(history.inner, "b", history.clock, number=3).checkpoint_id == 3
     assert [point.name for point in list_savepoints(history.inner)] == ["a", "b"]
     commit(run, 3)
     with pytest.raises(RefusedError, match="already pins checkpoint 3"):
@@ -81,7 +81,7 @@ def test_removing_a_savepoint_deletes_only_what_it_alone_kept() -> None:
     shared = find_checkpoint(history.inner, 3)
     assert shared is not None
     removal = remove_savepoint(history.inner, "two", history.clock)
-    assert removal.numbers == (2,)
+    assert removal.checkpoint_ids == (2,)
     assert not history.missing(shared.manifest)
     assert list(verify_store(history.inner)) == []
 

@@ -105,7 +105,7 @@ def test_what_cannot_be_kept_is_said(made: MadeLocation, url: str, sink: str, to
     """With the reason; the savepoint is there."""
     capture(made, url, 0, 1, 2, sink=sink)
     point = savepoint(url, "good")
-    assert (point.number, point.outputs[0][: len(told)]) == (3, told)
+    assert (point.checkpoint_id, point.outputs[0][: len(told)]) == (3, told)
 
 
 def test_an_output_that_was_moved_is_pinned_where_it_is(
@@ -133,7 +133,7 @@ def test_the_table_of_a_ckpt_sink_keeps_the_batch_in_its_own_history(
     capture(made, url, 0, 1, 2, sink=f"ckpt-sink {table_url}")
     table = save_rows(table_url, {epoch: epoch for epoch in range(3)})
     assert savepoint(url, "good", at="epoch=1").outputs == (f"ckpt-sink {table_url}: kept at version 2",)
-    assert [(point.name, point.number) for point in table.savepoints()] == [(f"good-{QUERY_ID}", 2)]
+    assert [(point.name, point.checkpoint_id) for point in table.savepoints()] == [(f"good-{QUERY_ID}", 2)]
     assert ckpt("savepoint", url, "good", "--remove").status == 0
     assert not table.savepoints()
 

@@ -151,7 +151,7 @@ def view(store: ObjectStore, ring: KeyRing | None = None) -> View:
     return View(
         {number: _content(history, manifest) for number, manifest in found.items() if manifest is not None},
         None if latest is None else latest.checkpoint_id,
-        {point.name: point.number for point in history.savepoints()},
+        {point.name: point.checkpoint_id for point in history.savepoints()},
     )
 
 

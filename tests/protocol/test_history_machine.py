@@ -149,7 +149,7 @@ class HistoryMachine(RuleBasedStateMachine):
             return
         number = self._number(back)
         if self.model.may_pin(name, number):
-            assert self._open().savepoint(name, number).number == number
+            assert self._open().savepoint(name, number).checkpoint_id == number
             self.model.pins[name] = number
         else:
             with pytest.raises(RefusedError):
@@ -261,7 +261,7 @@ class HistoryMachine(RuleBasedStateMachine):
         reader, model = self._open(), self.model
         assert reader.list_ids() == model.visible()
         assert reader.list() == [(number, model.entries[number].epoch) for number in model.visible()]
-        assert {point.name: point.number for point in reader.savepoints()} == model.pins
+        assert {point.name: point.checkpoint_id for point in reader.savepoints()} == model.pins
         latest = reader.load_latest()
         assert (latest.checkpoint_id if latest is not None else 0) == model.head
         for number in model.visible():

@@ -65,11 +65,11 @@ def test_rule_8_a_second_name_keeps_what_the_first_kept() -> None:
     add_savepoint(history.inner, "one", history.clock, number=2)
     history.prune(1)
     add_savepoint(history.inner, "two", history.clock, number=2)
-    assert remove_savepoint(history.inner, "one", history.clock).numbers == ()
+    assert remove_savepoint(history.inner, "one", history.clock).checkpoint_ids == ()
     found = find_checkpoint(history.inner, 2)
     assert found is not None
     assert not history.missing(found.manifest)
-    assert remove_savepoint(history.inner, "two", history.clock).numbers == (2,)
+    assert remove_savepoint(history.inner, "two", history.clock).checkpoint_ids == (2,)
     assert find_checkpoint(history.inner, 2) is None
 
 
@@ -132,7 +132,7 @@ def test_rule_8_a_pruner_whose_floor_was_raised_by_another_stops(monkeypatch: Pa
     plan = retain.plan_prune(retain.read_recent(history.inner, head, policy), head.control, policy)
     result = retain.execute_prune(history.store, plan, history.clock)
     assert result.stopped
-    assert result.removal.numbers == ()
+    assert result.removal.checkpoint_ids == ()
     assert history.control().floor == 6
     assert not history.missing(history.head())
 

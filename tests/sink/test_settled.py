@@ -155,7 +155,9 @@ def test_any_sequence_of_events_leaves_what_is_needed_and_removes_the_rest(path:
         elif what == "rollback":
             table.rollback(chance.choice(numbers))
         elif what == "savepoint":
-            table.pins[f"s{step}"] = table.history.savepoint(f"s{step}", chance.choice(numbers)).number
+            table.pins[f"s{step}"] = table.history.savepoint(
+                f"s{step}", chance.choice(numbers)
+            ).checkpoint_id
         elif what == "unpin" and table.pins:
             name = chance.choice(sorted(table.pins))
             del table.pins[name]

@@ -50,7 +50,7 @@ def run(args: argparse.Namespace, console: Console) -> bool:
 def _record(plan: PrunePlan, result: PruneResult | None) -> dict[str, object]:
     return {
         "floor": plan.floor,
-        "removed": list(plan.removed if result is None else result.removal.numbers),
+        "removed": list(plan.removed if result is None else result.removal.checkpoint_ids),
         "kept": list(plan.kept),
         "pinned": list(plan.pinned),
         "deleted_objects": 0 if result is None else result.removal.object_count,
@@ -68,7 +68,7 @@ def _line(plan: PrunePlan, result: PruneResult | None) -> str:
     if result.stopped is not None:
         return f"removed nothing: {result.stopped}"
     objects = text.plural(result.removal.object_count, "object")
-    return f"removed {_checkpoints(result.removal.numbers)}, {objects} in all; {kept}"
+    return f"removed {_checkpoints(result.removal.checkpoint_ids)}, {objects} in all; {kept}"
 
 
 def _checkpoints(numbers: tuple[int, ...]) -> str:

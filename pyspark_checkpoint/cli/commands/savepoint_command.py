@@ -73,17 +73,22 @@ def _list(history: CheckpointStore, console: Console) -> Done:
     points = history.savepoints()
     if not points:
         return Done("no savepoints", [])
-    manifests = [history.load_by_id(point.number) for point in points]
+    manifests = [history.load_by_id(point.checkpoint_id) for point in points]
     entries = [Entry(0) if found is None else entry_of(found) for found in manifests]
     now_ms, heads = console.clock.now_ms(), (">epoch", "made", ">size")
     kept = list(zip(points, entries, strict=True))
-    rows = [(one.name, str(one.number), *checkpoint_cells(heads, at, now_ms)) for one, at in kept]
+    rows = [(one.name, str(one.checkpoint_id), *checkpoint_cells(heads, at, now_ms)) for one, at in kept]
     records = [
-        {"name": one.name, "checkpoint_id": one.number, "epoch": at.epoch, "timestamp_ms": at.timestamp_ms}
+        {
+            "name": one.name,
+            "checkpoint_id": one.checkpoint_id,
+            "epoch": at.epoch,
+            "timestamp_ms": at.timestamp_ms,
+        }
         for one, at in kept
     ]
     head, *body = text.table(("savepoint", ">id", *heads), rows)
-    told = ", ".join(f"{point.name} ({point.number})" for point in points)
+    told = ", ".join(f"{point.name} ({point.checkpoint_id})" for point in points)
     return Done(told, records, alone=(console.bold(head), *body))
 
 
@@ -111,7 +116,7 @@ def _record(kept: KeptOutput) -> dict[str, object]:
 
 
 def _remove(history: CheckpointStore, outputs: OutputQuestion, args: argparse.Namespace) -> Done:
-    known = {point.name: point.number for point in history.savepoints()}
+    known = {point.name: point.checkpoint_id for point in history.savepoints()}
     if args.name not in known:
         raise NoCheckpoint(f"there is no savepoint {args.name!r}", hint="ckpt savepoint URL lists them")
     deleted, held = 0, tuple[KeptOutput, ...]()

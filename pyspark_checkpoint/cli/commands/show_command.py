@@ -48,7 +48,7 @@ def run(args: argparse.Namespace, console: Console) -> None:
         record = {"recovery_window": window_record(window)} if window is not None else {}
         console.json(manifest_record(manifest) | record)
         return
-    names = [found.name for found in history.savepoints() if found.number == manifest.checkpoint_id]
+    names = [found.name for found in history.savepoints() if found.checkpoint_id == manifest.checkpoint_id]
     _show(manifest, entry_of(manifest, names), console)
     if window is not None:
         console.title("recovery window")
