@@ -151,12 +151,14 @@ class Driver:
 
 
 @contextlib.contextmanager
-def serving_driver(directory: Path) -> Iterator[Driver]:
-    """One session of Spark 4.1.1 for many pipelines; its catalog is below ``directory``."""
+def serving_driver(
+    directory: Path, module: str = "tests.ecosystem.app", seconds: float = RUN_SECONDS
+) -> Iterator[Driver]:
+    """One session of Spark 4.1.1 for all that is asked; its catalog is below ``directory``."""
     log = directory / "driver.log"
     with log.open("w") as errors:
         process = subprocess.Popen(
-            _command("tests.ecosystem.app", {"directory": str(directory), "conf": FEW_TASKS}),
+            _command(module, {"directory": str(directory), "conf": FEW_TASKS}),
             cwd=ROOT,
             env=environment(),
             stdin=subprocess.PIPE,
@@ -165,7 +167,7 @@ def serving_driver(directory: Path) -> Iterator[Driver]:
             text=True,
             start_new_session=True,
         )
-    hung = threading.Timer(RUN_SECONDS, process.kill)
+    hung = threading.Timer(seconds, os.killpg, (process.pid, signal.SIGKILL))
     hung.start()
     try:
         yield Driver(process, log)
