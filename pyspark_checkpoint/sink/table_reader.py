@@ -6,6 +6,7 @@ import itertools
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from decimal import Decimal
 from typing import Any
 
 import pyarrow as pa
@@ -67,9 +68,11 @@ JOINED_DECODED_BYTES = 32 * 1024 * 1024
 MAX_FILTERED_KEYS = 10_000
 """Filters that leave more keys over than this prune nothing."""
 BYTES_PER_INLINE_SPLIT = 512 * 1024
-"""Rows that come with the plan travel in the messages that start tasks: Spark warns from 1,000 KiB on."""
+"""Rows that come with the plan travel in parts of this size: Spark warns of messages from 1,000 KiB on."""
 _NOT_UTF8 = "\ufffd"
 """What the JVM makes of bytes that are no letter."""
+_DECIMAL_DIGITS = 28
+"""To so many digits PySpark rounds the decimals of filters."""
 
 
 @dataclass
@@ -279,18 +282,23 @@ class FilteringTableReader(TableReader):
 
     def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:
         """Remember filters to leave partitions and artifacts out; Spark evaluates all of them as well."""
-        self._filters = tuple(one for one in filters if _is_exact(one))
+        self._filters = tuple(one for one in filters if _is_exact(getattr(one, "value", None)))
         return filters
 
 
-def _is_exact(found: Filter) -> bool:
-    """Whether a filter has the values that Spark compares with.
+def _is_exact(value: Any) -> bool:
+    """Whether a filter's value is the one that Spark compares with.
 
-    Bytes of a text that are not UTF-8 came as another letter, and rows of that letter are elsewhere.
+    Bytes of a text that are not UTF-8 came as another letter, and long decimals rounded, so that rows of
+    them would be looked for elsewhere.
     """
-    value: Any = getattr(found, "value", None)
-    values = value if isinstance(found, In) else (value,)
-    return not any(isinstance(one, str) and _NOT_UTF8 in one for one in values)
+    if isinstance(value, str):
+        return _NOT_UTF8 not in value
+    if isinstance(value, Decimal):
+        return len(value.as_tuple().digits) < _DECIMAL_DIGITS
+    if isinstance(value, Mapping):
+        return all(map(_is_exact, value.values()))
+    return not isinstance(value, list | tuple) or all(map(_is_exact, value))
 
 
 def table_chains(

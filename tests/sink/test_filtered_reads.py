@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
+import decimal
 import math
 import operator
 from collections.abc import Callable
@@ -282,6 +283,22 @@ def test_a_text_that_the_jvm_could_not_decode_leaves_nothing_out(
         reader.pushFilters([make(("c",), ("b", value) if make is In else value)])
         splits = [split for split in reader.partitions() if isinstance(split, TableSplit)]
         assert {chain.partition for split in splits for chain in split.chains} == set(range(8))
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        decimal.Decimal("1234567890123456789012345678E+2"),
+        {"inner": [None, {"text": "\ufffd"}]},
+    ],
+    ids=["rounded", "nested"],
+)
+def test_a_value_that_may_have_been_changed_on_its_way_leaves_nothing_out(value: Any) -> None:
+    """PySpark rounds a filter's decimals to 28 digits; keys may be structs and arrays as well."""
+    reader = FilteringTableReader(parse_read_options({"path": "/table"}), SCHEMA.to_json())
+    for found in (EqualTo(("c",), value), In(("c",), (None, value))):
+        assert list(reader.pushFilters([found, IsNotNull(("c",))])) == [found, IsNotNull(("c",))]
+        assert reader._filters == (IsNotNull(("c",)),)
 
 
 def test_small_artifacts_have_no_bounds(tmp_path: Path) -> None:
