@@ -35,6 +35,7 @@ final class DependenciesTest {
           "SparkFiles",
           "TaskContext",
           "api.plugin.",
+          "sql.Row",
           "sql.SparkSession",
           "sql.connector.",
           "sql.sources.",
