@@ -11,8 +11,11 @@ import pyarrow as pa
 import pytest
 from pyspark.sql import DataFrame
 
+from pyspark_checkpoint.table.schema import TableSchema
 from tests.integration.sink.lab import Lab, rows_of
 from tests.integration.sink.test_types import KEY_TYPES, all_types
+from tests.support.drivers.driver import Driver
+from tests.support.sink_kit import Query
 
 IN_TASKS = {"inlineReadBytes": "0"}
 SECRET = bytes(range(32))
@@ -142,3 +145,24 @@ def test_damage_is_found_whoever_reads(lab: Lab) -> None:
     for options in ({}, IN_TASKS):
         with pytest.raises(Exception, match="integrity"):
             lab.read(**options).collect()
+
+
+def test_rows_that_are_larger_than_a_message_of_spark_are_fetched_by_tasks(
+    jar: Path, tmp_path: Path
+) -> None:
+    """One row here; a union of many tables that is coalesced into one task has as much in a message."""
+    text = "x" * 1_500_000
+    field = {"name": "text", "type": "string", "nullable": True, "metadata": {}}
+    schema = TableSchema.from_json({"type": "struct", "fields": [field]})
+    query = Query(str(tmp_path / "table"), query_id="", keys="", schema=schema, tasks=1)
+    query.commit(query.write(query.plan(), 0, pa.table({"text": [text]})), 0)
+    conf = {
+        "spark.master": "local-cluster[1,1,512]",
+        "spark.executor.memory": "512m",
+        "spark.executor.extraClassPath": str(jar),
+        "spark.rpc.message.maxSize": "1",
+    }
+    with Driver(tmp_path / "driver.log", conf=conf, class_path=[jar]) as driver:
+        options = {"path": query.path}
+        [row] = driver.call("read", format="ckpt-sink", options=options, conf={})
+    assert json.loads(row) == {"text": text}

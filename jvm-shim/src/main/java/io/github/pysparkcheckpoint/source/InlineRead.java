@@ -11,6 +11,9 @@ import java.util.regex.Pattern;
 import org.apache.arrow.memory.BufferAllocator;
 import org.apache.arrow.vector.VectorSchemaRoot;
 import org.apache.arrow.vector.ipc.ArrowStreamReader;
+import org.apache.spark.SparkContext;
+import org.apache.spark.api.java.JavaSparkContext;
+import org.apache.spark.broadcast.Broadcast;
 import org.apache.spark.sql.catalyst.InternalRow;
 import org.apache.spark.sql.catalyst.expressions.UnsafeProjection;
 import org.apache.spark.sql.connector.metric.CustomMetric;
@@ -36,6 +39,9 @@ import scala.collection.immutable.Map;
  * <p>Everything else is Spark's own scan of a Python source, which also reads what is larger.
  */
 final class InlineRead implements Scan, SupportsMetadata {
+  /** What the messages of all tasks of a read have of its rows, at most. */
+  private static final long MOST_BYTES_IN_MESSAGES = 512 * 1024;
+
   private final PythonScan scan;
 
   InlineRead(PythonScan scan) {
@@ -93,9 +99,22 @@ final class InlineRead implements Scan, SupportsMetadata {
       if (partitions == null) {
         InputPartition[] planned = python.planInputPartitions();
         Rows[] rows = Arrays.stream(planned).map(Rows::find).toArray(Rows[]::new);
-        partitions = Arrays.stream(rows).allMatch(found -> found != null) ? rows : planned;
+        partitions = Arrays.stream(rows).allMatch(found -> found != null) ? sent(rows) : planned;
       }
       return partitions;
+    }
+
+    /**
+     * A message has the rows of a small read itself. Those of a larger one are fetched by the
+     * tasks: one task of Spark may be given the partitions of many reads, as after a union and a
+     * coalesce, and fails if its message has more than {@code spark.rpc.message.maxSize}.
+     */
+    private static Rows[] sent(Rows[] rows) {
+      if (Arrays.stream(rows).mapToLong(Rows::size).sum() <= MOST_BYTES_IN_MESSAGES) {
+        return rows;
+      }
+      JavaSparkContext context = JavaSparkContext.fromSparkContext(SparkContext.getOrCreate());
+      return Arrays.stream(rows).map(one -> one.apart(context)).toArray(Rows[]::new);
     }
 
     @Override
@@ -106,8 +125,8 @@ final class InlineRead implements Scan, SupportsMetadata {
     }
   }
 
-  /** The rows of a task: a stream of Arrow batches. */
-  record Rows(byte[] stream) implements InputPartition {
+  /** The rows of a task: a stream of Arrow batches, here or to be fetched where the task runs. */
+  record Rows(byte[] here, Broadcast<byte[]> elsewhere) implements InputPartition {
 
     /** How the pickle of a partition begins that has its rows: {@code InlineSplit} in Python. */
     private static final Pattern HEAD =
@@ -131,7 +150,22 @@ final class InlineRead implements Scan, SupportsMetadata {
         return null;
       }
       int end = head.end() + Integer.parseInt(head.group(1));
-      return end > pickle.length ? null : new Rows(Arrays.copyOfRange(pickle, head.end(), end));
+      return end > pickle.length
+          ? null
+          : new Rows(Arrays.copyOfRange(pickle, head.end(), end), null);
+    }
+
+    int size() {
+      return here.length;
+    }
+
+    /** The same rows, left with the driver until a task asks for them. */
+    Rows apart(JavaSparkContext context) {
+      return new Rows(new byte[0], context.broadcast(here));
+    }
+
+    byte[] stream() {
+      return elsewhere == null ? here : elsewhere.value();
     }
   }
 
