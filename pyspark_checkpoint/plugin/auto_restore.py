@@ -23,6 +23,7 @@ from pyspark_checkpoint.history.checkpoint_store import CheckpointStore
 from pyspark_checkpoint.history.lookup import LATEST
 from pyspark_checkpoint.listener.sink_watcher import find_table_checkpoint
 from pyspark_checkpoint.outputs.decide import ROLLBACK
+from pyspark_checkpoint.outputs.pyiceberg_table import tables_of_confs
 from pyspark_checkpoint.plugin.plugin_settings import MISSING, PluginSettings
 from pyspark_checkpoint.plugin.process_input import begin_process
 from pyspark_checkpoint.registry.queries import (
@@ -195,6 +196,7 @@ def _restore(settings: PluginSettings, found: Candidate) -> RestoreReport:
         automatic=True,
         options=settings.options,
         location_options=_location_options(settings, found.location),
+        tables=tables_of_confs(settings.catalogs),
     )
     try:
         report = execute_restore(request)

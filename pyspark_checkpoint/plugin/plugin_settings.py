@@ -17,6 +17,7 @@ from pyspark_checkpoint.crypto.keyring import KEY_FILE_OPTION
 from pyspark_checkpoint.errors import SettingsError
 from pyspark_checkpoint.listener.worker import INTERVAL_SECONDS
 from pyspark_checkpoint.outputs.decide import FAIL, OUTPUT_CHOICES
+from pyspark_checkpoint.outputs.pyiceberg_table import SPARK_CATALOG
 from pyspark_checkpoint.store.options import HIDDEN, KNOWN, is_store_option
 
 PREFIX = "spark.ckpt."
@@ -128,6 +129,8 @@ class PluginSettings:
     stop_when_fenced: bool = False
     options: Mapping[str, str] = field(default_factory=dict, repr=False)
     hadoop: Mapping[str, str] = field(default_factory=dict, repr=False)
+    catalogs: Mapping[str, str] = field(default_factory=dict, repr=False)
+    """Confs of the catalogs that the application's sessions begin with."""
 
     def wants(self, query_name: str) -> bool:
         """Whether a query of this name is meant."""
@@ -169,6 +172,7 @@ def parse_plugin_settings(confs: Mapping[str, str], app: str) -> PluginSettings:
         stop_when_fenced=_flag(values, "stopWhenFenced"),
         options=_store_options(confs),
         hadoop={name: value for name, value in confs.items() if name.startswith(_HADOOP)},
+        catalogs={name: value for name, value in confs.items() if name.startswith(SPARK_CATALOG)},
     )
 
 

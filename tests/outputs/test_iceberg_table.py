@@ -26,7 +26,12 @@ from pyspark_checkpoint.format.manifest_parts import SinkRecord
 from pyspark_checkpoint.outputs.ask import OutputQuestion
 from pyspark_checkpoint.outputs.iceberg_table import EPOCH_ID, QUERY_ID, IcebergOutput, IcebergTable
 from pyspark_checkpoint.outputs.output import RollBackPlan
-from pyspark_checkpoint.outputs.pyiceberg_table import PyIcebergTable, find_pyiceberg_table
+from pyspark_checkpoint.outputs.pyiceberg_table import (
+    PyIcebergTable,
+    catalog_properties,
+    find_pyiceberg_table,
+    tables_of_confs,
+)
 from pyspark_checkpoint.store.open import open_object_store
 
 OURS, OTHERS = "query-1", "query-2"
@@ -272,6 +277,79 @@ def test_pyiceberg_is_asked_for_the_catalogs_that_it_knows(
     assert absent is not None
     with pytest.raises(NotFound, match=r"db\.absent"):
         absent.read_metadata()
+
+
+OF_ICEBERG = "org.apache.iceberg.spark.SparkCatalog"
+
+
+@pytest.mark.parametrize(
+    ("confs", "expected"),
+    [
+        (
+            {"": OF_ICEBERG, "type": "rest", "uri": "http://host", "credential": "a:b", "io-impl": "x.Y"},
+            {"type": "rest", "uri": "http://host", "credential": "a:b"},
+        ),
+        (
+            {
+                "": OF_ICEBERG,
+                "catalog-impl": "org.apache.iceberg.aws.glue.GlueCatalog",
+                "warehouse": "s3://b",
+            },
+            {"type": "glue", "warehouse": "s3://b"},
+        ),
+        (
+            {"": "org.apache.iceberg.spark.SparkSessionCatalog", "uri": "thrift://host:9083"},
+            {"type": "hive", "uri": "thrift://host:9083"},
+        ),
+        (
+            {"": OF_ICEBERG, "type": "jdbc", "uri": "jdbc:sqlite:/data/x.db"},
+            {"type": "sql", "uri": "sqlite:////data/x.db"},
+        ),
+        (
+            {
+                "": OF_ICEBERG,
+                "type": "jdbc",
+                "uri": "jdbc:postgresql://host:5432/books",
+                "jdbc.user": "me@home",
+                "jdbc.password": "p:w/d",
+            },
+            {"type": "sql", "uri": "postgresql+psycopg2://me%40home:p%3Aw%2Fd@host:5432/books"},
+        ),
+        ({"": OF_ICEBERG, "type": "jdbc", "uri": "jdbc:derby:;databaseName=x"}, None),
+        ({"": OF_ICEBERG, "type": "hadoop", "warehouse": "/w"}, None),
+        ({"": OF_ICEBERG, "catalog-impl": "com.acme.Catalog", "uri": "http://host"}, None),
+        ({"": OF_ICEBERG}, None),
+        (
+            {"": "org.apache.spark.sql.delta.catalog.DeltaCatalog", "type": "rest", "uri": "http://host"},
+            None,
+        ),
+        ({}, None),
+    ],
+)
+def test_confs_of_spark_are_read_as_pyiceberg_spells_them(
+    confs: dict[str, str], expected: dict[str, str] | None
+) -> None:
+    """Those of a catalog that pyiceberg knows too; any other is nobody's here."""
+    spelled = {f"spark.sql.catalog.lake{'.' if name else ''}{name}": text for name, text in confs.items()}
+    more = {"spark.sql.catalog.lake2": OF_ICEBERG, "spark.sql.catalog.lake2.uri": "http://other"}
+    assert catalog_properties({**spelled, **more}, "lake") == expected
+
+
+def test_what_pyiceberg_is_configured_for_comes_before_confs_of_spark(
+    lake: Lake, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lake.write(0)
+    prefix = "spark.sql.catalog.lake"
+    confs = {prefix: OF_ICEBERG, f"{prefix}.type": "jdbc", f"{prefix}.uri": f"jdbc:{lake.uri[:7]}/absent/x"}
+    find = tables_of_confs(confs)
+    assert find("other.db.numbers") is None
+    with pytest.raises(Unavailable):
+        find("lake.db.numbers")
+    monkeypatch.setenv("PYICEBERG_CATALOG__LAKE__TYPE", "sql")
+    monkeypatch.setenv("PYICEBERG_CATALOG__LAKE__URI", lake.uri)
+    table = find("lake.db.numbers")
+    assert table is not None
+    assert IcebergOutput("lake.db.numbers", table=table).position(OURS).batch_id == 0
 
 
 def test_a_catalog_that_cannot_be_reached_is_an_error_of_ours(

@@ -18,10 +18,11 @@ from pyspark_checkpoint.history.checkpoint_store import CheckpointStore
 from pyspark_checkpoint.outputs.output import RollBackPlan
 from pyspark_checkpoint.plugin import auto_restore as module
 from pyspark_checkpoint.plugin.auto_restore import auto_restore, main
-from pyspark_checkpoint.plugin.plugin_settings import PluginSettings
+from pyspark_checkpoint.plugin.plugin_settings import PluginSettings, parse_plugin_settings
 from pyspark_checkpoint.registry.queries import QueryRoot, app_prefix, register, root_url
 from pyspark_checkpoint.restorer.plan import RESTORE_MARKER
 from pyspark_checkpoint.store.open import open_object_store
+from tests.outputs.test_iceberg_table import Lake
 from tests.support.made_location import QUERY_ID, MadeLocation, capture, contents, needed
 from tests.support.made_output import MadeOutput, use_output
 
@@ -347,6 +348,32 @@ def test_an_output_that_needs_a_session_is_for_the_command(
     with pytest.raises(Unsupported, match=command):
         auto_restore(of(url, sink="rollback"))
     assert not (tmp_path / "location").exists()
+
+
+def test_an_iceberg_table_goes_back_by_the_confs_of_its_catalog(url: str, tmp_path: Path) -> None:
+    """No session is there yet: pyiceberg reaches the catalog that the session will have."""
+    (tmp_path / "lake").mkdir()
+    lake = Lake(tmp_path / "lake")
+    for batch_id in range(5):
+        lake.write(batch_id, QUERY_ID)
+    made = MadeLocation(tmp_path / "location").commit(0, 1, 2)
+    capture(made, root_url(url, made.query_id), 0, 1, 2, sink="lake.db.numbers")
+    register(open_object_store(url), QueryRoot("q", made.query_id, "app", 1))
+    shutil.rmtree(made.path)
+    confs = {
+        "spark.ckpt.url": url,
+        "spark.ckpt.restore": "missing",
+        "spark.sql.catalog.lake": "org.apache.iceberg.spark.SparkCatalog",
+        "spark.sql.catalog.lake.type": "jdbc",
+        "spark.sql.catalog.lake.uri": f"jdbc:sqlite:{lake.home}/catalog.db",
+        "spark.sql.catalog.lake.warehouse": f"file://{lake.home}/warehouse",
+    }
+    with pytest.raises(RefusedError, match="drop batches 3 to 4"):
+        auto_restore(parse_plugin_settings(confs, "app"))
+    (report,) = auto_restore(parse_plugin_settings({**confs, "spark.ckpt.sink": "rollback"}, "app"))
+    assert [plan.batch_id for plan in report.rolled_back] == [2]
+    assert lake.rows == [0, 1, 2]
+    lake.catalog.engine.dispose()
 
 
 @pytest.mark.parametrize(("runs_skipped", "left"), [(True, 4), (False, 3)])

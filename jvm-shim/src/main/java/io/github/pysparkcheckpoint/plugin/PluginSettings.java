@@ -128,7 +128,8 @@ record PluginSettings(
   private static boolean isForPython(String name) {
     return name.startsWith(PREFIX)
         || name.startsWith("spark.hadoop.fs.")
-        || name.startsWith("spark.hadoop.google.");
+        || name.startsWith("spark.hadoop.google.")
+        || name.startsWith("spark.sql.catalog.");
   }
 
   private static void hideSecrets(SparkConf conf) {

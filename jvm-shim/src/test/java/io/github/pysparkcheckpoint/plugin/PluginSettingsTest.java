@@ -31,7 +31,8 @@ final class PluginSettingsTest {
         Map.of(
             "spark.ckpt.url", "s3://bucket/x",
             "spark.hadoop.fs.s3a.endpoint", "http://store",
-            "spark.hadoop.google.cloud.auth.type", "none");
+            "spark.hadoop.google.cloud.auth.type", "none",
+            "spark.sql.catalog.lake.type", "rest");
     SparkConf conf = conf(given).set("spark.sql.shuffle.partitions", "2");
     assertEquals(given, PluginSettings.take(conf).confs());
   }
