@@ -198,7 +198,7 @@ def test_chosen_checkpoints_are_a_store_of_their_own() -> None:
     add_savepoint(source, "three", CLOCK, number=3)
     copy(source, target, numbers=[2, 5], savepoint_names=["three"])
     assert sorted(shown(target)) == [2, 3, 5]
-    assert {s.name: s.number for s in list_savepoints(target)} == {"three": 3, "copy-0000000002": 2}
+    assert {s.name: s.checkpoint_id for s in list_savepoints(target)} == {"three": 3, "copy-0000000002": 2}
     assert findings(target) == []
     run = new_run(target, "run-2")
     run.claim()

@@ -39,7 +39,7 @@ def savepoint(name: str, number: int | None = None) -> Actor:
 
     def program(context: Context) -> None:
         made = _history(context).savepoint(name, number)
-        context.emit("pinned", name, made.number)
+        context.emit("pinned", name, made.checkpoint_id)
 
     return Actor(f"save {name}", program, ends=ENDS, may=SWAPS)
 
