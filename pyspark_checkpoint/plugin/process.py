@@ -2,6 +2,9 @@
 
 It attaches to the running SparkContext, takes the events of all queries from the plugin's door, and runs
 the same ``CheckpointListener`` that a Python application would register. It ends with the driver.
+
+The start of a query may take long: its location is restored, or its output taken back. That is done in a
+thread, in which the events of that query wait for it in their order. Those of other queries pass.
 """
 
 from __future__ import annotations
@@ -9,6 +12,8 @@ from __future__ import annotations
 import logging
 import os
 import sys
+import threading
+from collections import deque
 from collections.abc import Mapping
 from types import SimpleNamespace
 from typing import NoReturn
@@ -42,6 +47,10 @@ class SideCar:
         self._reported: dict[str, CaptureStatus] = {}
         self._given_up: set[str] = set()
         self._heard: set[str] = set()
+        self._lock = threading.Lock()
+        self._starting: dict[str, deque[Mapping[str, str]]] = {}
+        self._threads: list[threading.Thread] = []
+        self._failure: Exception | None = None
 
     def run(self) -> None:
         """Work until the driver says stop; then capture what is left."""
@@ -51,8 +60,12 @@ class SideCar:
                 break
             if event is not None:
                 self._handle(event)
+            if self._failure is not None:
+                raise self._failure
             self._report()
             self._forget_ended()
+        for thread in self._threads:
+            thread.join()
         self._finish()
 
     def _finish(self) -> None:
@@ -77,7 +90,7 @@ class SideCar:
         """
         left = [
             run_id
-            for run_id, one in self._listeners.items()
+            for run_id, one in list(self._listeners.items())
             if one.has_ended and not one.is_done and any(status.last_error for status in one.statuses)
         ]
         for run_id in left[:-MAX_ENDED]:
@@ -85,16 +98,56 @@ class SideCar:
                 self._given_up.add(run_id)
                 _LOG.warning("run %s has ended, and its last batches could not be checkpointed", run_id)
                 self._listeners[run_id].close(0.0)
-        for run_id in [run_id for run_id, listener in self._listeners.items() if listener.is_done]:
+        for run_id in [run_id for run_id, one in list(self._listeners.items()) if one.is_done]:
             self._report()
             del self._listeners[run_id]
             self._given_up.discard(run_id)
             self._reported.pop(run_id, None)
 
     def _handle(self, event: Mapping[str, str]) -> None:
+        """Pass an event on, or let it wait for the start of its query, whichever run that is of."""
+        query_id = event["id"]
+        with self._lock:
+            waiting = self._starting.get(query_id)
+            if waiting is not None:
+                waiting.append(event)
+                return
+            is_start = self._is_start(event)
+            if is_start:
+                self._starting[query_id] = deque([event])
+        if not is_start:
+            self._pass_on(event)
+            return
+        thread = threading.Thread(target=self._start, args=(query_id,), name="ckpt-start", daemon=True)
+        self._threads = [*(one for one in self._threads if one.is_alive()), thread]
+        thread.start()
+
+    def _start(self, query_id: str) -> None:
+        """Handle the events of a query, one after the other, until none is left."""
+        waiting = self._starting[query_id]
+        try:
+            while True:
+                with self._lock:
+                    if not waiting:
+                        del self._starting[query_id]
+                        return
+                    event = waiting.popleft()
+                self._pass_on(event)
+        except Exception as error:  # noqa: BLE001 - as in any other event: this process ends with it
+            self._failure = error
+
+    def _is_start(self, event: Mapping[str, str]) -> bool:
+        """Whether an event starts its query.
+
+        Told while no side process ran, a plan comes before the start of its query; it says the same.
+        """
+        return event["kind"] == "started" or (
+            event["kind"] == "planned" and event["run_id"] not in self._heard
+        )
+
+    def _pass_on(self, event: Mapping[str, str]) -> None:
         run_id = event["run_id"]
-        # Told while no side process ran, a plan comes before the start of its query; it says the same.
-        if event["kind"] == "started" or (event["kind"] == "planned" and run_id not in self._heard):
+        if self._is_start(event):
             self._heard.add(run_id)
             self._started(event)
         if event["kind"] == "started":
@@ -131,8 +184,8 @@ class SideCar:
         try:
             if must_be_held:
                 check_holdable(event)
-            session = self._door.session(run_id)
-            if session is not None and run_id not in self._listeners:
+            session, listener = self._door.session(run_id), self._listeners.get(run_id)
+            if session is not None and listener is None:
                 settings = self._settings
                 listener = CheckpointListener(
                     session,
@@ -151,7 +204,7 @@ class SideCar:
                 )
                 listener.onQueryStarted(SimpleNamespace(id=query_id, runId=run_id, name=event["name"]))
                 self._listeners[run_id] = listener
-            is_watched = run_id in self._listeners and bool(self._listeners[run_id].statuses)
+            is_watched = listener is not None and bool(listener.statuses)
             must_be_held = must_be_held and session is not None
         except Exception as error:  # noqa: BLE001 - the other queries go on
             _LOG.error("query %s is not checkpointed: %s", query_id, safe_text(error))
@@ -163,7 +216,7 @@ class SideCar:
 
     def _report(self) -> None:
         """Tell the driver what is new since it was last told. The sums are kept there: it outlives us."""
-        for run_id, listener in self._listeners.items():
+        for run_id, listener in list(self._listeners.items()):
             for status in listener.statuses:
                 before = self._reported.get(run_id, CaptureStatus(status.query_id, status.query_name))
                 if before != status:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from typing import Any, cast
 
 import pytest
@@ -51,7 +52,7 @@ class Door:
         self._events = [*events, {"kind": "stop"}]
         self.calls: list[str] = []
 
-    def next_event(self, seconds: float) -> dict[str, str]:
+    def next_event(self, seconds: float) -> dict[str, str] | None:
         """The next one."""
         assert seconds > 0
         return self._events.pop(0)
@@ -64,7 +65,59 @@ def test_a_plan_that_comes_before_the_start_of_its_query_starts_it() -> None:
     """It was told while no side process ran; refused at once, it would fail the query."""
     start = {"kind": "started", "run_id": "r", "id": "q", "name": "n", "execution": "", "file_manager": ""}
     plan = {**start, "kind": "planned", "batch": "3", "offsets": "v1"}
-    settings = parse_plugin_settings({"spark.ckpt.url": "s3://bucket/checkpoints"}, "app")
     door = Door(plan, start, plan)
-    SideCar(cast("SideDoor", door), settings).run()
+    serve(door)
     assert door.calls == ["session", "looked", "answer", "session", "looked", "answer"]
+
+
+class SlowDoor(Door):
+    """One query's start takes until a batch of another query is answered."""
+
+    def __init__(self, *events: dict[str, str]) -> None:
+        super().__init__(*events)
+        self._answered = threading.Event()
+        self.is_in_time = False
+
+    def session(self, run_id: str) -> None:
+        """There is none; for the slow one that is known late."""
+        if run_id == "slow":
+            self.is_in_time = self._answered.wait(10.0)
+
+    def answer(self, run_id: str, *_: object) -> None:
+        """Said to the batch that waits."""
+        self.calls.append(f"answer {run_id}")
+        self._answered.set()
+
+
+def test_the_start_of_one_query_holds_up_no_batch_of_another() -> None:
+    """Its location may be restored for half an hour. What it is told itself waits, in its order."""
+
+    def told(kind: str, query: str) -> dict[str, str]:
+        facts = {"name": "n", "execution": "", "file_manager": "", "batch": "3", "offsets": "v1"}
+        return {"kind": kind, "run_id": query, "id": query, **facts}
+
+    door = SlowDoor(told("started", "slow"), told("planned", "slow"), told("planned", "other"))
+    serve(door)
+    assert door.is_in_time
+    assert door.calls == ["looked", "answer other", "looked", "answer slow"]
+
+
+def test_what_fails_in_the_start_of_a_query_ends_the_side_process() -> None:
+    """The plugin starts a new one, as after any other failure."""
+
+    class Broken(Door):
+        def looked(self, *_: object, **__: object) -> None:
+            raise ConnectionError("the driver does not answer")
+
+        def next_event(self, seconds: float) -> dict[str, str] | None:
+            return super().next_event(seconds) if len(self._events) > 1 else None
+
+    start = {"kind": "started", "run_id": "r", "id": "q", "name": "n", "execution": "", "file_manager": ""}
+    with pytest.raises(ConnectionError):
+        serve(Broken(start))
+
+
+def serve(door: Door) -> None:
+    """Let a side process take all events of a door, until it is told to stop."""
+    settings = parse_plugin_settings({"spark.ckpt.url": "s3://bucket/checkpoints"}, "app")
+    SideCar(cast("SideDoor", door), settings).run()

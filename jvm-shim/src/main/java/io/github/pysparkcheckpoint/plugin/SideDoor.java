@@ -365,7 +365,9 @@ public final class SideDoor implements LogGate {
       return;
     }
     held.problem = problem;
-    held.isDurable = outcome.equals("durable");
+    if (outcome.equals("durable")) {
+      held.isDurable = true; // for good: nothing that is said later takes it back
+    }
     if (!outcome.equals("waits")) {
       release(held);
     }

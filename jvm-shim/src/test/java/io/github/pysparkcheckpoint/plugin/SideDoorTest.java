@@ -150,6 +150,7 @@ final class SideDoorTest {
     assertTrue(
         held.thread.isAlive(), "neither an answer for another batch nor patience lets it go");
     door.answer(RUN, 7, "durable", "");
+    door.answer(RUN, 7, "waits", "a plan that was told twice");
     held.thread.join();
     assertNull(held.failure.get());
   }
