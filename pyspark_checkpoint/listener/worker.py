@@ -395,10 +395,15 @@ class QueryWorker:
         self._answer(held, Answer.DURABLE)
 
     def _answer(self, held: HeldBatch | None, answer: Answer, problem: str = "") -> None:
-        """Tell a batch what became of its checkpoint, and no other one that waits by now."""
+        """Tell a batch what became of its checkpoint, and no other one that waits by now.
+
+        Nothing but that is told to a batch that was let go.
+        """
         if held is None:
             return
         with self._changed:
+            if answer is not Answer.DURABLE and held == self._let_go:
+                return
             if answer is not Answer.WAITS and self._held == held:
                 self._held = None
         self._tell(partial(held.answer, answer, problem))

@@ -288,6 +288,23 @@ def test_what_becomes_of_one_batch_is_not_told_to_the_next(watch: Watch) -> None
     watch.worker.finish(PATIENCE)
 
 
+def test_what_fails_after_a_batch_was_let_go_is_not_told_to_it(watch: Watch) -> None:
+    """Nothing takes back that its checkpoint is in the store."""
+    capture = watch.capture.capture_planned
+
+    def fails(
+        batch: int, offsets: bytes, on_durable: Callable[[], None] | None = None
+    ) -> CheckpointManifest | None:
+        capture(batch, offsets, on_durable)
+        raise Unavailable("the store is away")
+
+    watch.capture.capture_planned = fails  # type: ignore[method-assign]
+    waiting = Waiting(watch, 1)
+    wait_until(lambda: watch.worker.status.failures > 0)
+    watch.worker.finish(PATIENCE)
+    assert waiting.answers() == [Answer.DURABLE]
+
+
 def test_a_plan_whose_query_has_ended_is_not_brought_to_the_store(watch: Watch) -> None:
     """Its time was over: the next run plans the batch anew, and would be refused for that."""
     capture, tried = watch.capture.capture_planned, threading.Event()
