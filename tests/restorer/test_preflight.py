@@ -68,11 +68,11 @@ def test_an_older_spark_is_warned_of_newer_state() -> None:
     assert "newer than 4.1.0" in finding.message
 
 
-def test_state_that_cannot_be_split_is_said_to_be_so() -> None:
+def test_state_that_cannot_be_repartitioned_is_said_to_be_so() -> None:
     """Only RocksDB state can be."""
     recorded = Recorded({PROVIDER: HDFS, PARTITIONS: "4"}, 1, ("stateStoreSave",))
     (finding,) = check_preflight(recorded, Offered(partitions=8))
-    assert "cannot be split" in finding.cure
+    assert "cannot be repartitioned" in finding.cure
 
 
 def test_a_foreign_state_store_needs_its_jar() -> None:
