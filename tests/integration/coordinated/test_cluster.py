@@ -43,15 +43,18 @@ def make_spec(name: str, kind: str, conf: dict[str, str], root: Path, **options:
 
 @pytest.mark.soak
 @pytest.mark.timeout(600)
-def test_executors_that_are_lost_before_and_after_their_tasks_ended(jar: Path, tmp_path: Path) -> None:
+@pytest.mark.parametrize("inline", [{}, {"inlineTaskBytes": "0"}], ids=["inline", "python"])
+def test_executors_that_are_lost_before_and_after_their_tasks_ended(
+    jar: Path, tmp_path: Path, inline: dict[str, str]
+) -> None:
     """One dies when its task has drained its rows; another when its task is done and the batch is not.
 
     In the one query the state is written by the tasks of the sink, in the other one by a stage before it,
     of which a part runs again.
     """
     specs = [
-        make_spec("whole", "dying-complete", HDFS, tmp_path),
-        make_spec("keyed", "dying", ROCKSDB_V2, tmp_path, keyColumns="key"),
+        make_spec("whole", "dying-complete", HDFS, tmp_path, **inline),
+        make_spec("keyed", "dying", ROCKSDB_V2, tmp_path, keyColumns="key", **inline),
     ]
     conf = {**CLUSTER, "spark.executor.extraClassPath": str(jar)}
     with Driver(tmp_path / "driver.log", conf=conf, class_path=[jar]) as driver:

@@ -67,12 +67,15 @@ def table_of(root: Path, epoch: int, name: str = "table") -> dict[int, int]:
 
 @pytest.mark.crash
 @pytest.mark.timeout(600)
-def test_two_drivers_with_one_location_and_one_store(jar: Path, tmp_path: Path) -> None:
+@pytest.mark.parametrize("inline", [{}, {"inlineTaskBytes": "0"}], ids=["inline", "python"])
+def test_two_drivers_with_one_location_and_one_store(
+    jar: Path, tmp_path: Path, inline: dict[str, str]
+) -> None:
     """One of them, or both, stop with an error that says so; the next start goes on, each epoch once.
 
     Which one stops is decided by who is first: at the table's next number, or at Spark's next log file.
     """
-    endless = total(tmp_path, "location", batches=10_000, retain="all")
+    endless = total(tmp_path, "location", batches=10_000, retain="all", **inline)
     with (
         Driver(tmp_path / "first.log", class_path=[jar]) as first,
         Driver(tmp_path / "second.log", class_path=[jar]) as second,
@@ -92,7 +95,7 @@ def test_two_drivers_with_one_location_and_one_store(jar: Path, tmp_path: Path) 
     )
     last = max(batch for state in states for batch in state["committed"]) + 2
     with Driver(tmp_path / "third.log", class_path=[jar]) as third:
-        third.run(total(tmp_path, "location", batches=last + 1, retain="all"))
+        third.run(total(tmp_path, "location", batches=last + 1, retain="all", **inline))
     for epoch in range(last + 1):
         assert table_of(tmp_path, epoch) == total_after(epoch, ROWS)
 

@@ -38,11 +38,12 @@ def failing_twice(frame: DataFrame) -> DataFrame:
     return frame.mapInArrow(rows, frame.schema)
 
 
-def test_a_task_that_fails_twice_leaves_no_duplicates(lab: Lab) -> None:
+@pytest.mark.parametrize("inline", [{}, {"inlineTaskBytes": "0"}], ids=["inline", "python"])
+def test_a_task_that_fails_twice_leaves_no_duplicates(lab: Lab, inline: dict[str, str]) -> None:
     """Without a shuffle the sink's own task dies with them; with one, a task before it does."""
     lab.put(pa.table({"k": list(range(100)), "v": [1] * 100}))
-    lab.run(failing_twice, table="append")
-    lab.run(failing_twice, table="keyed", keyColumns="k")
+    lab.run(failing_twice, table="append", **inline)
+    lab.run(failing_twice, table="keyed", keyColumns="k", **inline)
     assert rows_of(lab.read("append")) == rows_of(lab.input(stream=False))
     assert rows_of(lab.read("keyed")) == rows_of(lab.input(stream=False))
 
