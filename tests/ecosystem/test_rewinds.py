@@ -30,7 +30,7 @@ QUERIES = tuple(
     )
 )
 CHOSEN_KILLS = (4, 40)
-ALL_KILLS = tuple(range(1, 400))
+ALL_KILLS = tuple(range(1, 2000))
 
 
 def run(directory: Path, first: int, last: int, files_a_batch: int) -> Mapping[str, dict[str, Any]]:
